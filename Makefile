@@ -1,0 +1,40 @@
+# Every target does its own set-up: a virtual environment in .venv with what constraints.txt pins.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: eval test check coverage zoo clean
+
+eval: $(VENV)/.ready  ## the main job: LeNet-5 of every framework under the paper's attacks
+	$(BIN)/python -m robustcmp.eval --model lenet5
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_imports.py
+
+coverage: $(VENV)/.ready
+	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=90
+
+FRAMEWORKS := torch tensorflow jax
+zoo: $(VENV)/.ready  ## train every model that ships again, into zoo/weights (an hour on two cores)
+	rm -f zoo/weights/*.h5
+	for model in lenet1 lenet5; do \
+	  $(BIN)/python -m robustcmp.train --model $$model --framework $(FRAMEWORKS) --dataset digits --out zoo/weights && \
+	  $(BIN)/python -m robustcmp.train --model $$model --framework $(FRAMEWORKS) --dataset mnist --training-seeds 0 1 2 \
+	    --out zoo/weights || exit 1; \
+	done
+
+clean:
+	rm -rf $(VENV) build dist runs .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+
+$(VENV)/.ready: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,tensorflow-cpu,jax,dev]'
+	touch $@

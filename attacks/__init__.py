@@ -1,0 +1,1 @@
+"""Suites, data only; read by `robustcmp.attacks.suite`."""

@@ -1,0 +1,265 @@
+"""What the three attacks share: asking in NumPy, repeats, distances, and the final check."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, cast
+
+import eagerpy as ep
+import foolbox as fb
+import numpy as np
+from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwargs
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..model import Classifier, check_images, check_labels
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an attack ended with, before the final check: one entry an image.
+
+    `images` (N, H, W, C) float32 are adversarial where `found` (N,) says so, by the answers that the attack got.
+    """
+
+    found: NDArray[np.bool_]
+    images: Images
+    queries: NDArray[np.int64]
+    extras: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """What an attack did to each of N images.
+
+    Attributes
+    ----------
+    adversarials : array or tensor like the images that were passed
+        The adversarial image, or the clean one where the attack failed.
+    success : ndarray of bool, shape (N,)
+        A final, separate forward pass says that the adversarial image is taken for another class than the label.
+    l0, l2, linf : ndarray of float64, shape (N,)
+        Distances to the clean image, +inf where the attack failed. L0 counts pixels of which any channel changed.
+    adversarial_class : ndarray of int64, shape (N,)
+        The class that the adversarial image is taken for, -1 where the attack failed.
+    queries : ndarray of int64, shape (N,)
+        How many candidates the attack's sequential definition asks the model about, however the work is batched.
+        Gradients and the final check are not counted. -1 for Foolbox's own attacks, which do not count.
+    extras : dict of str to ndarray
+        What only this attack has, one entry an image.
+    """
+
+    adversarials: Any
+    success: NDArray[np.bool_]
+    l0: NDArray[np.float64]
+    l2: NDArray[np.float64]
+    linf: NDArray[np.float64]
+    adversarial_class: NDArray[np.int64]
+    queries: NDArray[np.int64]
+    extras: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def judge(classifier: Classifier, images: Images, labels: Labels, outcome: Found) -> AttackResult:
+    """Ask once more about every image that was found, and measure the distances of those that hold."""
+    classes = np.full(len(images), -1, np.int64)
+    classes[outcome.found] = classifier.predict(outcome.images[outcome.found])
+    success = outcome.found & (classes != labels)
+    keep = success[:, None, None, None]
+    l0, l2, linf = (
+        np.where(success, distance, np.inf) for distance in distances(images, np.where(keep, outcome.images, images))
+    )
+    return AttackResult(
+        adversarials=np.where(keep, outcome.images, images),
+        success=success,
+        l0=l0,
+        l2=l2,
+        linf=linf,
+        adversarial_class=np.where(success, classes, -1),
+        queries=outcome.queries,
+        extras=outcome.extras,
+    )
+
+
+def distances(images: Images, others: Images) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return L0 (in pixels), L2 and L∞ between images (N, H, W, C), each (N,), in float64."""
+    difference = np.abs(others.astype(np.float64) - images)
+    return (
+        (difference != 0).any(axis=3).sum(axis=(1, 2)).astype(np.float64),
+        np.sqrt((difference**2).sum(axis=(1, 2, 3))),
+        difference.max(axis=(1, 2, 3), initial=0.0),
+    )
+
+
+def unit(images: Images, bounds: tuple[float, float]) -> Images:
+    """Return images within bounds scaled to [0, 1], as the random draws are keyed."""
+    lower, upper = bounds
+    if (lower, upper) == (0.0, 1.0):
+        return images
+    scaled: Images = ((images.astype(np.float64) - lower) / (upper - lower)).astype(np.float32)
+    return scaled
+
+
+class Attack(MinimizationAttack):
+    """An untargeted attack that looks for the smallest adversarial perturbation, as Foolbox's `MinimizationAttack`.
+
+    A subclass says how the candidates are made (`_find`). It works on every Foolbox model, in NumPy, with the
+    candidates of many images in one batch.
+    """
+
+    semantics: ClassVar[int] = 1
+    """The version of what the attack computes; results of different versions are not mixed in a run."""
+    deterministic: ClassVar[bool] = False
+    """Whether all repeats are the same."""
+    needs_gradient: ClassVar[bool] = False
+    norm: ClassVar[Literal["l0", "l2", "linf"]]
+    """The distance that the attack keeps small, by its name."""
+
+    _first = 0  # the repeat that `run` stands for, and
+    _times = 1  # of how many repeats from there on it gives the best
+
+    @abstractmethod
+    def _find(
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+    ) -> Iterator[Found]:
+        """Yield what was found in each of the repeats, in their order. Answers may be shared among them."""
+
+    @property
+    def distance(self) -> fb.distances.Distance:
+        """The distance that the attack keeps small."""
+        return cast(fb.distances.Distance, getattr(fb.distances, self.norm))
+
+    @property
+    @abstractmethod
+    def most_queries(self) -> int:
+        """How many queries one image can take at the most, for the progress bar."""
+
+    @property
+    def grid(self) -> list[float]:
+        """The ε at which success is counted, none for an attack that has no grid."""
+        return []
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def attack(
+        self,
+        model: fb.models.base.Model,
+        images: Any,
+        labels: Any,
+        *,
+        seed: int = 0,
+        repeat: int = 0,
+        batch_size: int | None = None,
+    ) -> AttackResult:
+        """Attack images, and return everything that is known of the outcome.
+
+        Parameters
+        ----------
+        model : foolbox.models.base.Model
+            From `robustcmp.wrap`, or one that Foolbox made.
+        images : ndarray of float32, shape (N, H, W, C), or a tensor of the model in its own layout
+            Within the model's bounds.
+        labels : array or tensor of int, shape (N,)
+            The true classes.
+        seed, repeat : int
+            All random draws are a function of (seed, attack, repeat, image).
+        batch_size : int, optional
+            How many candidates are asked at once.
+
+        Returns
+        -------
+        AttackResult
+
+        Raises
+        ------
+        UsageError
+            Images or labels cannot be used.
+        """
+        return next(self.attack_repeats(model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size))
+
+    def attack_repeats(
+        self,
+        model: fb.models.base.Model,
+        images: Any,
+        labels: Any,
+        *,
+        seed: int = 0,
+        repeats: Sequence[int],
+        batch_size: int | None = None,
+    ) -> Iterator[AttackResult]:
+        """Yield `attack` of each of the repeats; answers that they have in common are asked for once."""
+        numpy_images = isinstance(images, np.ndarray)
+        classifier = Classifier(model, batch_size, like=None if numpy_images else ep.astensor(images).raw)
+        x = check_images(images if numpy_images else classifier.array(images), classifier.bounds)
+        y = check_labels(labels if isinstance(labels, np.ndarray) else ep.astensor(labels).numpy(), len(x))
+        for result in self.outcomes(classifier, x, y, seed, repeats):
+            yield result if numpy_images else replace(result, adversarials=classifier.tensor(result.adversarials))
+
+    def outcomes(
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+    ) -> Iterator[AttackResult]:
+        """Yield the result of each of the repeats, in NumPy, on images and labels that were checked."""
+        for found in self._find(classifier, images, labels, seed, repeats):
+            yield judge(classifier, images, labels, found)
+
+    def run(
+        self,
+        model: fb.models.base.Model,
+        inputs: Any,
+        criterion: Any,
+        *,
+        early_stop: float | None = None,
+        seed: int = 0,
+        repeat: int | None = None,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the adversarial images, or the clean ones where the attack failed: Foolbox's interface."""
+        raise_if_kwargs(kwargs)
+        x, restore = ep.astensor_(inputs)
+        criterion = get_criterion(criterion)
+        if not isinstance(criterion, fb.criteria.Misclassification):
+            raise UsageError(f"{type(self).__name__} is untargeted: expected labels, received {criterion!r}")
+        first = self._first if repeat is None else repeat
+        results = self.attack_repeats(
+            model,
+            x.raw,
+            criterion.labels.raw,
+            seed=seed,
+            repeats=range(first, first + self._times),
+            batch_size=batch_size,
+        )
+        best = next(results)
+        adversarials, smallest = ep.astensor(best.adversarials), getattr(best, self.norm)
+        for result in results:
+            size = getattr(result, self.norm)
+            closer, smallest = size < smallest, np.minimum(size, smallest)
+            mask = ep.from_numpy(x, closer.reshape(-1, *[1] * (x.ndim - 1)))
+            adversarials = ep.where(mask, ep.astensor(result.adversarials), adversarials)
+        return restore(adversarials)
+
+    def repeat(self, times: int) -> Attack:
+        """Return the attack whose result is the best of `times` repeats, counted from the one that it stands for."""
+        if times < 1:
+            raise UsageError(f"times should be 1 or more, received {times}")
+        attack = copy.copy(self)
+        attack._times = self._times * times
+        return attack
+
+    def at_repeat(self, n: int) -> Attack:
+        """Return the attack that stands for the repeat n instead of 0."""
+        attack = copy.copy(self)
+        attack._first = n
+        return attack
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        return f"{type(self).__name__}({arguments})"

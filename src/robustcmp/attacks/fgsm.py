@@ -1,0 +1,97 @@
+"""The fast gradient sign method on a grid of step sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..model import Classifier
+from .base import Attack, Found, Images, Labels
+
+
+class FGSM(Attack):
+    """The fast gradient sign method (Goodfellow et al. 2015), as Guo et al. ran it with Foolbox 1.x.
+
+    The gradient of the cross-entropy at the clean image is taken once. Candidates are x + ε·(max − min)·sign(gradient)
+    for ε = max_epsilon·k/epsilons, k = 1 … epsilons, clipped to the bounds. The result is the smallest ε on the grid
+    that fools the model; success is not monotone in ε, so every smaller one is asked.
+
+    Parameters
+    ----------
+    epsilons : int, default 100
+        The number of grid steps.
+    max_epsilon : float, default 0.1
+        The largest step, as a share of max − min.
+
+    Notes
+    -----
+    Deterministic. ``extras["smallest_epsilon"]`` (N,) is the ε that was found, +inf where none was. In `run`,
+    the call's ``epsilons`` keeps Foolbox's meaning and has nothing to do with the grid.
+
+    Examples
+    --------
+    >>> import robustcmp as rc
+    >>> data = rc.load_dataset("digits")
+    >>> model = rc.load_model("lenet5", framework="torch", dataset="digits")
+    >>> result = FGSM().attack(model, data.images[:8], data.labels[:8])
+    >>> result.success.shape, bool((result.linf[result.success] <= 0.1001).all())
+    ((8,), True)
+    """
+
+    deterministic = True
+    needs_gradient = True
+    norm = "linf"
+
+    def __init__(self, *, epsilons: int = 100, max_epsilon: float = 0.1):
+        if epsilons < 1 or not max_epsilon > 0:
+            raise UsageError(f"FGSM expects epsilons >= 1 and max_epsilon > 0, received {epsilons} and {max_epsilon}")
+        self.epsilons = epsilons
+        self.max_epsilon = max_epsilon
+
+    @property
+    def most_queries(self) -> int:
+        return self.epsilons
+
+    @property
+    def grid(self) -> list[float]:
+        return [self.max_epsilon * k / self.epsilons for k in range(1, self.epsilons + 1)]
+
+    def _find(
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+    ) -> Iterator[Found]:
+        lower, upper = classifier.bounds
+        step = (upper - lower) * np.sign(_gradient(classifier, images, labels))
+        epsilon = np.full(len(images), np.inf)
+        queries = np.zeros(len(images), np.int64)
+        adversarials = images.copy()
+        pending = np.arange(len(images))
+        for size in self.grid:
+            candidates = np.clip(images[pending] + size * step[pending], lower, upper).astype(np.float32)
+            fooled = classifier.predict(candidates) != labels[pending]
+            queries[pending] += 1
+            epsilon[pending[fooled]] = size
+            adversarials[pending[fooled]] = candidates[fooled]
+            pending = pending[~fooled]
+            if not len(pending):
+                break
+        for _ in repeats:
+            yield Found(np.isfinite(epsilon), adversarials, queries, {"smallest_epsilon": epsilon})
+
+
+def _gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray[np.float64]:
+    """Return the gradient of the cross-entropy, up to a positive factor for each image.
+
+    On a confident network softmax(z) − onehot drowns in float32: the true class's entry rounds to zero. Divided by
+    its largest magnitude, which is the true class's, it is −1 there and the softmax over the other classes
+    elsewhere, and as such it is computed, in float64. The sign of the gradient does not see the factor.
+    """
+    z = classifier.logits(images).astype(np.float64)
+    rows = np.arange(len(z))
+    z[rows, labels] = -np.inf
+    v = np.exp(z - z.max(axis=1, keepdims=True))
+    v /= v.sum(axis=1, keepdims=True)
+    v[rows, labels] = -1
+    return classifier.vjp(images, v).astype(np.float64)

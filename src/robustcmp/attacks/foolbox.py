@@ -1,0 +1,87 @@
+"""Any attack of Foolbox's own, run like ours."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+
+from ..model import Classifier
+from .base import AttackResult, Found, Images, Labels, judge
+
+
+class FoolboxAttack:
+    """An attack of Foolbox with the epsilons at which its success is counted.
+
+    Parameters
+    ----------
+    attack : foolbox.attacks.base.Attack
+        The attack.
+    settings : dict
+        What it was made with, JSON types.
+    epsilons : list of float or None
+        In the unit of the attack's own distance. Success is at the largest one; None counts every adversarial image
+        that the attack finds, at any distance.
+
+    Notes
+    -----
+    Foolbox draws from the global generators of Python, NumPy and the model's framework. They are seeded for each
+    repeat and restored afterwards. The draws depend on the framework, the batch size and the order of the images.
+    """
+
+    semantics = 1
+    deterministic = False
+    needs_gradient = False
+    most_queries = 1  # Foolbox does not say
+
+    def __init__(self, attack: fb.attacks.base.Attack, settings: dict[str, Any], epsilons: list[float] | None):
+        self.attack = attack
+        self.settings = settings | {"class": type(attack).__name__, "epsilons": epsilons}
+        self.grid = epsilons or []
+
+    def outcomes(
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+    ) -> Iterator[AttackResult]:
+        """Yield the result of each of the repeats; ``extras["epsilon_success"]`` is (N, epsilons), at each ε."""
+        epsilons: list[float | None] = [*self.grid] or [None]
+        for repeat in repeats:
+            adversarials, success = [], []
+            with _seeded(classifier, self.settings["class"], seed, repeat):
+                for start in range(0, len(images), classifier.batch_size):
+                    part = slice(start, start + classifier.batch_size)
+                    _, clipped, fooled = self.attack(
+                        classifier.model,
+                        classifier.tensor(images[part]),
+                        fb.criteria.Misclassification(classifier.tensor(labels[part])),
+                        epsilons=epsilons,
+                    )
+                    adversarials.append(classifier.array(clipped[-1]))
+                    success.append(classifier.array(fooled).T)
+            at_each = np.concatenate(success)
+            found = Found(
+                at_each[:, -1],
+                np.concatenate(adversarials),
+                np.full(len(images), -1, np.int64),
+                {"epsilon_success": at_each} if self.grid else {},
+            )
+            yield judge(classifier, images, labels, found)
+
+
+@contextmanager
+def _seeded(classifier: Classifier, name: str, seed: int, repeat: int) -> Iterator[None]:
+    digest = hashlib.blake2b(f"{name}:{seed}:{repeat}".encode(), digest_size=4).digest()
+    number = int.from_bytes(digest, "little") % 2**31
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(number)
+    np.random.seed(number)  # noqa: NPY002
+    try:
+        with classifier.framework.forked_rng(number):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002

@@ -1,0 +1,119 @@
+"""One pixel, set to the smallest or the largest value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..draws import Draws
+from ..errors import UsageError
+from ..model import Classifier
+from .base import Attack, Found, Images, Labels, unit
+
+PIXEL_ORDER = 0
+UNKNOWN = -1
+
+
+class SinglePixel(Attack):
+    """The single-pixel attack of Narodytska and Kasiviswanathan (2016), as Guo et al. ran it with Foolbox 1.x.
+
+    Positions are tried in a random order, at most `max_pixels` of them; at each, all channels are first set to the
+    smallest value, then to the largest. The first candidate that fools the model is the result.
+
+    Parameters
+    ----------
+    max_pixels : int, default 100
+        How many positions are tried.
+    exact : bool, default False
+        Also ask about every position, which makes the expectation over all draws exact: an image with K vulnerable
+        positions of N falls with probability 1 − C(N − K, m)/C(N, m), m = max_pixels. ``extras["vulnerable_pixels"]``
+        (N,) is K, ``extras["pixels"]`` (N,) the number of positions.
+
+    Notes
+    -----
+    The answer for one (image, position, value) never changes, so repeats share it.
+
+    Examples
+    --------
+    >>> import robustcmp as rc
+    >>> data = rc.load_dataset("digits")
+    >>> model = rc.load_model("lenet5", framework="torch", dataset="digits")
+    >>> int(SinglePixel(max_pixels=10).attack(model, data.images[:8], data.labels[:8]).queries.max())
+    20
+    """
+
+    norm = "l0"
+
+    def __init__(self, *, max_pixels: int = 100, exact: bool = False):
+        if max_pixels < 1:
+            raise UsageError(f"SinglePixel expects max_pixels >= 1, received {max_pixels}")
+        self.max_pixels = max_pixels
+        self.exact = exact
+
+    @property
+    def most_queries(self) -> int:
+        return 2 * self.max_pixels
+
+    def _find(
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+    ) -> Iterator[Found]:
+        n, height, width, _ = images.shape
+        pixels = height * width
+        m = min(self.max_pixels, pixels)
+        answers = _Answers(classifier, images)
+        extras: dict[str, NDArray[np.int64]] = {}
+        if self.exact:
+            answers.fill(np.broadcast_to(np.arange(pixels), (n, pixels)))
+            vulnerable = (answers.classes != labels[:, None, None]).any(axis=2).sum(axis=1)
+            extras = {"vulnerable_pixels": vulnerable, "pixels": np.full(n, pixels)}
+        rows = np.arange(n)
+        for repeat in repeats:
+            draws = Draws("SinglePixel", seed, repeat, unit(images, classifier.bounds))
+            order = np.array(
+                [np.argsort(draws.block(i, PIXEL_ORDER).random(pixels), kind="stable")[:m] for i in range(n)], np.int64
+            ).reshape(n, m)
+            answers.fill(order)
+            tried = answers.classes[rows[:, None], order].reshape(n, 2 * m)
+            fooled = tried != labels[:, None]
+            found = fooled.any(axis=1)
+            first = fooled.argmax(axis=1)
+            adversarials = images.copy()
+            hit = rows[found]
+            answers.set_pixels(adversarials, hit, order[hit, first[hit] // 2], first[hit] % 2)
+            yield Found(found, adversarials, np.where(found, first + 1, 2 * m), dict(extras))
+
+
+class _Answers:
+    """The class of every candidate that was asked: `classes` (N, positions, 2), UNKNOWN where none was."""
+
+    def __init__(self, classifier: Classifier, images: Images):
+        self._classifier, self._images = classifier, images
+        self._clean = classifier.predict(images)
+        n, height, width, _ = images.shape
+        self.classes = np.full((n, height * width, 2), UNKNOWN, np.int16)
+
+    def fill(self, positions: NDArray[np.int64]) -> None:
+        """Ask about both values at positions (N, m) of each image, where that is not known yet."""
+        needed = np.zeros(self.classes.shape[:2], np.bool_)
+        np.put_along_axis(needed, positions, True, axis=1)
+        flat = self._images.reshape(len(self._images), -1, self._images.shape[-1])
+        for side, value in enumerate(self._classifier.bounds):
+            same = (flat == np.float32(value)).all(axis=2)  # such a candidate is the image
+            known = self.classes[:, :, side] != UNKNOWN
+            self.classes[:, :, side] = np.where(needed & same & ~known, self._clean[:, None], self.classes[:, :, side])
+            rows, places = np.nonzero(needed & ~same & ~known)
+            for start in range(0, len(rows), self._classifier.batch_size):
+                batch = slice(start, start + self._classifier.batch_size)
+                candidates = self._images[rows[batch]]
+                self.set_pixels(candidates, np.arange(len(candidates)), places[batch], np.full(len(candidates), side))
+                self.classes[rows[batch], places[batch], side] = self._classifier.predict(candidates)
+
+    def set_pixels(
+        self, images: Images, rows: NDArray[np.int64], places: NDArray[np.int64], sides: NDArray[np.int64]
+    ) -> None:
+        """Set one pixel of some images, in place, to the smallest (side 0) or the largest value (side 1)."""
+        width = images.shape[2]
+        values = np.array(self._classifier.bounds, np.float32)[sides]
+        images[rows, places // width, places % width, :] = values[:, None]

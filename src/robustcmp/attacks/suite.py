@@ -1,0 +1,199 @@
+"""Suites: which attacks with which settings, read from TOML files and checked before anything runs.
+
+A file of the directory ``attacks/`` or any other::
+
+    description = "what it is for"
+    images = 1000                   # how many images are attacked, if the caller does not say
+    repeats = 10
+
+    [attacks.fgsm]                  # the name in tables and results
+    attack = "FGSM"                 # one of ours, or a class of foolbox.attacks
+    epsilons = 100                  # all other keys are the attack's own parameters
+    max_epsilon = 0.1
+
+    [attacks.pgd]
+    attack = "LinfPGD"
+    epsilons = [0.01, 0.03, 0.1]    # for Foolbox's: where success is counted; the largest one is the success rate
+    steps = 40
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Protocol, get_type_hints
+
+import foolbox as fb
+import msgspec
+
+from ..errors import RobustcmpError, UsageError, unknown
+from ..model import Classifier
+from .base import AttackResult, Images, Labels
+from .boundary import Boundary
+from .fgsm import FGSM
+from .foolbox import FoolboxAttack
+from .single_pixel import SinglePixel
+
+SHIPPED = files("robustcmp.resources.attacks")
+OURS: dict[str, type[FGSM | SinglePixel | Boundary]] = {
+    attack.__name__: attack for attack in (FGSM, SinglePixel, Boundary)
+}
+FOOLBOX = {
+    name: cls
+    for name, cls in vars(fb.attacks).items()
+    if inspect.isclass(cls) and issubclass(cls, fb.attacks.base.Attack) and not inspect.isabstract(cls)
+}
+
+Count = Annotated[int, msgspec.Meta(gt=0)]
+Epsilons = Annotated[list[Annotated[float, msgspec.Meta(gt=0)]], msgspec.Meta(min_length=1)]
+
+
+class RunnableAttack(Protocol):
+    """What an experiment needs of an attack; `Attack` and `FoolboxAttack` have it."""
+
+    @property
+    def semantics(self) -> int: ...
+    @property
+    def deterministic(self) -> bool: ...
+    @property
+    def needs_gradient(self) -> bool: ...
+    @property
+    def most_queries(self) -> int: ...
+    @property
+    def grid(self) -> list[float]: ...
+    @property
+    def settings(self) -> dict[str, Any]: ...
+    def outcomes(
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+    ) -> Iterator[AttackResult]: ...
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    attacks: dict[str, dict[str, Any]]
+    description: str = ""
+    images: Count = 1000
+    repeats: Count = 10
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A named list of attacks with their settings.
+
+    Attributes
+    ----------
+    name, description : str
+        The file's name without ``.toml``, and what the suite is for.
+    images, repeats : int
+        How many images are attacked how often, if the caller does not say.
+    attacks : dict of str to attack
+        By the names that tables and results have.
+    """
+
+    name: str
+    description: str
+    images: int
+    repeats: int
+    attacks: dict[str, RunnableAttack]
+
+
+def suite_names() -> list[str]:
+    """Return the names of the suites that ship."""
+    return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
+
+
+def load_suite(suite: str | os.PathLike[str]) -> Suite:
+    """Return a suite by name or from a TOML file.
+
+    Parameters
+    ----------
+    suite : str or path
+        The name of one that ships (``"guo2019"``), or the path of a file that ends in ``.toml``.
+
+    Raises
+    ------
+    UsageError
+        There is no such suite, or its file has a mistake; the message names the file, the key and what is allowed.
+
+    Examples
+    --------
+    >>> list(load_suite("guo2019").attacks)
+    ['fgsm', 'single_pixel', 'boundary']
+    """
+    path = Path(suite)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"the suite {path} cannot be read: {error}") from None
+    elif str(suite) in suite_names():
+        text = (SHIPPED / f"{suite}.toml").read_text(encoding="utf-8")
+    else:
+        raise unknown("suite", suite, [*suite_names(), "FILE.toml"])
+    try:
+        content = msgspec.convert(tomllib.loads(text), _File)
+        if not content.attacks:
+            raise UsageError("expected at least one table [attacks.NAME]")
+        attacks = {name: _attack(name, dict(table)) for name, table in content.attacks.items()}
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RobustcmpError) as error:
+        raise UsageError(f"the suite {path}: {error}") from None
+    return Suite(path.stem, content.description, content.images, content.repeats, attacks)
+
+
+def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
+    where = f"[attacks.{name}]"
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UsageError(f"{where}: a name should be of a-z, 0-9 and _, and begin with a letter")
+    cls_name = table.pop("attack", None)
+    if not isinstance(cls_name, str):
+        raise UsageError(f"{where}: expected the key attack, the name of a class, received {cls_name!r}")
+    try:
+        if cls_name in OURS:
+            ours: RunnableAttack = OURS[cls_name](**_parameters(OURS[cls_name], table))
+            return ours
+        if cls_name in FOOLBOX:
+            return _foolbox(FOOLBOX[cls_name], table)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {error}") from None
+    except (UsageError, ValueError, TypeError) as error:
+        raise UsageError(f"{where}: {cls_name}: {error}") from None
+    raise UsageError(f"{where}: {unknown('attack', cls_name, [*OURS, *FOOLBOX])}")
+
+
+def _foolbox(cls: type[fb.attacks.base.Attack], table: dict[str, Any]) -> FoolboxAttack:
+    epsilons = table.pop("epsilons", None)
+    if epsilons is not None:
+        epsilons = sorted(msgspec.convert({"epsilons": epsilons}, _Epsilons).epsilons)
+    elif issubclass(cls, fb.attacks.base.FixedEpsilonAttack):
+        raise UsageError("expected the key epsilons, a list of sizes, as this attack does not look for the smallest")
+    parameters = _parameters(cls, table)
+    return FoolboxAttack(cls(**parameters), parameters, epsilons)
+
+
+class _Epsilons(msgspec.Struct):
+    epsilons: Epsilons
+
+
+def _parameters(cls: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Check parameters against the names and types of a constructor."""
+    hints = get_type_hints(cls.__init__)  # type: ignore[misc]
+    allowed = {
+        name: hints.get(name, Any) for name in inspect.signature(cls).parameters if name not in ("args", "kwargs")
+    }
+    for key in given:
+        if key not in allowed:
+            raise unknown("key", key, allowed)
+    checked: dict[str, Any] = {}
+    for key, value in given.items():
+        try:
+            checked[key] = msgspec.convert(value, allowed[key])
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{key}: {error}") from None
+        except TypeError:  # the parameter is an object of Foolbox, which no file can hold
+            raise UsageError(f"{key} cannot be set in a file") from None
+    return checked

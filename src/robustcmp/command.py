@@ -1,0 +1,68 @@
+"""What the commands share: arguments, exit statuses, and the console script ``robustcmp``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from .errors import RobustcmpError, UsageError
+
+DONE, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+COMMANDS = {"eval": "compare trained models", "train": "train a model by a recipe of the zoo"}
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses abbreviated options, and leaves every message to `run_command`."""
+
+    def __init__(self, prog: str, description: str):
+        super().__init__(
+            prog=prog,
+            description=description,
+            allow_abbrev=False,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UsageError(f"{message}. See {self.prog} --help")
+
+
+def say(text: str) -> None:
+    """Print a line for the person at the terminal; standard output is left to results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_command(run: Callable[[], None], again: str) -> int:
+    """Run a command and return its exit status; errors of ours are one message, without a traceback.
+
+    `again` is the command that goes on after an interruption.
+    """
+    try:
+        run()
+    except UsageError as error:
+        say(f"error: {error}")
+        return UNUSABLE
+    except RobustcmpError as error:
+        say(f"error: {error}")
+        return FAILED
+    except KeyboardInterrupt:
+        say(f"\ninterrupted. What is finished is kept; this goes on from there:\n  {again}")
+        return INTERRUPTED
+    return DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``robustcmp eval …`` or ``robustcmp train …``."""
+    parser = Parser("robustcmp", "Compare the robustness of one network design trained in several frameworks.")
+    commands = "; ".join(f"{name}: {what}" for name, what in COMMANDS.items())
+    parser.add_argument("command", choices=COMMANDS, help=commands)
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="see robustcmp COMMAND --help")
+
+    try:
+        parsed = parser.parse_args(arguments)
+    except UsageError as error:
+        say(f"error: {error}")
+        return UNUSABLE
+    status: int = import_module(f".{parsed.command}", __package__).main(parsed.options)
+    return status

@@ -1,0 +1,55 @@
+"""Random draws that are a function of (seed, purpose, the image itself) and of nothing else.
+
+A counter-based generator (Philox, Salmon et al. 2011) is keyed by a hash of what the draw belongs to, and its counter
+is made of what the draw is for. So no draw depends on the framework, the batch size, the order of the images or which
+other images are there, and all compared models see the same draws.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def image_hashes(images: NDArray[np.float32], prefix: bytes, size: int = 16) -> Iterator[bytes]:
+    """Yield BLAKE2b of `prefix` and of each image, as float32 (H, W, C) bytes in [0, 1]."""
+    start = hashlib.blake2b(b"robustcmp" + prefix, digest_size=size)
+    for image in np.ascontiguousarray(images, dtype="<f4"):
+        hasher = start.copy()
+        hasher.update(image.tobytes())
+        yield hasher.digest()
+
+
+class Draws:
+    """The draws of one attack in one repeat, a Philox key for each image.
+
+    Parameters
+    ----------
+    name : str
+        The attack's class name.
+    seed, repeat : int
+        What the draws depend on beside the image.
+    images : ndarray of float32, shape (N, H, W, C)
+        In [0, 1].
+    """
+
+    def __init__(self, name: str, seed: int, repeat: int, images: NDArray[np.float32]):
+        prefix = struct.pack("<qq", seed, repeat) + bytes([len(name)]) + name.encode("ascii")
+        self._keys = [np.frombuffer(key, "<u8") for key in image_hashes(images, prefix)]
+        self._bits = np.random.Philox(key=np.zeros(2, np.uint64))
+        self._state = self._bits.state
+        self._generator = np.random.Generator(self._bits)
+
+    def block(self, image: int, purpose: int, iteration: int = 0, direction: int = 0) -> np.random.Generator:
+        """Return the generator at the start of a block; it is good until the next block is asked for."""
+        # Setting key and counter of one generator costs half of what building a new one does.
+        self._state["state"] = {
+            "key": self._keys[image],
+            "counter": np.array([0, direction, iteration, purpose], np.uint64),
+        }
+        self._bits.state = self._state
+        return self._generator

@@ -1,0 +1,29 @@
+"""What a result was computed with: versions and hardware, as JSON types."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+PACKAGES = ("robustcmp", "numpy", "scipy", "foolbox", "eagerpy", "h5py", "xarray")
+
+
+def package_version(name: str) -> str | None:
+    """Return the version of an installed package, or None; nothing is imported."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions and the hardware that a result may depend on in its last bits."""
+    return {
+        "versions": {"python": platform.python_version()} | {name: package_version(name) for name in PACKAGES},
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+    }

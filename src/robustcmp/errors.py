@@ -1,0 +1,42 @@
+"""What can go wrong, in words: every error says what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RobustcmpError(Exception):
+    """The base class of every error that robustcmp raises on purpose."""
+
+
+class UsageError(RobustcmpError, ValueError):
+    """The caller's arguments cannot be used; no work was started."""
+
+
+class DataError(RobustcmpError):
+    """A dataset cannot be had, or its files are broken."""
+
+
+class ModelError(RobustcmpError):
+    """A trained network does not behave as a classifier that can be compared."""
+
+
+class WeightsError(RobustcmpError):
+    """A weights file is missing, broken, or belongs to another network."""
+
+
+class StoreError(RobustcmpError):
+    """A run's directory cannot be read or written."""
+
+
+def unknown(kind: str, given: object, allowed: Iterable[str]) -> UsageError:
+    """Return the error for a name that is none of the allowed ones, with the nearest one suggested.
+
+    >>> print(unknown("model", "lenet6", ["lenet1", "lenet5"]))
+    unknown model 'lenet6': did you mean 'lenet5'? Expected one of lenet1, lenet5.
+    """
+    names = sorted(allowed)
+    near = get_close_matches(str(given), names, n=1)
+    hint = f" did you mean '{near[0]}'?" if near else ""
+    return UsageError(f"unknown {kind} {str(given)!r}:{hint} Expected one of {', '.join(names)}.")

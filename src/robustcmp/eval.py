@@ -1,0 +1,83 @@
+"""``python -m robustcmp.eval``: compare trained models of one network design."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+
+from .command import Parser, run_command, say
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "python -m robustcmp.eval",
+        "Attack the images that all models classify correctly, and print success rates and the indicator R. "
+        "The same command again does only what is missing.",
+    )
+    parser.add_argument("--model", required=True, help="lenet1 or lenet5")
+    parser.add_argument("--framework", nargs="+", help="torch, tensorflow, jax; every installed one if not given")
+    parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that fits the model if not given")
+    parser.add_argument("--recipe", default="default", help="the recipe that the models were trained by")
+    parser.add_argument("--training-seeds", type=int, nargs="+", default=[0], help="trainings of each framework")
+    parser.add_argument("--suite", default="guo2019", help="a suite's name or TOML file")
+    parser.add_argument("--images", type=int, help="how many images; the suite's number if not given")
+    parser.add_argument("--repeats", type=int, help="how often; the suite's number if not given")
+    parser.add_argument("--seed", type=int, default=0, help="the attacks' seed")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--out", help="the run's directory; runs/MODEL-DATASET-SUITE if not given")
+    parser.add_argument("--no-images", action="store_true", help="do not store adversarial images")
+    parser.add_argument("--batch-size", type=int, help="candidates asked at once; measured if not given")
+    parser.add_argument("--data-dir", help="where the dataset lies")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare what the arguments name and return the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return run_command(lambda: _evaluate(given), f"python -m robustcmp.eval {shlex.join(given)}")
+
+
+def _evaluate(given: Sequence[str]) -> None:
+    options = _parser().parse_args(given)
+    # Only now: a mistyped option should not wait for imports.
+    from .attacks.suite import load_suite
+    from .evaluation import evaluate
+    from .report import to_text
+    from .zoo import load_models, load_test_set
+
+    suite = load_suite(options.suite)
+    data = load_test_set(options.model, options.dataset, options.data_dir, say=say)
+    models = load_models(
+        options.model,
+        dataset=data.name,
+        frameworks=options.framework,
+        seeds=options.training_seeds,
+        recipe=options.recipe,
+        device=options.device,
+        say=say,
+    )
+    evaluation = evaluate(
+        models,
+        data.images,
+        data.labels,
+        suite=options.suite,
+        n=options.images,
+        repeats=options.repeats,
+        seed=options.seed,
+        out=options.out or f"runs/{options.model}-{data.name}-{suite.name}",
+        batch_size=options.batch_size,
+        keep_images=not options.no_images,
+        about={"model": options.model, "dataset": data.name, "recipe": options.recipe},
+    )
+    if options.json:
+        print(json.dumps(evaluation.to_json()))
+    else:
+        print(to_text(evaluation, color=sys.stdout.isatty()))
+        say(f"the run is kept in {evaluation.run.directory}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""The comparison from end to end: models and images in, a run on disk and its results out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
+
+from .attacks.suite import Suite, load_suite
+from .environment import environment
+from .errors import ModelError, UsageError
+from .experiment import Contestant, Plan, plan, queries_left, run
+from .model import Classifier, check_gradient, check_images, check_labels, check_model
+from .report import to_html, to_text
+from .results import Results
+from .store import Run, assemble
+from .subset import Models, chosen
+from .weights import digest, write_atomically
+
+UNIT_BOUNDS = (0.0, 1.0)
+
+
+class Evaluation(Results):
+    """What `evaluate` and `open_run` return; printed, it is the table."""
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write one self-contained page with the tables and a few adversarial images.
+
+        Raises
+        ------
+        UsageError
+            The file cannot be written.
+        """
+        text = to_html(self)
+        try:
+            write_atomically(Path(path), lambda temporary: _write(temporary, text))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+
+    def __repr__(self) -> str:
+        return to_text(self)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def evaluate(
+    models: Models,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    *,
+    suite: str | os.PathLike[str] = "guo2019",
+    n: int | None = None,
+    repeats: int | None = None,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    keep_images: bool = True,
+    progress: bool = True,
+    about: dict[str, Any] | None = None,
+) -> Evaluation:
+    """Attack the images that all models classify correctly, and compare how often each model is fooled.
+
+    Every finished cell (a model under an attack in a repeat) is stored at once. The same call with the same `out`
+    does only what is missing.
+
+    Parameters
+    ----------
+    models : dict of str to model, or to a list of models
+        Foolbox models, from `wrap`, `load_model`, `fit` or Foolbox itself. A list holds trainings of one model that
+        differ in their seed.
+    images : ndarray of float32, shape (N, H, W, C)
+        In [0, 1]; a model with other bounds is asked through Foolbox's `transform_bounds`. Pass the whole test set:
+        the subset is chosen from it.
+    labels : ndarray of int, shape (N,)
+        The true classes.
+    suite : str or path, default "guo2019"
+        A suite's name or its TOML file.
+    n, repeats : int, optional
+        How many images are attacked how often; the suite's own settings if nothing is said.
+    seed : int, default 0
+        The attacks' seed. Every draw is a function of (seed, attack, repeat, image).
+    out : path, optional
+        The run's directory. Without it nothing is kept after the returned object is gone.
+    batch_size : int, optional
+        How many candidates are asked at once; measured if nothing is said.
+    keep_images : bool, default True
+        Store the adversarial images.
+    progress : bool, default True
+        Show a progress bar on standard error.
+    about : dict, optional
+        Notes for the manifest, JSON types: ``model`` and ``dataset`` appear in headings.
+
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    UsageError
+        An argument cannot be used; nothing was done.
+    ModelError
+        A model does not behave as a classifier that gives logits, or no image is classified correctly by all.
+
+    Examples
+    --------
+    >>> import robustcmp as rc
+    >>> data = rc.load_dataset("digits")
+    >>> models = {name: rc.load_model("lenet1", framework=name, dataset="digits") for name in ("torch", "jax")}
+    >>> ev = rc.evaluate(models, data.images, data.labels, suite="smoke", n=5, repeats=1, progress=False)
+    >>> ev.success_rate.sizes["attack"], sorted(ev.indicator)
+    (3, ['jax', 'torch'])
+    """
+    loaded = load_suite(suite)
+    n = loaded.images if n is None else n
+    repeats = loaded.repeats if repeats is None else repeats
+    for name, count in (("n (--images)", n), ("repeats", repeats), ("batch_size", batch_size)):
+        if count is not None and count < 1:
+            raise UsageError(f"{name} should be 1 or more, received {count}")
+    if not -(2**63) <= seed < 2**63:
+        raise UsageError(f"seed should be a 64-bit integer, received {seed}")
+    images = check_images(images, UNIT_BOUNDS)
+    labels = check_labels(labels, len(images))
+    contestants = _contestants(models)
+    for contestant in contestants:
+        _check(contestant, loaded, images, labels)
+
+    store = Run.create(tempfile.mkdtemp(prefix="robustcmp-") if out is None else out, keep_images)
+    if out is None:
+        weakref.finalize(store, shutil.rmtree, store.directory, ignore_errors=True)
+    contestants = _with_batch_sizes(contestants, store, images, batch_size)
+    correct = np.array([contestant.classifier.predict(images) == labels for contestant in contestants])
+    by_all: NDArray[np.bool_] = np.all(correct, axis=0)
+    subset = chosen(by_all, images, n, seed)
+    if not len(subset):
+        raise ModelError(
+            "no image is classified correctly by all models, so there is nothing to compare. Their accuracies are "
+            + ", ".join(f"{c.name}: {its.mean():.1%}" for c, its in zip(contestants, correct, strict=True))
+            + ". Check labels, bounds and preprocessing."
+        )
+
+    planned = plan(contestants, loaded, images[subset], labels[subset], repeats, seed)
+    manifest = {
+        "about": about or {},
+        "suite": {
+            "name": loaded.name,
+            "description": loaded.description,
+            "attacks": {
+                name: {
+                    "class": type(attack).__name__,
+                    "settings": attack.settings,
+                    "semantics": attack.semantics,
+                    "deterministic": attack.deterministic,
+                }
+                for name, attack in loaded.attacks.items()
+            },
+        },
+        "seed": seed,
+        "repeats": repeats,
+        "images": {
+            "asked": n,
+            "used": len(subset),
+            "of": len(images),
+            "correct_by_all": float(by_all.mean()),
+            "digest": digest({"images": images, "labels": labels}),
+        },
+        "models": [
+            {
+                "name": contestant.name,
+                "training_seed": contestant.training_seed,
+                "framework": contestant.classifier.framework.name,
+                "framework_version": contestant.classifier.framework.version(),
+                "batch_size": contestant.classifier.batch_size,
+                "clean_accuracy": float(its.mean()),
+                "info": getattr(contestant.classifier.model, "info", {}),
+            }
+            for contestant, its in zip(contestants, correct, strict=True)
+        ],
+        "cells": [asdict(cell) for cell in planned.cells],
+        "environment": environment(),
+    }
+    store.write_manifest(manifest)
+    _run_with_bar(planned, store, progress)
+    grids = {name: attack.grid for name, attack in loaded.attacks.items() if attack.grid}
+    results = assemble(store, planned.cells, subset, labels[subset], repeats, grids)
+    store.write_results(results, manifest)
+    return Evaluation(store, results, manifest)
+
+
+def open_run(directory: str | os.PathLike[str]) -> Evaluation:
+    """Read a finished run. No framework is needed.
+
+    Parameters
+    ----------
+    directory : path
+        What was passed as `out`.
+
+    Raises
+    ------
+    UsageError
+        The directory is no run, or the run was interrupted before its results were complete.
+    StoreError
+        A file is broken.
+    """
+    store = Run.open(directory)
+    return Evaluation(store, *store.read_results())
+
+
+def _contestants(models: Models) -> list[Contestant]:
+    """Return all models with their training seeds: as they were trained where that is known, else counted."""
+    if not models:
+        raise UsageError("expected at least one model, received none")
+    lists = {name: list(entry) if isinstance(entry, Sequence) else [entry] for name, entry in models.items()}
+    known = {name: [getattr(model, "info", {}).get("training_seed") for model in its] for name, its in lists.items()}
+    first = next(iter(known.values()))
+    as_trained = None not in first and len(set(first)) == len(first) and all(seeds == first for seeds in known.values())
+    contestants = []
+    for name, its in lists.items():
+        if not its:
+            raise UsageError(f"expected at least one model for {name!r}, received an empty list")
+        for i, model in enumerate(its):
+            seed = int(first[i] or 0) if as_trained else i
+            contestants.append(Contestant(str(name), seed, Classifier(_in_unit_bounds(model))))
+    return contestants
+
+
+def _in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
+    if isinstance(model, fb.models.base.Model) and tuple(model.bounds) != UNIT_BOUNDS:
+        return model.transform_bounds(UNIT_BOUNDS)
+    return model
+
+
+def _check(contestant: Contestant, suite: Suite, images: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+    if not len(images):
+        raise UsageError("expected at least one image, received none")
+    check_model(contestant.name, contestant.classifier, images, labels)
+    if any(attack.needs_gradient for attack in suite.attacks.values()):
+        check_gradient(contestant.name, contestant.classifier, images)
+
+
+def _with_batch_sizes(
+    contestants: list[Contestant], store: Run, images: NDArray[np.float32], batch_size: int | None
+) -> list[Contestant]:
+    """Give every model its batch size: the caller's, or what an earlier session of the run found, or measured now."""
+    found = {
+        (model["name"], model["training_seed"]): model["batch_size"] for model in store.manifest().get("models", [])
+    }
+    sized = []
+    for contestant in contestants:
+        classifier = contestant.classifier
+        size = (
+            batch_size
+            or found.get((contestant.name, contestant.training_seed))
+            or classifier.measured_batch_size(images)
+        )
+        sized.append(
+            Contestant(contestant.name, contestant.training_seed, Classifier(classifier.model, batch_size=size))
+        )
+    return sized
+
+
+def _run_with_bar(planned: Plan, store: Run, progress: bool) -> None:
+    from tqdm import tqdm
+
+    left = queries_left(planned, store)
+    bar = tqdm(
+        total=left, unit=" queries", unit_scale=True, disable=not progress or not left, file=sys.stderr, desc="attacks"
+    )
+    with bar:
+        run(planned, store, bar.update)

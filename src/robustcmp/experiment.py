@@ -1,0 +1,159 @@
+"""Plan the cells of a comparison, and run those that are missing.
+
+A cell is one model under one attack in one repeat, on the subset. Its key is a hash of everything that determines its
+content, so whoever keeps cells by their keys can resume a run, or ask another question of the same models, without
+doing anything twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .attacks.base import AttackResult
+from .attacks.suite import RunnableAttack, Suite
+from .model import Classifier
+from .weights import digest
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One trained model in a comparison."""
+
+    name: str
+    training_seed: int
+    classifier: Classifier
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model under one attack in one repeat."""
+
+    model: str
+    training_seed: int
+    attack: str
+    repeat: int
+    key: str
+
+
+class Cells(Protocol):
+    """Where finished cells are kept; `robustcmp.store.Run` is one."""
+
+    def __contains__(self, key: str, /) -> bool: ...
+    def save(self, cell: Cell, result: AttackResult) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells of a comparison on a subset of images."""
+
+    suite: Suite
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    seed: int
+    contestants: list[Contestant]
+    cells: list[Cell]
+
+
+def plan(
+    contestants: list[Contestant],
+    suite: Suite,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    repeats: int,
+    seed: int,
+) -> Plan:
+    """Return the cells of a comparison, models first, then attacks, then repeats; a deterministic attack has one."""
+    images_digest = digest({"images": images, "labels": labels})
+    cells = []
+    for contestant in contestants:
+        classifier = contestant.classifier
+        content = {
+            "model": digest({"logits": classifier.logits(images)}),
+            "framework": [classifier.framework.name, classifier.framework.version()],
+            "images": images_digest,
+            "batch_size": classifier.batch_size,
+            "seed": seed,
+        }
+        for name, attack in suite.attacks.items():
+            described = content | {"attack": [type(attack).__name__, attack.semantics, attack.settings]}
+            for repeat in range(1 if attack.deterministic else repeats):
+                key = _key(described | {"repeat": repeat})
+                cells.append(Cell(contestant.name, contestant.training_seed, name, repeat, key))
+    return Plan(suite, images, labels, seed, contestants, cells)
+
+
+def _key(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = None) -> None:
+    """Do the cells that are missing, one after another, and save each as soon as it is finished.
+
+    Parameters
+    ----------
+    planned : Plan
+        From `plan`.
+    cells : Cells
+        What is in it is not done again.
+    progress : callable, optional
+        Called with a number of queries that are done, of `most_queries` in all.
+    """
+    for contestant, name, missing in _missing(planned, cells):
+        attack = planned.suite.attacks[name]
+        meter = _Meter(progress or (lambda queries: None), most_queries(planned, attack))
+        # The same batch size, but counted.
+        classifier = Classifier(contestant.classifier.model, contestant.classifier.batch_size, asked=meter.count)
+        results = attack.outcomes(
+            classifier, planned.images, planned.labels, planned.seed, [cell.repeat for cell in missing]
+        )
+        for cell, result in zip(missing, results, strict=True):
+            cells.save(cell, result)
+            meter.finish_cell()
+
+
+def queries_left(planned: Plan, cells: Cells) -> int:
+    """Return how many queries the missing cells take at the most."""
+    return sum(
+        most_queries(planned, planned.suite.attacks[name]) * len(missing)
+        for _, name, missing in _missing(planned, cells)
+    )
+
+
+def most_queries(planned: Plan, attack: RunnableAttack) -> int:
+    """Return how many queries one cell of an attack takes at the most."""
+    return attack.most_queries * len(planned.images)
+
+
+def _missing(planned: Plan, cells: Cells) -> Iterator[tuple[Contestant, str, list[Cell]]]:
+    """Yield each model and attack with the cells that are not there yet."""
+    contestants = {(contestant.name, contestant.training_seed): contestant for contestant in planned.contestants}
+    for (model, seed, attack), group in groupby(
+        planned.cells, key=lambda cell: (cell.model, cell.training_seed, cell.attack)
+    ):
+        missing = [cell for cell in group if cell.key not in cells]
+        if missing:
+            yield contestants[model, seed], attack, missing
+
+
+class _Meter:
+    """Turns queries into progress: never more than a cell can take, and all of it once the cell is finished."""
+
+    def __init__(self, progress: Callable[[int], object], cell: int):
+        self._progress, self._cell, self._left = progress, cell, cell
+
+    def count(self, queries: int) -> None:
+        queries = min(queries, self._left)
+        self._left -= queries
+        self._progress(queries)
+
+    def finish_cell(self) -> None:
+        self._progress(self._left)
+        self._left = self._cell

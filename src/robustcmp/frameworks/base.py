@@ -1,0 +1,113 @@
+"""The contract that every framework's adapter fulfils.
+
+An adapter knows how its framework makes a tensor, answers a query, differentiates, builds a network and takes a
+training step. It knows nothing of attacks, subsets or runs. NumPy images are (N, H, W, C) float32; canonical weights
+are described in `robustcmp.architecture`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..architecture import Architecture
+from ..weights import Weights
+
+DataFormat = Literal["channels_first", "channels_last"]
+Device = Literal["auto", "cpu", "cuda"]
+Function = Callable[[Any], Any]
+"""Images to logits, in tensors of one framework."""
+
+
+class Trainer(ABC):
+    """One network being trained with stochastic gradient descent: v ← momentum·v + g, w ← w − rate·v."""
+
+    @abstractmethod
+    def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
+        """Take one step on a batch, images (N, H, W, C) and labels (N,), and return its mean cross-entropy."""
+
+    @abstractmethod
+    def velocity(self) -> Weights:
+        """Return the optimiser's state, an array for each weight, in the canonical layout."""
+
+    @abstractmethod
+    def set_velocity(self, velocity: Weights) -> None:
+        """Restore what `velocity` returned."""
+
+
+class Framework(ABC):
+    """One framework. Methods that make a tensor put it on the device of `like`, and copy."""
+
+    name: ClassVar[str]
+    data_format: ClassVar[DataFormat]
+    """The layout its networks have unless they say otherwise."""
+    differences: ClassVar[dict[str, str]] = {}
+    """What stays this framework's own in a training that is otherwise the same everywhere."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return the framework's version."""
+
+    # asking ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def tensor(self, array: NDArray[Any], like: Any) -> Any:
+        """Return a copy of a NumPy array as a tensor."""
+
+    @abstractmethod
+    def array(self, tensor: Any) -> NDArray[Any]:
+        """Return a tensor as a NumPy array."""
+
+    @abstractmethod
+    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
+        """Return the logits (N, K) of a batch of images in the function's own layout, without gradients."""
+
+    @abstractmethod
+    def vjp(
+        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
+    ) -> NDArray[np.float32]:
+        """Return the gradient of Σ v·logits with respect to the images; v (N, K) is held constant."""
+
+    @abstractmethod
+    def forked_rng(self, seed: int) -> AbstractContextManager[None]:
+        """Seed the framework's global random state inside a ``with`` block and restore the caller's after it."""
+
+    # networks ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def place(self, native: Any, device: Device) -> tuple[Function, Any]:
+        """Put a network on a device; return it as a differentiable function, and an empty tensor on that device.
+
+        Raises
+        ------
+        UsageError
+            The device is not there, or the network is not ready to be asked (a torch module in training mode).
+        """
+
+
+class TrainableFramework(Framework):
+    """A framework that builds and trains the architectures."""
+
+    @abstractmethod
+    def build(self, architecture: Architecture, seed: int, device: Device) -> Any:
+        """Build a network with the framework's own layers and own default initialisation.
+
+        The initial weights are a function of `seed`; no global random state is touched.
+        """
+
+    @abstractmethod
+    def get_weights(self, native: Any, architecture: Architecture) -> Weights:
+        """Return a network's weights in the canonical layout."""
+
+    @abstractmethod
+    def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
+        """Put canonical weights into a network, bit for bit."""
+
+    @abstractmethod
+    def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
+        """Return what trains a network in place; `weight_decay` adds weight_decay·w to the gradient of every weight."""

@@ -1,0 +1,188 @@
+"""JAX: networks are functions from images (N, H, W, C) to logits.
+
+JAX has no layers of its own. Networks are built from `jax.lax` and `jax.nn`, and initialised as Flax does it by
+default, with which most networks in JAX are written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from ..errors import ModelError, UsageError
+from ..weights import Weights
+from .base import Device, Function, TrainableFramework, Trainer
+
+# By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import jax.numpy as jnp
+
+Parameters = dict[str, jax.Array]
+
+
+def _device(name: Device) -> jax.Device:
+    try:
+        gpus = jax.devices("cuda")
+    except RuntimeError:
+        gpus = []
+    if name == "cuda" and not gpus:
+        raise UsageError("device 'cuda' was asked for, but jax sees no GPU. Use device='cpu' or 'auto'.")
+    return gpus[0] if gpus and name != "cpu" else jax.devices("cpu")[0]
+
+
+def apply(architecture: Architecture, parameters: Parameters, x: jax.Array) -> jax.Array:
+    """Return the logits (N, K) of images (N, H, W, C)."""
+    for layer in architecture.layers:
+        match layer:
+            case Conv():
+                kernel, bias = parameters[f"{layer.name}/kernel"], parameters[f"{layer.name}/bias"]
+                x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+                x = x + bias
+            case Dense():
+                x = x @ parameters[f"{layer.name}/kernel"] + parameters[f"{layer.name}/bias"]
+            case Relu():
+                x = jax.nn.relu(x)
+            case MaxPool():
+                window = (1, layer.size, layer.size, 1)
+                x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+            case Flatten():
+                x = x.reshape(len(x), -1)
+    return x
+
+
+class Network:
+    """An architecture with its parameters: ``network(images) -> logits``."""
+
+    def __init__(self, architecture: Architecture, parameters: Parameters):
+        self.architecture = architecture
+        self.parameters = parameters
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return apply(self.architecture, self.parameters, x)
+
+
+class Jax(TrainableFramework):
+    name = "jax"
+    data_format = "channels_last"
+    differences = {"initialisation": "kernels LeCun normal, biases zero (the defaults of Flax)"}
+
+    def version(self) -> str:
+        return str(jax.__version__)
+
+    def tensor(self, array: NDArray[Any], like: Any) -> jax.Array:
+        (device,) = like.devices()
+        # device_put may alias NumPy's memory on the CPU, which the caller may change before it is read.
+        tensor: jax.Array = jax.device_put(np.array(array), device)
+        return tensor
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        return np.array(tensor)
+
+    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
+        # Every new shape is compiled anew, so batches are filled up to the next power of two.
+        n = len(images)
+        padded = np.zeros((1 << (n - 1).bit_length(), *images.shape[1:]), images.dtype)
+        padded[:n] = images
+        with jax.default_matmul_precision("float32"):
+            return self.array(function(self.tensor(padded, like)))[:n]
+
+    def vjp(
+        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
+    ) -> NDArray[np.float32]:
+        with jax.default_matmul_precision("float32"):
+            _, pullback = jax.vjp(function, self.tensor(images, like))
+            (gradient,) = pullback(self.tensor(v, like))
+        return self.array(gradient)
+
+    @contextmanager
+    def forked_rng(self, seed: int) -> Iterator[None]:
+        # JAX itself has no global state; EagerPy, through which Foolbox draws, keeps one.
+        from eagerpy.tensor.jax import JAXTensor
+
+        kept = JAXTensor.key
+        JAXTensor.key = jax.random.PRNGKey(seed)
+        try:
+            yield
+        finally:
+            JAXTensor.key = kept
+
+    def place(self, native: Any, device: Device) -> tuple[Function, jax.Array]:
+        if not callable(native):
+            raise ModelError(f"expected a function from images to logits, received {type(native).__name__}")
+        where = _device(device)
+        like = jax.device_put(jnp.zeros(0), where)
+        if not isinstance(native, Network):
+            return jax.jit(native), like
+        # The parameters are an argument: closed over, they would be constants of the first compilation.
+        native.parameters = jax.device_put(native.parameters, where)
+        compiled = jax.jit(partial(apply, native.architecture))
+        return lambda x: compiled(native.parameters, x), like
+
+    def build(self, architecture: Architecture, seed: int, device: Device) -> Network:
+        shapes = architecture.weight_shapes
+        lecun_normal = jax.nn.initializers.lecun_normal()
+        with jax.default_device(_device(device)):
+            keys = jax.random.split(jax.random.key(seed), len(shapes))
+            return Network(
+                architecture,
+                {
+                    name: lecun_normal(key, shape) if name.endswith("/kernel") else jnp.zeros(shape)
+                    for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+                },
+            )
+
+    def get_weights(self, native: Any, architecture: Architecture) -> Weights:
+        return {name: np.array(native.parameters[name]) for name in architecture.weight_shapes}
+
+    def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
+        native.parameters = {name: self.tensor(weights[name], native.parameters[name]) for name in native.parameters}
+
+    def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
+        return _Trainer(native, momentum, weight_decay)
+
+
+class _Trainer(Trainer):
+    def __init__(self, network: Network, momentum: float, weight_decay: float):
+        self._network = network
+        self._velocity: Parameters = jax.tree.map(jnp.zeros_like, network.parameters)
+
+        def loss(parameters: Parameters, images: jax.Array, labels: jax.Array) -> jax.Array:
+            log_p = jax.nn.log_softmax(apply(network.architecture, parameters, images))
+            return -jnp.take_along_axis(log_p, labels[:, None], axis=1).mean()
+
+        @jax.jit
+        def step(
+            parameters: Parameters, velocity: Parameters, images: jax.Array, labels: jax.Array, rate: float
+        ) -> tuple[Parameters, Parameters, jax.Array]:
+            value, gradients = jax.value_and_grad(loss)(parameters, images, labels)
+            velocity = jax.tree.map(
+                lambda v, g, w: momentum * v + (g + weight_decay * w), velocity, gradients, parameters
+            )
+            return jax.tree.map(lambda w, v: w - rate * v, parameters, velocity), velocity, value
+
+        self._step = step
+
+    def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
+        network = self._network
+        network.parameters, self._velocity, loss = self._step(
+            network.parameters, self._velocity, images, labels.astype(np.int32), learning_rate
+        )
+        return float(loss)
+
+    def velocity(self) -> Weights:
+        return {name: np.array(array) for name, array in self._velocity.items()}
+
+    def set_velocity(self, velocity: Weights) -> None:
+        self._velocity = {name: jnp.array(velocity[name]) for name in self._velocity}
+
+
+FRAMEWORK = Jax()

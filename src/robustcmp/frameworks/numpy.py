@@ -1,0 +1,53 @@
+"""NumPy: models that are plain array code, such as `foolbox.NumPyModel`. They can be asked, not differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError, UsageError
+from .base import Device, Framework, Function
+
+
+class NumPy(Framework):
+    name = "numpy"
+    data_format = "channels_last"
+
+    def version(self) -> str:
+        return np.__version__
+
+    def tensor(self, array: NDArray[Any], like: Any) -> NDArray[Any]:
+        return np.array(array)
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        return np.array(tensor)
+
+    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
+        return self.array(function(self.tensor(images, like)))
+
+    def vjp(
+        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
+    ) -> NDArray[np.float32]:
+        raise ModelError(
+            "a NumPy model has no gradients, so no gradient attack can run on it. "
+            "Use single pixel or boundary, or wrap the network itself with robustcmp.wrap."
+        )
+
+    @contextmanager
+    def forked_rng(self, seed: int) -> Iterator[None]:
+        kept = np.random.get_state()  # noqa: NPY002
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            np.random.set_state(kept)  # noqa: NPY002
+
+    def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
+        raise UsageError("robustcmp.wrap takes networks of torch, tensorflow and jax; received NumPy")
+
+
+FRAMEWORK = NumPy()

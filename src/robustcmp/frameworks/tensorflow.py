@@ -1,0 +1,172 @@
+"""TensorFlow: networks are Keras 3 models on the TensorFlow backend, tensors are (N, H, W, C)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from ..errors import ModelError, UsageError
+from ..weights import Weights
+from .base import Device, Function, TrainableFramework, Trainer
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import keras
+import tensorflow as tf
+from tensorflow.python.eager import context as _context
+
+
+def _device(name: Device) -> str:
+    gpus = tf.config.list_physical_devices("GPU")
+    if name == "cuda" and not gpus:
+        raise UsageError("device 'cuda' was asked for, but tensorflow sees no GPU. Use device='cpu' or 'auto'.")
+    if name == "cpu" or not gpus:
+        return "/CPU:0"
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # too few bits for a comparison of near ties
+    return "/GPU:0"
+
+
+def _share_gpus() -> None:
+    # By default TensorFlow takes all memory of a GPU, and the other frameworks get none.
+    for gpu in tf.config.list_physical_devices("GPU"):
+        try:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        except RuntimeError:
+            return  # the caller has used the GPU already, and chose how
+
+
+_share_gpus()
+
+
+class TensorFlow(TrainableFramework):
+    name = "tensorflow"
+    data_format = "channels_last"
+    differences = {"initialisation": "kernels Glorot uniform, biases zero (Keras)"}
+
+    def version(self) -> str:
+        return str(tf.__version__)
+
+    def tensor(self, array: NDArray[Any], like: Any) -> tf.Tensor:
+        with tf.device(like.device):
+            return tf.constant(array)
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        return np.array(tensor)
+
+    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
+        return self.array(function(self.tensor(images, like)))
+
+    def vjp(
+        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
+    ) -> NDArray[np.float32]:
+        x = self.tensor(images, like)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            logits = function(x)
+        return self.array(tape.gradient(logits, x, self.tensor(v, like)))
+
+    @contextmanager
+    def forked_rng(self, seed: int) -> Iterator[None]:
+        # tf.random has no way to read its global seed back, so the state is kept where TensorFlow keeps it.
+        state = _context.context()
+        kept = {name: vars(state)[name] for name in ("_seed", "_rng")}
+        tf.random.set_seed(seed)
+        try:
+            yield
+        finally:
+            vars(state).update(kept)
+
+    def place(self, native: Any, device: Device) -> tuple[Function, tf.Tensor]:
+        if not isinstance(native, keras.Model):
+            raise ModelError(f"expected a keras.Model, received {type(native).__name__}")
+        where = _device(device)
+        function = tf.function(lambda x: native(x, training=False), reduce_retracing=True)
+        with tf.device(where):
+            return function, tf.zeros(0)
+
+    def build(self, architecture: Architecture, seed: int, device: Device) -> keras.Model:
+        seeds = iter(np.random.SeedSequence(seed).generate_state(len(architecture.layers)).tolist())
+
+        def initialiser() -> keras.initializers.Initializer:
+            # Keras's own default; unseeded it would draw from Python's global generator.
+            return keras.initializers.GlorotUniform(seed=next(seeds))
+
+        with tf.device(_device(device)):
+            network = keras.Sequential([keras.Input(architecture.input_shape)], name=architecture.name)
+            for layer in architecture.layers:
+                match layer:
+                    case Conv():
+                        network.add(
+                            keras.layers.Conv2D(
+                                layer.channels, layer.kernel, kernel_initializer=initialiser(), name=layer.name
+                            )
+                        )
+                    case Dense():
+                        network.add(keras.layers.Dense(layer.units, kernel_initializer=initialiser(), name=layer.name))
+                    case Relu():
+                        network.add(keras.layers.ReLU(name=layer.name))
+                    case MaxPool():
+                        network.add(keras.layers.MaxPooling2D(layer.size, name=layer.name))
+                    case Flatten():
+                        network.add(keras.layers.Flatten(name=layer.name))
+        return network
+
+    def get_weights(self, native: Any, architecture: Architecture) -> Weights:
+        return {name: variable.numpy() for name, variable in _variables(native, architecture).items()}
+
+    def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
+        for name, variable in _variables(native, architecture).items():
+            variable.assign(weights[name])
+
+    def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
+        return _Trainer(_variables(native, architecture), native, momentum, weight_decay)
+
+
+def _variables(network: keras.Model, architecture: Architecture) -> dict[str, Any]:
+    """The network's variables by their canonical names; Keras's layout is the canonical one."""
+    return {
+        name: getattr(network.get_layer(name.partition("/")[0]), name.partition("/")[2]).value
+        for name in architecture.weight_shapes
+    }
+
+
+class _Trainer(Trainer):
+    # Keras's own SGD folds the rate into the velocity, so that a schedule acts on it differently than elsewhere;
+    # the two lines of the update stand here instead, to be the same optimiser in every framework.
+    def __init__(self, variables: dict[str, Any], network: keras.Model, momentum: float, weight_decay: float):
+        self._variables, self._network = variables, network
+        self._momentum, self._weight_decay = momentum, weight_decay
+        self._velocity = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in variables.items()}
+        self._step = tf.function(self._update, reduce_retracing=True)
+
+    def _update(self, images: tf.Tensor, labels: tf.Tensor, learning_rate: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            logits = self._network(images, training=True)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        gradients = tape.gradient(loss, self._variables)
+        for name, variable in self._variables.items():
+            gradient = gradients[name] + self._weight_decay * variable
+            velocity = self._velocity[name].assign(self._momentum * self._velocity[name] + gradient)
+            variable.assign_sub(learning_rate * velocity)
+        return loss
+
+    def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
+        rate = tf.constant(learning_rate, tf.float32)
+        return float(self._step(tf.constant(images), tf.constant(labels), rate))
+
+    def velocity(self) -> Weights:
+        return {name: variable.numpy() for name, variable in self._velocity.items()}
+
+    def set_velocity(self, velocity: Weights) -> None:
+        for name, variable in self._velocity.items():
+            variable.assign(velocity[name])
+
+
+FRAMEWORK = TensorFlow()

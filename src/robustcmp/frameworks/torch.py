@@ -1,0 +1,181 @@
+"""PyTorch: networks are `torch.nn.Sequential`, tensors are (N, C, H, W)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from ..errors import ModelError, UsageError
+from ..weights import Weights
+from .base import Device, Function, TrainableFramework, Trainer
+
+
+def _device(name: Device) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device 'cuda' was asked for, but torch sees no GPU. Use device='cpu' or 'auto'.")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _exact(device: torch.device) -> AbstractContextManager[Any]:
+    # TF32 keeps 10 bits of mantissa: too few for a comparison of near ties.
+    return torch.backends.cudnn.flags(allow_tf32=False) if device.type == "cuda" else nullcontext()
+
+
+class Torch(TrainableFramework):
+    name = "torch"
+    data_format = "channels_first"
+    differences = {"initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)"}
+
+    def version(self) -> str:
+        return str(torch.__version__)
+
+    def tensor(self, array: NDArray[Any], like: Any) -> torch.Tensor:
+        return torch.tensor(array, device=like.device)
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        array: NDArray[Any] = tensor.detach().cpu().numpy()
+        return array
+
+    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
+        with torch.inference_mode(), _exact(like.device):
+            return self.array(function(self.tensor(images, like)))
+
+    def vjp(
+        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
+    ) -> NDArray[np.float32]:
+        with torch.enable_grad(), _exact(like.device):
+            x = self.tensor(images, like).requires_grad_()
+            (gradient,) = torch.autograd.grad(function(x), x, self.tensor(v, like))
+        return self.array(gradient)
+
+    @contextmanager
+    def forked_rng(self, seed: int) -> Iterator[None]:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            yield
+
+    def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
+        if not isinstance(native, torch.nn.Module):
+            raise ModelError(f"expected a torch.nn.Module, received {type(native).__name__}")
+        if native.training:
+            raise UsageError(
+                "the torch module is in training mode, where dropout and batch norm make its answers random. "
+                "Call module.eval() first."
+            )
+        where = _device(device)
+        module = native.to(where)
+
+        def function(x: torch.Tensor) -> torch.Tensor:
+            with torch.set_grad_enabled(x.requires_grad):
+                return module(x)  # type: ignore[no-any-return]
+
+        return function, torch.zeros(0, device=where)
+
+    def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
+        layers: OrderedDict[str, torch.nn.Module] = OrderedDict()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            for layer, shape in architecture.walk():
+                match layer:
+                    case Conv():
+                        layers[layer.name] = torch.nn.Conv2d(shape[-1], layer.channels, layer.kernel)
+                    case Dense():
+                        layers[layer.name] = torch.nn.Linear(shape[0], layer.units)
+                    case Relu():
+                        layers[layer.name] = torch.nn.ReLU()
+                    case MaxPool():
+                        layers[layer.name] = torch.nn.MaxPool2d(layer.size)
+                    case Flatten():
+                        layers[layer.name] = torch.nn.Flatten()
+        return torch.nn.Sequential(layers).to(_device(device)).eval()
+
+    def get_weights(self, native: Any, architecture: Architecture) -> Weights:
+        return _canonical(dict(native.named_parameters()), architecture)
+
+    def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
+        native.load_state_dict(_native(weights, architecture))
+
+    def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
+        return _Trainer(native, architecture, momentum, weight_decay)
+
+
+def _canonical(state: dict[str, torch.Tensor], architecture: Architecture) -> Weights:
+    """Torch's arrays in the canonical layout: kernels are (out, in, height, width) and (out, in) in torch."""
+    weights = {}
+    for name in architecture.weight_shapes:
+        layer, _, kind = name.partition("/")
+        array = state[f"{layer}.{'weight' if kind == 'kernel' else kind}"].detach().cpu().numpy()
+        if array.ndim == 4:
+            array = array.transpose(2, 3, 1, 0)
+        elif array.ndim == 2:
+            array = array.T
+            if layer in architecture.flattened:
+                height, width, channels = architecture.flattened[layer]
+                rows = array.reshape(channels, height, width, -1).transpose(1, 2, 0, 3)
+                array = rows.reshape(array.shape)
+        weights[name] = np.array(array, order="C")
+    return weights
+
+
+def _native(weights: Weights, architecture: Architecture) -> dict[str, torch.Tensor]:
+    """The inverse of `_canonical`."""
+    state = {}
+    for name, array in weights.items():
+        layer, _, kind = name.partition("/")
+        if array.ndim == 4:
+            array = array.transpose(3, 2, 0, 1)
+        elif array.ndim == 2:
+            if layer in architecture.flattened:
+                rows = array.reshape(*architecture.flattened[layer], -1).transpose(2, 0, 1, 3)
+                array = rows.reshape(array.shape)
+            array = array.T
+        state[f"{layer}.{'weight' if kind == 'kernel' else kind}"] = torch.from_numpy(array.copy())
+    return state
+
+
+class _Trainer(Trainer):
+    def __init__(self, module: torch.nn.Module, architecture: Architecture, momentum: float, weight_decay: float):
+        self._module, self._architecture = module, architecture
+        self._parameters = dict(module.named_parameters())
+        self._device = next(iter(self._parameters.values())).device
+        self._optimizer = torch.optim.SGD(
+            self._parameters.values(), lr=0.0, momentum=momentum, weight_decay=weight_decay
+        )
+
+    def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
+        x = torch.tensor(images.transpose(0, 3, 1, 2), device=self._device)
+        y = torch.tensor(labels, device=self._device)
+        self._optimizer.param_groups[0]["lr"] = learning_rate
+        self._module.train()
+        try:
+            self._optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(self._module(x), y)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+        finally:
+            self._module.eval()
+        return float(loss.detach())
+
+    def velocity(self) -> Weights:
+        state = self._optimizer.state
+        return _canonical(
+            {
+                name: state[parameter].get("momentum_buffer", torch.zeros_like(parameter))
+                for name, parameter in self._parameters.items()
+            },
+            self._architecture,
+        )
+
+    def set_velocity(self, velocity: Weights) -> None:
+        for name, buffer in _native(velocity, self._architecture).items():
+            self._optimizer.state[self._parameters[name]]["momentum_buffer"] = buffer.to(self._device)
+
+
+FRAMEWORK = Torch()

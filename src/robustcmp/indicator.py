@@ -1,0 +1,86 @@
+"""The robustness indicator R(m) of Guo et al., from success rates alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .errors import UsageError
+
+Rates = Mapping[str, Mapping[str, float]]
+NO_SPREAD = 1e-9
+"""Success rates nearer than this are the same: counts differ by 1/n or not at all."""
+
+
+def common_attacks(rates: Rates) -> list[str]:
+    """Return the attacks that every model has a success rate for, in the order of the first model."""
+    models = list(rates.values())
+    return [
+        attack
+        for attack in (models[0] if models else {})
+        if all(attack in model and np.isfinite(model[attack]) for model in models)
+    ]
+
+
+def indicator_terms(rates: Rates) -> dict[str, dict[str, float]]:
+    """Return P(m, A) = (S[m][A] − min) / (max − min) over the models, 0 where max − min ≤ 1e-9.
+
+    Parameters
+    ----------
+    rates : dict of dict of float
+        Success rates in [0, 1] by model and attack. Attacks that a model lacks, or has NaN for, are left out.
+
+    Returns
+    -------
+    dict of dict of float
+        By model and attack, in [0, 1].
+
+    Raises
+    ------
+    UsageError
+        A rate lies outside [0, 1].
+    """
+    terms: dict[str, dict[str, float]] = {model: {} for model in rates}
+    for attack in common_attacks(rates):
+        values = {model: float(rates[model][attack]) for model in rates}
+        low, high = min(values.values()), max(values.values())
+        if low < 0 or high > 1:
+            raise UsageError(f"success rates should be in [0, 1], received {low} to {high} for {attack!r}")
+        spread = high - low
+        for model, value in values.items():
+            terms[model][attack] = (value - low) / spread if spread > NO_SPREAD else 0.0
+    return terms
+
+
+def robustness_indicator(rates: Rates) -> dict[str, float]:
+    """Return R(m) = Σ over attacks A of P(m, A): how easily each model is fooled beside the others.
+
+    Smaller is more robust. R depends on which models stand beside each other: it says where a model lies between the
+    least and the most easily fooled one, attack by attack, and nothing about how far those two are apart.
+
+    Parameters
+    ----------
+    rates : dict of dict of float
+        Success rates in [0, 1] by model and attack. Only attacks that every model has are summed.
+
+    Returns
+    -------
+    dict of str to float
+        From 0 to the number of attacks.
+
+    Raises
+    ------
+    UsageError
+        A rate lies outside [0, 1].
+
+    References
+    ----------
+    Guo et al., "An Orchestrated Empirical Study on Deep Learning Frameworks and Platforms", 2019.
+
+    Examples
+    --------
+    >>> robustness_indicator({"a": {"fgsm": 0.2, "boundary": 1.0}, "b": {"fgsm": 0.4, "boundary": 1.0}})
+    {'a': 0.0, 'b': 1.0}
+    """
+    return {model: float(sum(values.values())) for model, values in indicator_terms(rates).items()}

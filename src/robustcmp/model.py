@@ -1,0 +1,401 @@
+"""Trained networks behind Foolbox's `Model`, and any Foolbox model asked in NumPy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import eagerpy as ep
+import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
+
+from . import frameworks
+from .errors import ModelError, UsageError, unknown
+from .frameworks import DataFormat, Device
+
+OUTPUTS = ("logits", "probabilities")
+DEFAULT_BATCH_SIZE = 256
+
+
+class Model(fb.models.base.ModelWithPreprocessing):
+    """A trained network as a Foolbox model; made by `wrap`, `load_model` and `fit`.
+
+    It is called with tensors of its framework in its own layout, as every Foolbox model is, and works in every
+    Foolbox attack.
+
+    Attributes
+    ----------
+    framework : str
+        Its framework's name.
+    bounds : foolbox.types.Bounds
+        The smallest and the largest value of a pixel.
+    data_format : str
+        ``"channels_first"`` or ``"channels_last"``.
+    info : dict
+        What is known of its training: model, dataset, recipe, training seed, accuracy, source. Empty for a network
+        of one's own.
+    """
+
+    def __init__(
+        self,
+        function: frameworks.Function,
+        framework: str,
+        bounds: tuple[float, float],
+        dummy: Any,
+        data_format: DataFormat,
+        preprocessing: dict[str, Any] | None = None,
+        outputs: str = "logits",
+        info: dict[str, Any] | None = None,
+    ):
+        super().__init__(function, bounds=bounds, dummy=ep.astensor(dummy), preprocessing=preprocessing)
+        self.framework = framework
+        self.data_format = data_format
+        self.outputs = outputs
+        self.info = info or {}
+
+    def __call__(self, inputs: Any) -> Any:
+        outputs = super().__call__(inputs)
+        if self.outputs == "logits":
+            return outputs
+        # softmax(log p) = p; the floor keeps a probability of exactly zero finite.
+        p, restore = ep.astensor_(outputs)
+        return restore(p.maximum(float(np.finfo(np.float32).tiny)).log())
+
+    def __repr__(self) -> str:
+        known = [str(self.info[key]) for key in ("model", "dataset", "training_seed") if key in self.info]
+        return f"<robustcmp.Model {' '.join([*known, self.framework])}, bounds {tuple(self.bounds)}>"
+
+
+def wrap(
+    native: Any,
+    *,
+    bounds: tuple[float, float] = (0, 1),
+    framework: str | None = None,
+    data_format: DataFormat | None = None,
+    preprocessing: dict[str, Any] | None = None,
+    outputs: str = "logits",
+    device: Device | None = None,
+    info: dict[str, Any] | None = None,
+) -> Model:
+    """Wrap a trained network as a Foolbox model.
+
+    Parameters
+    ----------
+    native : torch.nn.Module, keras.Model, or a function of JAX arrays
+        Images to logits (N, K). A torch module must be in evaluation mode.
+    bounds : tuple of float, default (0, 1)
+        The smallest and the largest value of a pixel, before preprocessing.
+    framework : str, optional
+        ``"torch"``, ``"tensorflow"`` or ``"jax"``; found out from the object unless it is a plain function.
+    data_format : str, optional
+        ``"channels_first"`` or ``"channels_last"``; torch has the first, the others the last if nothing is said.
+    preprocessing : dict, optional
+        ``mean``, ``std``, ``axis``, ``flip_axis`` as in Foolbox, applied to the images within the bounds.
+    outputs : str, default "logits"
+        ``"probabilities"`` for a network that ends in a softmax and cannot be had without it. Their logarithm is
+        taken; gradients vanish where the softmax has saturated in float32, and gradient attacks then look weaker
+        than they are.
+    device : str, optional
+        ``"auto"`` (the default), ``"cpu"`` or ``"cuda"``.
+    info : dict, optional
+        Notes that are stored with results.
+
+    Returns
+    -------
+    Model
+        A `foolbox.models.base.Model`.
+
+    Raises
+    ------
+    UsageError
+        A word or the bounds are unknown, a device is not there, or a torch module is in training mode.
+    ModelError
+        The object is no network of a known framework.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
+    >>> wrap(network)
+    <robustcmp.Model torch, bounds (0, 1)>
+    """
+    lower, upper = _check_bounds(bounds)
+    if outputs not in OUTPUTS:
+        raise unknown("outputs", outputs, OUTPUTS)
+    if data_format not in (None, "channels_first", "channels_last"):
+        raise unknown("data_format", data_format, ("channels_first", "channels_last"))
+    if device not in (None, *frameworks.DEVICES):
+        raise unknown("device", device, frameworks.DEVICES)
+    adapter = frameworks.get_framework(framework) if framework else frameworks.recognise(native)
+    function, dummy = adapter.place(native, device or "auto")
+    return Model(
+        function,
+        adapter.name,
+        (lower, upper),
+        dummy,
+        data_format or adapter.data_format,
+        _float32(preprocessing),
+        outputs,
+        info,
+    )
+
+
+def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    lower, upper = bounds
+    if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
+        raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds}")
+    return lower, upper
+
+
+def _float32(preprocessing: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Foolbox wants mean and std in the dtype of the images; lists and scalars are accepted here."""
+    if preprocessing is None:
+        return None
+    return {
+        key: np.asarray(value, np.float32)
+        if key in ("mean", "std") and isinstance(value, (list, tuple, float, int, np.ndarray))
+        else value
+        for key, value in preprocessing.items()
+    }
+
+
+class Classifier:
+    """A Foolbox model seen from NumPy: images (N, H, W, C) float32 in, logits (N, K) out, in batches.
+
+    Parameters
+    ----------
+    model : foolbox.models.base.Model
+        From `wrap`, or one that Foolbox made.
+    batch_size : int, optional
+        How many images are asked at once.
+    like : tensor, optional
+        A tensor of the model's framework on its device; needed only for a Foolbox model that carries none.
+    asked : callable, optional
+        Called with the number of images after every batch that was asked, for a progress bar.
+
+    Attributes
+    ----------
+    bounds : tuple of float
+        The smallest and the largest value of a pixel.
+    data_format : str
+        The layout of the model's own tensors.
+    """
+
+    def __init__(
+        self,
+        model: fb.models.base.Model,
+        batch_size: int | None = None,
+        like: Any = None,
+        asked: Callable[[int], None] | None = None,
+    ):
+        if not isinstance(model, fb.models.base.Model):
+            raise UsageError(
+                f"expected a Foolbox model, received {type(model).__name__}. Make one with robustcmp.wrap."
+            )
+        if like is None:
+            like = _dummy(model)
+        self.model = model
+        self.batch_size = batch_size or DEFAULT_BATCH_SIZE
+        self.bounds: tuple[float, float] = (float(model.bounds[0]), float(model.bounds[1]))
+        self.framework = frameworks.recognise(like)
+        self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
+        self._like = like
+        self._asked = asked
+
+    def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits (N, K) of images (N, H, W, C)."""
+        parts = []
+        for batch in self._batches(images):
+            parts.append(self.framework.infer(self.model, self._own(batch), self._like))
+            if self._asked is not None:
+                self._asked(len(batch))
+        return np.concatenate(parts)
+
+    def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the classes (N,) of images (N, H, W, C)."""
+        if not len(images):
+            return np.zeros(0, np.int64)
+        classes: NDArray[np.int64] = self.logits(images).argmax(axis=1)
+        return classes
+
+    def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
+        gradients = [
+            self.framework.vjp(self.model, self._own(batch), part.astype(np.float32), self._like)
+            for batch, part in zip(self._batches(images), self._batches(v), strict=True)
+        ]
+        return self._numpy_layout(np.concatenate(gradients))
+
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """Return an array as a tensor of the model: images (N, H, W, C) in its own layout, all else as it is."""
+        return self.framework.tensor(self._own(array) if array.ndim == 4 else array, self._like)
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        """The inverse of `tensor`."""
+        array = self.framework.array(tensor)
+        return self._numpy_layout(array) if array.ndim == 4 else array
+
+    def measured_batch_size(self, images: NDArray[np.float32], seconds: float = 0.2) -> int:
+        """Return the batch size, a power of two from 32 to 1024, that answers the most images a second."""
+        rates = {}
+        for size in (32, 64, 128, 256, 512, 1024):
+            batch = self._own(np.resize(images, (size, *images.shape[1:])))
+            self.framework.infer(self.model, batch, self._like)  # the first call may compile
+            calls, start = 0, time.perf_counter()
+            while time.perf_counter() - start < seconds:
+                self.framework.infer(self.model, batch, self._like)
+                calls += 1
+            rates[size] = calls * size / (time.perf_counter() - start)
+        return max(rates, key=rates.__getitem__)
+
+    def _batches(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        return [array[start : start + self.batch_size] for start in range(0, len(array), self.batch_size)]
+
+    def _own(self, images: NDArray[Any]) -> NDArray[Any]:
+        return images.transpose(0, 3, 1, 2) if self.data_format == "channels_first" else images
+
+    def _numpy_layout(self, images: NDArray[Any]) -> NDArray[Any]:
+        return np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self.data_format == "channels_first" else images
+
+
+def _dummy(model: Any) -> Any:
+    while not hasattr(model, "dummy"):
+        if not hasattr(model, "_model"):  # what Foolbox's TransformBoundsWrapper wraps
+            return np.zeros(0, np.float32)
+        model = model._model
+    return model.dummy.raw
+
+
+def predict(
+    model: fb.models.base.Model, images: NDArray[np.float32], *, batch_size: int | None = None
+) -> NDArray[np.int64]:
+    """Return the classes that a model sees in images, asked in batches.
+
+    Parameters
+    ----------
+    model : foolbox.models.base.Model
+        The model.
+    images : ndarray of float32, shape (N, H, W, C)
+        Within the model's bounds.
+    batch_size : int, optional
+        How many images are asked at once.
+
+    Returns
+    -------
+    ndarray of int64, shape (N,)
+
+    Raises
+    ------
+    UsageError
+        The images have another shape, hold NaN, or lie outside the model's bounds.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval()
+    >>> predict(wrap(network), np.zeros((3, 2, 2, 1), np.float32)).shape
+    (3,)
+    """
+    classifier = Classifier(model, batch_size)
+    return classifier.predict(check_images(images, classifier.bounds))
+
+
+def check_images(images: Any, bounds: tuple[float, float]) -> NDArray[np.float32]:
+    """Return images as float32 (N, H, W, C), or raise `UsageError` saying what is wrong with them."""
+    array = np.asarray(images)
+    if array.ndim != 4:
+        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}")
+    if array.shape[-1] not in (1, 3) and array.shape[1] in (1, 3):
+        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}: move the channels last")
+    if array.dtype.kind != "f":
+        raise UsageError(
+            f"images should be float32 in {bounds}, received dtype {array.dtype}. For 8-bit images: images / 255"
+        )
+    array = array.astype(np.float32, copy=False)
+    if not np.isfinite(array).all():
+        raise UsageError(f"images hold NaN or infinity, the first in image {_first(~np.isfinite(array))}")
+    outside = (array < bounds[0]) | (array > bounds[1])
+    if outside.any():
+        raise UsageError(
+            f"images should lie within the bounds {bounds}, received values from {array.min()} to {array.max()}, "
+            f"the first outside in image {_first(outside)}. Scale the images, or pass bounds= to robustcmp.wrap."
+        )
+    return array
+
+
+def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.int64]:
+    """Return labels as int64 (N,), or raise `UsageError` saying what is wrong with them."""
+    array = np.asarray(labels)
+    if array.shape != (n,):
+        raise UsageError(f"labels should have the shape ({n},), one for each image, received {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"labels should be whole numbers, received dtype {array.dtype}")
+    if classes is not None and n and not 0 <= array.min() <= array.max() < classes:
+        raise UsageError(
+            f"labels should be from 0 to {classes - 1}, as the model has {classes} classes; "
+            f"received {array.min()} to {array.max()}"
+        )
+    return array.astype(np.int64)
+
+
+def _first(bad: NDArray[np.bool_]) -> int:
+    return int(np.flatnonzero(bad.any(axis=(1, 2, 3)))[0])
+
+
+def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+    """Ask a model about a few images and raise unless its answers are those of a classifier giving logits.
+
+    Raises
+    ------
+    ModelError
+        It does not accept the images, answers another shape or NaN, answers probabilities without saying so, or
+        answers differently when asked twice.
+    UsageError
+        A label is none of its classes.
+    """
+    some = images[: min(len(images), classifier.batch_size, 32)]
+    try:
+        logits = classifier.logits(some)
+        again = classifier.logits(some)
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if logits.ndim != 2 or len(logits) != len(some):
+        raise ModelError(
+            f"model {name!r} should answer {len(some)} images with logits ({len(some)}, classes), "
+            f"received shape {logits.shape}"
+        )
+    if not np.isfinite(logits).all():
+        raise ModelError(f"model {name!r} answers NaN or infinity; check its weights and preprocessing")
+    insisted = getattr(classifier.model, "outputs", "logits") == "probabilities"
+    if not insisted and logits.shape[1] > 1 and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, atol=1e-4):
+        raise ModelError(
+            f"model {name!r} answers probabilities (every row lies in [0, 1] and sums to 1), where logits are "
+            "expected; with probabilities gradients vanish and success rates come out too low. "
+            "Leave out its last softmax, "
+            'or insist with robustcmp.wrap(..., outputs="probabilities").'
+        )
+    if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
+        raise ModelError(
+            f"model {name!r} answers differently when asked twice (by up to {np.abs(logits - again).max():.2g}): "
+            "switch off dropout and every other randomness"
+        )
+    check_labels(labels, len(images), logits.shape[1])
+
+
+def check_gradient(name: str, classifier: Classifier, images: NDArray[np.float32]) -> None:
+    """Raise `ModelError` if the gradient of every one of a few images is zero or not finite."""
+    some = images[:8]
+    logits = classifier.logits(some)
+    v = np.zeros_like(logits)
+    v[np.arange(len(some)), logits.argmax(axis=1)] = 1
+    gradient = classifier.vjp(some, v)
+    if not np.isfinite(gradient).all() or not gradient.any():
+        raise ModelError(
+            f"the gradient of model {name!r} is {'zero' if np.isfinite(gradient).all() else 'not finite'}, "
+            "so gradient attacks on it mean nothing: check for rounding, detached tensors or saturated outputs"
+        )

@@ -1,0 +1,258 @@
+"""Tables of a run's results, for the terminal, for Markdown, and as a page."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .indicator import common_attacks, indicator_terms, robustness_indicator
+from .results import Results, published
+
+L2_BUDGETS = (1, 2, 3, 5)
+SHOWN_IMAGES = 6
+
+
+@dataclass(frozen=True)
+class Table:
+    """A heading, the names of the columns, and rows of text."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def tables(results: Results) -> list[Table]:
+    """Return the tables of a run: success rates, the indicator, and one for each boundary attack."""
+    walks = [_boundary(results, attack) for attack in results.attacks if results.has_start(attack)]
+    expected = [_expected(results)] if "vulnerable_pixels" in results.dataset else []
+    return [_success(results), _indicator(results), *walks, *expected]
+
+
+def _success(results: Results) -> Table:
+    several = len(results.training_seeds) > 1
+    rates, terms = results.rates(), indicator_terms(results.rates())
+    columns = ["attack", "model", "success rate", "95 % over images", "sd over repeats"]
+    columns += ["sd over trainings"] if several else []
+    columns += ["P"] + (["paper"] if results.paper else [])
+    rows = []
+    for attack in results.attacks:
+        for model in results.models:
+            low, high = results.interval(model, attack)
+            row = [attack, model, _percent(rates[model][attack]), f"{_percent(low)} to {_percent(high)}"]
+            deterministic = results.deterministic(attack)
+            row.append("deterministic" if deterministic else _percent(results.repeat_std(model, attack)))
+            row += [_percent(results.seed_std(model, attack))] if several else []
+            row.append(_number(terms[model].get(attack, math.nan)))
+            row += [_percent(results.paper.get(model, {}).get(attack, math.nan))] if results.paper else []
+            rows.append(row)
+    return Table("Success rates: the share of images that fall", columns, rows)
+
+
+def _indicator(results: Results) -> Table:
+    rates, failed = results.rates(), results.failed_starts
+    columns = ["model", "R", *(f"R without {attack}" for attack in failed), "clean accuracy"]
+    paper = robustness_indicator(results.paper) if results.paper else {}
+    columns += ["paper's R"] if paper else []
+    without = [
+        robustness_indicator({m: {a: r for a, r in its.items() if a != attack} for m, its in rates.items()})
+        for attack in failed
+    ]
+    rows = [
+        [
+            model,
+            _number(results.indicator[model]),
+            *(_number(other[model]) for other in without),
+            _percent(results.clean_accuracy[model], 2),
+            *([_number(paper.get(model, math.nan))] if paper else []),
+        ]
+        for model in results.models
+    ]
+    return Table("Robustness indicator R: smaller is more robust", columns, rows)
+
+
+def _boundary(results: Results, attack: str) -> Table:
+    columns = ["model", "with a start", *(f"L2 ≤ {budget}" for budget in L2_BUDGETS), "median L2"]
+    rows = [
+        [
+            model,
+            _percent(results.start_share(model, attack)),
+            *(_percent(results.success_within(model, attack, budget)) for budget in L2_BUDGETS),
+            _number(results.distance_quantile(model, attack)),
+        ]
+        for model in results.models
+    ]
+    return Table(f"{attack}: starts, success within an L2 distance, and the median distance", columns, rows)
+
+
+def _expected(results: Results) -> Table:
+    rate = results.expected_success_rate.mean("training_seed")
+    sd = results.expected_success_sd.mean("training_seed")
+    attacks = [attack for attack in results.attacks if bool(rate.sel(attack=attack).notnull().any())]
+    rows = [
+        [attack, model, *(_percent(float(of.sel(model=model, attack=attack)), 2) for of in (rate, sd))]
+        for attack in attacks
+        for model in results.models
+    ]
+    return Table("Exact, over all draws of positions", ["attack", "model", "expected success", "sd of a draw"], rows)
+
+
+def notes(results: Results) -> list[str]:
+    """Return the sentences that belong under the tables: what the figures are conditional on, and what R is not."""
+    images, manifest = results.manifest["images"], results.manifest
+    count = len(manifest["models"])
+    text = [
+        f"Conditional on images that all {count} models classify correctly ({_percent(results.correct_by_all)} of the "
+        "test set); adding or removing a model changes the subset, every rate and R.",
+        f"{images['used']} images, {manifest['repeats']} repeats, suite {manifest['suite']['name']}, seed "
+        f"{manifest['seed']}. R compares only the models beside each other: 0 and 1 in P are the least and the most "
+        "easily fooled of them, however near they are.",
+    ]
+    if images["used"] < images["asked"]:
+        text.append(f"Only {images['used']} of the {images['asked']} images that were asked for could be had.")
+    if len(results.models) == 1:
+        text.append("One model alone: there is nothing to compare, and P and R are 0.")
+    left_out = [attack for attack in results.attacks if attack not in common_attacks(results.rates())]
+    if left_out:
+        text.append(f"Not in R, as not every model ran it: {', '.join(left_out)}.")
+    for attack in results.failed_starts:
+        text.append(
+            f"{attack}: start failed, not robustness. Where an image has no start, the attack could not begin; R is "
+            "also given without it."
+        )
+    if any(results.has_start(attack) for attack in results.attacks) and manifest["suite"]["name"] == "guo2019":
+        text.append(
+            "boundary: with the paper's 100 iterations success means that a start was found; the distances say more, "
+            "and the suite boundary-long runs it long enough to."
+        )
+    foolbox = [a for a, spec in manifest["suite"]["attacks"].items() if spec["class"] == "FoolboxAttack"]
+    if foolbox:
+        text.append(
+            f"{', '.join(foolbox)}: Foolbox's own, at the largest epsilon; its draws depend on the batch size and the "
+            "framework."
+        )
+    differences = {m["framework"]: m["info"].get("differences", {}) for m in manifest["models"]}
+    for kind in dict.fromkeys(kind for its in differences.values() for kind in its):
+        each = "; ".join(f"{framework}: {its[kind]}" for framework, its in differences.items() if kind in its)
+        text.append(f"The frameworks' own {kind} stays: {each}.")
+    if len(results.training_seeds) == 1 and len(results.models) > 1:
+        text.append(
+            "One training for each model: a difference between models says nothing yet about their frameworks, as two "
+            "trainings of one framework differ as well."
+        )
+    if results.paper:
+        text.append("paper: Guo et al., Fig. 6, on their own trainings and their own subset.")
+    return text
+
+
+def title(results: Results) -> str:
+    """Return the heading of a run."""
+    about = results.manifest["about"]
+    what = " on ".join(about[key] for key in ("model", "dataset") if key in about)
+    return " — ".join(part for part in (what, results.manifest["suite"]["name"]) if part)
+
+
+def to_text(results: Results, width: int | None = None, color: bool = False) -> str:
+    """Return the tables and notes for a terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    stream = io.StringIO()
+    console = Console(file=stream, width=width or 110, force_terminal=color, highlight=False)
+    console.print(title(results), style="bold underline", markup=False)
+    for table in tables(results):
+        console.print(f"\n{table.title}", style="bold", markup=False)
+        drawn = RichTable(box=SIMPLE_HEAD, show_edge=False)
+        for i, column in enumerate(table.columns):
+            drawn.add_column(column, justify="left" if _is_name(table, i) else "right")
+        for row in table.rows:
+            drawn.add_row(*row)
+        console.print(drawn)
+    console.print()
+    for note in notes(results):
+        console.print(f"• {note}", markup=False)
+    return stream.getvalue()
+
+
+def to_markdown(results: Results) -> str:
+    """Return the tables and notes as Markdown."""
+    parts = []
+    for table in tables(results):
+        rule = ["---" if _is_name(table, i) else "---:" for i in range(len(table.columns))]
+        lines = [" | ".join(row) for row in (table.columns, rule, *table.rows)]
+        parts.append(f"**{table.title}**\n\n" + "\n".join(f"| {line} |" for line in lines))
+    return "\n\n".join([*parts, *(f"- {note}" for note in notes(results))]).replace("\n\n- ", "\n- ") + "\n"
+
+
+def to_html(results: Results) -> str:
+    """Return one self-contained page: the tables, the notes, and a few adversarial images."""
+    from jinja2 import Environment
+
+    template = (files("robustcmp.resources") / "report.html").read_text(encoding="utf-8")
+    return (
+        Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        .from_string(template)
+        .render(
+            title=title(results),
+            tables=tables(results),
+            notes=notes(results),
+            is_name=_is_name,
+            galleries=[gallery for attack in results.attacks for gallery in _gallery(results, attack)],
+            environment=results.manifest["environment"],
+            models=results.manifest["models"],
+            paper=published()["settings"] if results.paper else None,
+        )
+    )
+
+
+def _is_name(table: Table, column: int) -> bool:
+    return table.columns[column] in ("attack", "model")
+
+
+def _gallery(results: Results, attack: str) -> list[dict[str, Any]]:
+    """Return, for each model, its first adversarial images with what they are taken for."""
+    galleries = []
+    for model in results.models:
+        if not results.has_adversarials(model, attack):
+            continue
+        outcome = results.dataset.sel(model=model, attack=attack).isel(training_seed=0, repeat=0)
+        images = results.adversarials(model, attack)
+        shown = [
+            {
+                "source": _png(images[i]),
+                "caption": f"{int(outcome.label[i])} taken for {int(outcome.adversarial_class[i])}, "
+                f"L2 {float(outcome.l2[i]):.2f}",
+            }
+            for i in np.flatnonzero(outcome.success.values)[:SHOWN_IMAGES]
+        ]
+        if shown:
+            galleries.append({"attack": attack, "model": model, "images": shown})
+    return galleries
+
+
+def _png(image: NDArray[np.float32]) -> str:
+    """Return an image (H, W, C) in [0, 1] as a data URI."""
+    from PIL import Image
+
+    pixels = np.rint(image * 255).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(stream, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
+
+
+def _percent(value: float, digits: int = 1) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.{digits}f} %"
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return "∞" if math.isinf(value) else f"{value:.3f}"

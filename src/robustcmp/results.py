@@ -1,0 +1,282 @@
+"""What a run found: every outcome, and the figures that are read from them."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import UsageError, unknown
+from .indicator import robustness_indicator
+from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, wilson_interval
+from .store import Run
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Results:
+    """The outcomes of a comparison.
+
+    Attributes
+    ----------
+    dataset : xarray.Dataset
+        A value an image over (model, training_seed, attack, repeat, image): ``success``, ``l0``, ``l2``, ``linf``
+        (+inf where the attack failed), ``adversarial_class`` and ``queries``, and what only some attacks have (NaN
+        for the others): ``smallest_epsilon`` of FGSM, ``start``, ``source_step``, ``spherical_step`` and ``l2_half`` of
+        boundary, ``vulnerable_pixels`` and ``pixels`` of exact single pixel. Distances are in [0, 1] images. The
+        coordinate ``image`` says where an image stands in the data that was passed.
+    manifest : dict
+        What was asked for, and with what: suite, models, versions, hardware, digests.
+    """
+
+    def __init__(self, run: Run, dataset: xarray.Dataset, manifest: dict[str, Any]):
+        self.run = run
+        self.dataset = dataset
+        self.manifest = manifest
+
+    # who, what -------------------------------------------------------------------------------------------------
+
+    @property
+    def models(self) -> list[str]:
+        """The models' names, in the order in which they were passed."""
+        return list(dict.fromkeys(model["name"] for model in self.manifest["models"]))
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks' names, in the order of the suite."""
+        return list(self.manifest["suite"]["attacks"])
+
+    @property
+    def training_seeds(self) -> list[int]:
+        """The training seeds that are compared."""
+        return [int(seed) for seed in self.dataset.training_seed.values]
+
+    def deterministic(self, attack: str) -> bool:
+        """Whether all repeats of an attack are one and the same."""
+        return bool(self.manifest["suite"]["attacks"][attack]["deterministic"])
+
+    @property
+    def clean_accuracy(self) -> dict[str, float]:
+        """The share of all images that were passed that each model classifies correctly, the mean over its seeds."""
+        return {
+            name: float(np.mean([m["clean_accuracy"] for m in self.manifest["models"] if m["name"] == name]))
+            for name in self.models
+        }
+
+    @property
+    def correct_by_all(self) -> float:
+        """The share of all images that were passed that every model classifies correctly."""
+        return float(self.manifest["images"]["correct_by_all"])
+
+    # rates -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def success_rate(self) -> xarray.DataArray:
+        """The share of images that fell, over (model, training_seed, attack, repeat); NaN where none were attacked."""
+        rate: xarray.DataArray = self.dataset.success.mean("image").where(self.dataset.ran)
+        return rate.rename("success_rate")
+
+    @property
+    def epsilon_curve(self) -> xarray.DataArray:
+        """The success rate at each ε, over (model, training_seed, attack, epsilon); NaN where an attack has none."""
+        curve: xarray.DataArray = self.dataset.epsilon_curve
+        return curve
+
+    def rates(self) -> dict[str, dict[str, float]]:
+        """Return the mean success rate over training seeds and repeats, by model and attack, from whole counts."""
+        return {model: {attack: self._rate(model, attack) for attack in self.attacks} for model in self.models}
+
+    def _rate(self, model: str, attack: str) -> float:
+        outcomes = self._outcomes(model, attack)
+        return float(np.count_nonzero(outcomes)) / outcomes.size if outcomes.size else math.nan
+
+    def _outcomes(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
+        """Return a variable of one model and attack, (training seeds that ran, repeats, images)."""
+        where = {"model": model, "attack": attack}
+        ran = self.dataset.ran.sel(where).values
+        return np.asarray(self.dataset[name].sel(where).values[ran])
+
+    def interval(self, model: str, attack: str) -> Interval:
+        """Return the 95 % interval of a model's mean success rate, over images.
+
+        Wilson's for one training under a deterministic attack; otherwise the percentile bootstrap of the images'
+        means over repeats and training seeds.
+        """
+        outcomes = self._outcomes(model, attack)
+        if not outcomes.size:
+            return NO_EVIDENCE
+        if self.deterministic(attack) and len(outcomes) == 1:
+            return wilson_interval(int(np.count_nonzero(outcomes[0, 0])), outcomes.shape[-1])
+        return bootstrap_interval(outcomes.mean(axis=(0, 1)))
+
+    def repeat_std(self, model: str, attack: str) -> float:
+        """Return the standard deviation of the success rate over repeats, within a training (root mean square).
+
+        0 for a deterministic attack, NaN for one repeat.
+        """
+        if self.deterministic(attack):
+            return 0.0
+        return _std(self._outcomes(model, attack).mean(axis=2), axis=1)
+
+    def seed_std(self, model: str, attack: str) -> float:
+        """Return the standard deviation of the mean success rate over training seeds, NaN for one."""
+        return _std(self._outcomes(model, attack).mean(axis=(1, 2))[None, :], axis=1)
+
+    @property
+    def indicator(self) -> dict[str, float]:
+        """R(m) by model, from the means over training seeds and repeats; see `robustcmp.robustness_indicator`."""
+        return robustness_indicator(self.rates())
+
+    # one attack's own --------------------------------------------------------------------------------------------
+
+    def distance_quantile(self, model: str, attack: str, distance: str = "l2", q: float = 0.5) -> float:
+        """Return a quantile of the distances over images, repeats and training seeds; a failure counts as +inf."""
+        values = self._outcomes(model, attack, distance).ravel()
+        # "higher": between a finite distance and +inf there is nothing to interpolate.
+        return float(np.quantile(values, q, method="higher")) if values.size else math.nan
+
+    def success_within(self, model: str, attack: str, budget: float, distance: str = "l2") -> float:
+        """Return the share of attacks that succeeded at a distance of at most `budget`."""
+        values = self._outcomes(model, attack, distance)
+        return float((values <= budget).mean()) if values.size else math.nan
+
+    def has_start(self, attack: str) -> bool:
+        """Whether an attack is one that needs a start."""
+        return "start" in self.dataset and bool(self.dataset.start.sel(attack=attack).notnull().any())
+
+    def start_share(self, model: str, attack: str) -> float:
+        """Return the share of attacks for which a start was found."""
+        return float(np.mean(self._outcomes(model, attack, "start")))
+
+    @property
+    def failed_starts(self) -> list[str]:
+        """The attacks for which some model has images without a start, where success is not about robustness."""
+        return [
+            attack
+            for attack in self.attacks
+            if self.has_start(attack) and any(self.start_share(model, attack) < 1 for model in self.models)
+        ]
+
+    @property
+    def expected_success_rate(self) -> xarray.DataArray:
+        """The expectation of the success rate over all draws, over (model, training_seed, attack).
+
+        For single pixel with ``exact``: the mean over images of 1 − C(N − K, m)/C(N, m), K of N positions being
+        vulnerable and m tried. NaN for other attacks.
+        """
+        return self._falls().mean(("repeat", "image")).rename("expected_success_rate")
+
+    @property
+    def expected_success_sd(self) -> xarray.DataArray:
+        """The standard deviation of the success rate over draws, which are independent between images."""
+        p = self._falls().isel(repeat=0)
+        variance: xarray.DataArray = (p * (1 - p)).sum("image", skipna=False) / p.sizes["image"] ** 2
+        return (variance**0.5).rename("expected_success_sd")
+
+    def _falls(self) -> xarray.DataArray:
+        """The probability, for each image, that it falls to a draw of positions."""
+        if "vulnerable_pixels" not in self.dataset:
+            raise UsageError(
+                "expected a single-pixel attack with exact = true in the suite; without it only draws are known"
+            )
+        import xarray
+        from scipy.special import gammaln
+
+        settings = self.manifest["suite"]["attacks"]
+        tried = xarray.DataArray(
+            [float(settings[attack]["settings"].get("max_pixels", math.nan)) for attack in self.attacks],
+            coords={"attack": self.attacks},
+        )
+        k, n = self.dataset.vulnerable_pixels, self.dataset.pixels
+        m = np.minimum(tried, n)
+        # C(n − k, m)/C(n, m) by logarithms of factorials; none escapes where fewer than m positions are safe.
+        log_ratio = gammaln(n - k + 1) - gammaln(np.maximum(n - k - m, 0) + 1) - gammaln(n + 1) + gammaln(n - m + 1)
+        escapes: xarray.DataArray = np.exp(log_ratio).where(n - k >= m, 0.0)
+        return (1 - escapes).where(k.notnull())
+
+    def adversarials(
+        self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0
+    ) -> NDArray[np.float32]:
+        """Return the adversarial images (N, H, W, C) of one cell, the clean ones where the attack failed.
+
+        Raises
+        ------
+        UsageError
+            There is no such cell.
+        StoreError
+            The run was made without images.
+        """
+        return self.run.adversarials(self._key(model, attack, training_seed, repeat))
+
+    def has_adversarials(self, model: str, attack: str) -> bool:
+        """Whether the first cell of a model and an attack was stored with its adversarial images."""
+        return self.run.has_images(self._key(model, attack, None, 0))
+
+    def _key(self, model: str, attack: str, training_seed: int | None, repeat: int) -> str:
+        if model not in self.models:
+            raise unknown("model", model, self.models)
+        if attack not in self.attacks:
+            raise unknown("attack", attack, self.attacks)
+        for cell in self.manifest["cells"]:
+            if (
+                (cell["model"], cell["attack"]) == (model, attack)
+                and cell["repeat"] == (0 if self.deterministic(attack) else repeat)
+                and training_seed in (None, cell["training_seed"])
+            ):
+                return str(cell["key"])
+        raise UsageError(f"the run has no repeat {repeat} of {attack} on {model}, training seed {training_seed}")
+
+    # beside the paper --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def paper(self) -> dict[str, dict[str, float]]:
+        """The success rates that Guo et al. published for this network, by framework and attack, or nothing.
+
+        Only for the suite with the paper's settings.
+        """
+        if self.manifest["suite"]["name"] != "guo2019":
+            return {}
+        return dict(published()["success_rate"].get(self.manifest["about"].get("model"), {}))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary that ``python -m robustcmp.eval --json`` prints; what is undefined is None."""
+        about, images = self.manifest["about"], self.manifest["images"]
+        rates = self.rates()
+        return {
+            "model": about.get("model"),
+            "dataset": about.get("dataset"),
+            "recipe": about.get("recipe"),
+            "training_seeds": self.training_seeds,
+            "suite": self.manifest["suite"]["name"],
+            "images": images["used"],
+            "repeats": self.manifest["repeats"],
+            "seed": self.manifest["seed"],
+            "frameworks": self.models,
+            "success_rate": {m: {a: _null(rate) for a, rate in its.items()} for m, its in rates.items()},
+            "success_std": {m: {a: _null(self.repeat_std(m, a)) for a in self.attacks} for m in self.models},
+            "indicator": self.indicator,
+            "clean_accuracy": self.clean_accuracy,
+            "correct_by_all": self.correct_by_all,
+            "out": str(self.run.directory),
+        }
+
+
+def published() -> dict[str, Any]:
+    """Return the figures that Guo et al. published."""
+    return tomllib.loads((files("robustcmp.resources") / "guo2019.toml").read_text(encoding="utf-8"))
+
+
+def _std(rates: NDArray[np.float64], axis: int) -> float:
+    if rates.shape[axis] < 2 or not rates.size:
+        return math.nan
+    return float(np.sqrt(np.mean(np.var(rates, axis=axis, ddof=1))))
+
+
+def _null(value: float) -> float | None:
+    return value if math.isfinite(value) else None

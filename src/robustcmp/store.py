@@ -1,0 +1,324 @@
+"""A run on disk: a manifest, one small HDF5 file a finished cell, and all results in one file.
+
+``manifest.json`` says what was asked for and with what; ``cells/KEY.h5`` is one cell; ``results.h5`` holds a value an
+image of every cell that was asked for last, for xarray or h5py. No pickle anywhere. A file appears whole or not at
+all, so a run can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from .attacks.base import AttackResult
+from .errors import StoreError, UsageError
+from .experiment import Cell
+from .weights import write_atomically
+
+if TYPE_CHECKING:
+    import xarray
+
+FORMAT = "robustcmp run 1"
+PER_IMAGE = ("success", "l0", "l2", "linf", "adversarial_class", "queries")
+
+
+class Run:
+    """The directory of a run."""
+
+    def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
+        self.directory = Path(directory)
+        self._keep_images = keep_images
+
+    @classmethod
+    def create(cls, directory: str | os.PathLike[str], keep_images: bool = True) -> Run:
+        """Return the run in a directory, made if it is not there.
+
+        Raises
+        ------
+        UsageError
+            The directory cannot be written, or holds something that is no run.
+        """
+        run = cls(directory, keep_images)
+        try:
+            if run.directory.exists() and any(run.directory.iterdir()) and not run._manifest_path.exists():
+                raise UsageError(f"{run.directory} is not empty and is no run of robustcmp. Name another directory.")
+            (run.directory / "cells").mkdir(parents=True, exist_ok=True)
+            probe = run.directory / f".{os.getpid()}.tmp"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise UsageError(f"{run.directory} cannot be written: {error.strerror or error}") from None
+        if run._manifest_path.exists():
+            run.manifest()  # a broken one is found before any work
+        return run
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str]) -> Run:
+        """Return the finished run in a directory.
+
+        Raises
+        ------
+        UsageError
+            The directory is no run, or its results are not there yet.
+        """
+        run = cls(directory)
+        if not run._manifest_path.exists():
+            raise UsageError(f"{run.directory} is no run of robustcmp: it has no manifest.json")
+        if not run._results_path.exists():
+            raise UsageError(run._interrupted)
+        return run
+
+    @property
+    def _manifest_path(self) -> Path:
+        return self.directory / "manifest.json"
+
+    @property
+    def _results_path(self) -> Path:
+        return self.directory / "results.h5"
+
+    # the manifest ------------------------------------------------------------------------------------------------
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what was asked for last, or an empty dict if nothing was yet."""
+        if not self._manifest_path.exists():
+            return {}
+        try:
+            manifest: dict[str, Any] = json.loads(self._manifest_path.read_text(encoding="utf-8"))
+            if manifest["format"] != FORMAT:
+                raise UsageError(f"{self._manifest_path}: expected {FORMAT!r}, received {manifest['format']!r}")
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{self._manifest_path} is no manifest of a run: {error!r}") from None
+        return manifest
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write the manifest, unless it is there already word for word."""
+        text = json.dumps({"format": FORMAT} | manifest, indent=1, sort_keys=True) + "\n"
+        if not self._manifest_path.exists() or self._manifest_path.read_text(encoding="utf-8") != text:
+            write_atomically(self._manifest_path, lambda path: _write_text(path, text))
+
+    # cells -------------------------------------------------------------------------------------------------------
+
+    def _cell_path(self, key: str) -> Path:
+        return self.directory / "cells" / f"{key}.h5"
+
+    def __contains__(self, key: str) -> bool:
+        return self._cell_path(key).exists()
+
+    def save(self, cell: Cell, result: AttackResult) -> None:
+        """Write a finished cell."""
+
+        def write(path: Path) -> None:
+            with h5py.File(path, "w") as file:
+                for name in PER_IMAGE:
+                    file.create_dataset(name, data=getattr(result, name), track_times=False)
+                for name, values in result.extras.items():
+                    file.create_dataset(f"extras/{name}", data=values, track_times=False)
+                if self._keep_images:
+                    file.create_dataset(
+                        "adversarials",
+                        data=result.adversarials.astype(np.float32),
+                        compression="gzip",
+                        compression_opts=4,
+                        shuffle=True,
+                        track_times=False,
+                    )
+                file.attrs.update(
+                    model=cell.model, training_seed=cell.training_seed, attack=cell.attack, repeat=cell.repeat
+                )
+
+        write_atomically(self._cell_path(cell.key), write)
+
+    def load(self, key: str) -> dict[str, NDArray[Any]]:
+        """Return a cell's arrays by name, extras as ``extras/NAME``, without the adversarial images.
+
+        Raises
+        ------
+        StoreError
+            The cell's file is broken.
+        """
+        path = self._cell_path(key)
+        try:
+            with h5py.File(path, "r") as file:
+                arrays = {name: file[name][()] for name in PER_IMAGE}
+                extras = file.get("extras", {})
+                return arrays | {f"extras/{name}": extras[name][()] for name in extras}
+        except (OSError, KeyError) as error:
+            raise StoreError(f"{path} is broken ({error}). Delete it; the same command makes it again.") from None
+
+    def has_images(self, key: str) -> bool:
+        """Whether a cell was stored with its adversarial images."""
+        if key not in self:
+            return False
+        with h5py.File(self._cell_path(key), "r") as file:
+            return "adversarials" in file
+
+    def adversarials(self, key: str) -> NDArray[np.float32]:
+        """Return a cell's adversarial images (N, H, W, C), the clean ones where the attack failed.
+
+        Raises
+        ------
+        StoreError
+            The cell was stored without images, or its file is gone or broken.
+        """
+        path = self._cell_path(key)
+        try:
+            with h5py.File(path, "r") as file:
+                if "adversarials" not in file:
+                    raise StoreError(
+                        f"{path} was stored without images. Delete it and run the same command without --no-images."
+                    )
+                images: NDArray[np.float32] = file["adversarials"][()]
+                return images
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error}. The same command makes it again.") from None
+
+    # results -----------------------------------------------------------------------------------------------------
+
+    def write_results(self, results: xarray.Dataset, manifest: dict[str, Any]) -> None:
+        """Write `results.h5` with the manifest that it answers, unless the same is there already."""
+        path = self._results_path
+        content = results.assign_attrs(manifest=json.dumps(manifest, sort_keys=True))
+        if path.exists():
+            try:
+                if self._load().identical(content):
+                    return
+            except StoreError:
+                pass  # it is written anew
+        write_atomically(path, lambda temporary: content.to_netcdf(temporary, engine="h5netcdf", mode="w"))
+
+    def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
+        """Return what `write_results` wrote.
+
+        Raises
+        ------
+        UsageError
+            The run was asked another question since, and interrupted before that was answered.
+        StoreError
+            The file is broken.
+        """
+        content = self._load()
+        manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
+        if {"format": FORMAT} | manifest != self.manifest():
+            raise UsageError(self._interrupted)
+        return content, manifest
+
+    def _load(self) -> xarray.Dataset:
+        import xarray
+
+        try:
+            return xarray.load_dataset(self._results_path, engine="h5netcdf")
+        except (OSError, ValueError, KeyError) as error:
+            raise StoreError(
+                f"{self._results_path} is broken ({error}). Delete it; the same command makes it again from the cells."
+            ) from None
+
+    @property
+    def _interrupted(self) -> str:
+        return (
+            f"the run {self.directory} was interrupted before its results were complete. "
+            "The same command, or the same call of robustcmp.evaluate, goes on from there."
+        )
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def assemble(
+    run: Run,
+    cells: Iterable[Cell],
+    image_index: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    repeats: int,
+    epsilons: dict[str, list[float]],
+) -> xarray.Dataset:
+    """Put cells together: a value an image, over (model, training_seed, attack, repeat, image).
+
+    A deterministic attack's one cell stands for every repeat. Where there is no cell (a model with fewer training
+    seeds) ``ran`` is False, distances are NaN, success is False and classes and queries are -1. What only some
+    attacks have is NaN for the others.
+
+    Parameters
+    ----------
+    run : Run
+        Where the cells are.
+    cells : iterable of Cell
+        What to put together.
+    image_index : ndarray of int64, shape (N,)
+        Where the images stand in the dataset.
+    labels : ndarray of int64, shape (N,)
+        The true classes.
+    repeats : int
+        How many there are.
+    epsilons : dict of str to list of float
+        The grid of each attack that has one, for ``epsilon_curve``.
+    """
+    import xarray
+
+    cells = list(cells)
+    models = list(dict.fromkeys(cell.model for cell in cells))
+    seeds = sorted({cell.training_seed for cell in cells})
+    attacks = list(dict.fromkeys(cell.attack for cell in cells))
+    grid = sorted({epsilon for values in epsilons.values() for epsilon in values})
+    shape = (len(models), len(seeds), len(attacks), repeats, len(labels))
+    values: dict[str, NDArray[Any]] = {
+        "success": np.zeros(shape, np.bool_),
+        "l0": np.full(shape, np.nan),
+        "l2": np.full(shape, np.nan),
+        "linf": np.full(shape, np.nan),
+        "adversarial_class": np.full(shape, -1, np.int64),
+        "queries": np.full(shape, -1, np.int64),
+    }
+    ran = np.zeros(shape[:3], np.bool_)
+    at_epsilon = np.full((*shape[:4], len(grid)), np.nan)
+    per_attack = {attack: [cell for cell in cells if cell.attack == attack] for attack in attacks}
+    for attack, its_cells in per_attack.items():
+        single = all(cell.repeat == 0 for cell in its_cells)
+        for cell in its_cells:
+            place = (models.index(cell.model), seeds.index(cell.training_seed), attacks.index(attack))
+            where = (*place, slice(None) if single else cell.repeat)
+            ran[place] = True
+            arrays = run.load(cell.key)
+            for name in PER_IMAGE:
+                values[name][where] = arrays[name]
+            for name, extra in arrays.items():
+                if name.startswith("extras/") and extra.ndim == 1:
+                    values.setdefault(name.removeprefix("extras/"), np.full(shape, np.nan))[where] = extra
+            if attack in epsilons:
+                columns = [grid.index(epsilon) for epsilon in epsilons[attack]]
+                rates = _rate_at_epsilons(arrays, epsilons[attack])
+                at_epsilon[where][..., columns] = rates
+    dims = ("model", "training_seed", "attack", "repeat", "image")
+    variables: dict[str, Any] = {name: (dims, array) for name, array in values.items()}
+    variables["ran"] = (dims[:3], ran)
+    with np.errstate(invalid="ignore"):
+        variables["epsilon_curve"] = ((*dims[:3], "epsilon"), at_epsilon.mean(axis=3))
+    return xarray.Dataset(
+        variables,
+        coords={
+            "model": models,
+            "training_seed": seeds,
+            "attack": attacks,
+            "repeat": np.arange(repeats),
+            "image": image_index,
+            "label": ("image", labels),
+            "epsilon": np.array(grid, np.float64),
+        },
+    )
+
+
+def _rate_at_epsilons(arrays: dict[str, NDArray[Any]], epsilons: list[float]) -> NDArray[np.float64]:
+    """Return a cell's success rate at each ε."""
+    if "extras/epsilon_success" in arrays:
+        return np.asarray(arrays["extras/epsilon_success"].mean(axis=0))
+    found = np.where(arrays["success"], arrays["extras/smallest_epsilon"], np.inf)
+    return np.array([(found <= epsilon).mean() for epsilon in epsilons])

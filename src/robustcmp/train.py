@@ -1,0 +1,66 @@
+"""``python -m robustcmp.train``: train models by a recipe of the zoo."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from .command import Parser, run_command, say
+
+
+def _parser() -> Parser:
+    parser = Parser("python -m robustcmp.train", "Train a model by a recipe of the zoo; the same command resumes.")
+    parser.add_argument("--model", required=True, help="lenet1 or lenet5")
+    parser.add_argument("--framework", required=True, nargs="+", help="torch, tensorflow or jax")
+    parser.add_argument("--dataset", default="mnist", help="mnist, digits or cifar10")
+    parser.add_argument("--recipe", default="default", help="a recipe of zoo/MODEL.toml")
+    parser.add_argument("--training-seeds", type=int, nargs="+", default=[0], help="one training each")
+    parser.add_argument("--epochs", type=int, default=None, help="instead of the recipe's")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--data-dir", default=None, help="where the dataset lies")
+    parser.add_argument("--out", default=None, help="directory for the weights instead of the user cache")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train what the arguments name and return the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return run_command(lambda: _train(given), f"python -m robustcmp.train {shlex.join(given)}")
+
+
+def _train(given: Sequence[str]) -> None:
+    options = _parser().parse_args(given)
+    # Only now: a mistyped option should not wait for imports.
+    from tqdm import tqdm
+
+    from .zoo import fit
+
+    for framework in options.framework:
+        for seed in options.training_seeds:
+            bar = tqdm(desc=f"{options.model} {options.dataset} {framework} seed {seed}", unit="epoch")
+
+            def progress(epoch: int, epochs: int, last: dict[str, float], bar: tqdm[NoReturn] = bar) -> None:
+                bar.total = epochs
+                bar.set_postfix(loss=f"{last['loss']:.4f}", validation=f"{last['validation_accuracy']:.4f}")
+                bar.update(epoch - bar.n)
+
+            with bar:
+                model = fit(
+                    options.model,
+                    framework=framework,
+                    dataset=options.dataset,
+                    seed=seed,
+                    recipe=options.recipe,
+                    epochs=options.epochs,
+                    device=options.device,
+                    out=options.out,
+                    data_dir=options.data_dir,
+                    progress=progress,
+                )
+            say(f"test accuracy {model.info['test_accuracy']:.4f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

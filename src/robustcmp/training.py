@@ -1,0 +1,193 @@
+"""A recipe, fitted in one framework.
+
+Everything but the framework is the same: the batches and their order, the optimiser, its schedule and the loss. What
+stays a framework's own (its initialisation) is listed in `Framework.differences`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from .architecture import Architecture
+from .data import Dataset, stratified_split
+from .environment import environment
+from .errors import UsageError, WeightsError
+from .frameworks import Device, TrainableFramework
+from .model import Model, predict, wrap
+from .weights import Weights, WeightsFile, read_weights, write_weights
+
+VALIDATION_FRACTION = 0.1
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a network is trained: stochastic gradient descent on the mean cross-entropy of a batch.
+
+    Attributes
+    ----------
+    epochs, batch_size : int
+        The last batch of an epoch holds what is left and is used.
+    learning_rate : float
+        At the start; under ``"cosine"`` it falls to zero along half a cosine, step by step.
+    momentum, weight_decay : float
+        v ← momentum·v + (gradient + weight_decay·w), w ← w − rate·v.
+    """
+
+    epochs: Positive
+    batch_size: Positive
+    learning_rate: Annotated[float, msgspec.Meta(gt=0)]
+    momentum: NotNegative = 0.9
+    weight_decay: NotNegative = 0.0
+    schedule: Literal["cosine", "constant"] = "cosine"
+
+    def rate(self, progress: float) -> float:
+        """Return the learning rate at a share of the training from 0 to 1."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def batch_order(seed: int, epoch: int, n: int) -> NDArray[np.int64]:
+    """Return the order in which an epoch visits n images: a function of the training seed and the epoch alone.
+
+    >>> batch_order(0, 0, 5)
+    array([4, 1, 2, 0, 3])
+    """
+    key = np.array([seed, epoch], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key)).permutation(n)
+
+
+def accuracy(model: Model, data: Dataset) -> float:
+    """Return the share of a dataset's images that a model classifies correctly."""
+    return float((predict(model, data.images) == data.labels).mean())
+
+
+def train(
+    framework: TrainableFramework,
+    architecture: Architecture,
+    recipe: Recipe,
+    train_data: Dataset,
+    test_data: Dataset,
+    *,
+    seed: int,
+    device: Device = "auto",
+    about: dict[str, Any] | None = None,
+    checkpoint: Path | None = None,
+    progress: Callable[[int, dict[str, float]], None] | None = None,
+) -> WeightsFile:
+    """Train a network and return its weights with all that is known of the training.
+
+    A tenth of the training set, stratified and the same for every training, is held out for validation. The test set
+    is looked at once, after the last epoch; the last weights are taken, whatever either accuracy was.
+
+    Parameters
+    ----------
+    framework, architecture, recipe, train_data, test_data
+        What is trained, how, and on what.
+    seed : int
+        The training seed: initial weights and the order of batches are a function of it.
+    about : dict, optional
+        More metadata, JSON types only. Nothing but a checkpoint with the same metadata is continued.
+    checkpoint : Path, optional
+        A file that is written after each epoch and continued from if it is there. It is left for the caller to
+        delete once the result is safe.
+    progress : callable, optional
+        Called after each epoch with its number, from 1, and the last values of the curves.
+
+    Raises
+    ------
+    UsageError
+        The images do not fit the architecture.
+    WeightsError
+        The checkpoint belongs to another training.
+    """
+    if train_data.images.shape[1:] != architecture.input_shape:
+        raise UsageError(
+            f"{architecture.name} takes images of shape {architecture.input_shape} (H, W, C), "
+            f"but {train_data.name} has {train_data.images.shape[1:]}"
+        )
+    metadata = {
+        "model": architecture.name,
+        "dataset": train_data.name,
+        "framework": framework.name,
+        "training_seed": seed,
+        "settings": msgspec.to_builtins(recipe),
+        "data": train_data.digest,
+        "differences": framework.differences,
+        "environment": environment() | {"framework": framework.version(), "device": device},
+        **(about or {}),
+    }
+    rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
+    validation = Dataset(
+        train_data.images[held_out], train_data.labels[held_out], train_data.name, "validation", train_data.classes
+    )
+    native = framework.build(architecture, seed, device)
+    model = wrap(native, framework=framework.name, device=device)
+    trainer = framework.trainer(native, architecture, recipe.momentum, recipe.weight_decay)
+    curves: dict[str, list[float]] = {"loss": [], "validation_accuracy": [], "learning_rate": [], "seconds": []}
+    if checkpoint is not None and checkpoint.exists():
+        kept = _read_checkpoint(checkpoint, metadata)
+        framework.set_weights(native, architecture, _part(kept.weights, "weights"))
+        trainer.set_velocity(_part(kept.weights, "velocity"))
+        curves = {name: list(values) for name, values in kept.curves.items()}
+
+    steps = math.ceil(len(rest) / recipe.batch_size)
+    for epoch in range(len(curves["loss"]), recipe.epochs):
+        start = time.perf_counter()
+        order = rest[batch_order(seed, epoch, len(rest))]
+        loss = 0.0
+        for step in range(steps):
+            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
+            rate = recipe.rate((epoch + step / steps) / recipe.epochs)
+            loss += trainer.step(train_data.images[batch], train_data.labels[batch], rate) * len(batch)
+        curves["loss"].append(loss / len(rest))
+        curves["validation_accuracy"].append(accuracy(model, validation))
+        curves["learning_rate"].append(rate)
+        curves["seconds"].append(time.perf_counter() - start)
+        if checkpoint is not None:
+            state = _named("weights", framework.get_weights(native, architecture)) | _named(
+                "velocity", trainer.velocity()
+            )
+            write_weights(checkpoint, WeightsFile(state, metadata, _arrays(curves)))
+        if progress is not None:
+            progress(epoch + 1, {name: values[-1] for name, values in curves.items()})
+
+    metadata |= {
+        "test_accuracy": accuracy(model, test_data),
+        "validation_accuracy": curves["validation_accuracy"][-1],
+        "test_data": test_data.digest,
+    }
+    return WeightsFile(framework.get_weights(native, architecture), metadata, _arrays(curves))
+
+
+def _read_checkpoint(path: Path, metadata: dict[str, Any]) -> WeightsFile:
+    kept = read_weights(path)
+    for key, value in metadata.items():
+        if key != "environment" and kept.metadata.get(key) != value:
+            raise WeightsError(
+                f"the checkpoint {path} belongs to another training: its {key} is {kept.metadata.get(key)!r}, "
+                f"and {value!r} was asked for. Delete it to start again, or train into another directory."
+            )
+    return kept
+
+
+def _named(group: str, arrays: Weights) -> Weights:
+    return {f"{group}/{name}": array for name, array in arrays.items()}
+
+
+def _part(arrays: Weights, group: str) -> Weights:
+    return {name.removeprefix(f"{group}/"): array for name, array in arrays.items() if name.startswith(f"{group}/")}
+
+
+def _arrays(curves: dict[str, list[float]]) -> dict[str, NDArray[np.float64]]:
+    return {name: np.array(values, np.float64) for name, values in curves.items()}

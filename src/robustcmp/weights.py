@@ -1,0 +1,163 @@
+"""Trained weights in one canonical layout, kept in HDF5.
+
+A weights file holds a group ``weights`` with one dataset an array, a group ``curves`` with one value an epoch, and
+two attributes: ``metadata``, a JSON object (recipe, versions, accuracy), and ``sha256``, over everything else. No
+pickle, no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from .architecture import Architecture
+from .errors import WeightsError
+
+Weights = dict[str, NDArray[np.float32]]
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
+def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 (hex) of named arrays: their names, dtypes, shapes and bytes, in the order of the names."""
+    sha = hashlib.sha256()
+    _add_arrays(sha, arrays)
+    return sha.hexdigest()
+
+
+def _add_arrays(sha: _Hash, arrays: Mapping[str, NDArray[Any]]) -> None:
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        sha.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        sha.update(array.tobytes())
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """What a weights file holds.
+
+    Attributes
+    ----------
+    weights : dict of str to ndarray of float32
+        The canonical weights, see `robustcmp.architecture`.
+    metadata : dict
+        What made them: model, dataset, framework, recipe, training seed, versions, accuracy. JSON types only.
+    curves : dict of str to ndarray
+        One value an epoch: ``loss``, ``validation_accuracy``, ``learning_rate``, ``seconds``.
+    """
+
+    weights: Weights
+    metadata: dict[str, Any]
+    curves: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        """The digest that the file is checked against when it is read."""
+        sha = hashlib.sha256(_json(self.metadata).encode())
+        _add_arrays(sha, self.weights)
+        _add_arrays(sha, self.curves)
+        return sha.hexdigest()
+
+
+def _json(metadata: dict[str, Any]) -> str:
+    return json.dumps(metadata, sort_keys=True)
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, flush it to the disk and only then give it its name.
+
+    Whoever reads `path` sees the old file or the whole new one, whenever the process is killed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_weights(path: Path, content: WeightsFile) -> None:
+    """Write a weights file; it appears whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        with h5py.File(temporary, "w") as file:
+            for group, arrays in (("weights", content.weights), ("curves", content.curves)):
+                target = file.create_group(group)
+                for name, array in arrays.items():
+                    target.create_dataset(name, data=array, track_times=False)
+            file.attrs["metadata"] = _json(content.metadata)
+            file.attrs["sha256"] = content.sha256
+
+    write_atomically(path, write)
+
+
+def read_weights(path: Path, architecture: Architecture | None = None) -> WeightsFile:
+    """Read a weights file and check it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    architecture : Architecture, optional
+        The network that the weights are for; names and shapes must fit it.
+
+    Raises
+    ------
+    WeightsError
+        The file is missing, is no HDF5, is truncated, has other bytes than its SHA-256 says, or belongs to another
+        network.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            weights = _read_group(file["weights"])
+            curves = _read_group(file["curves"])
+            metadata = json.loads(file.attrs["metadata"])
+            expected = file.attrs["sha256"]
+    except FileNotFoundError:
+        raise WeightsError(f"no weights file at {path}") from None
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise WeightsError(
+            f"{path} is no weights file of robustcmp, or it is broken ({error}). "
+            "Delete it and train again, or copy it anew."
+        ) from None
+    content = WeightsFile(weights, metadata, curves)
+    if content.sha256 != expected:
+        raise WeightsError(
+            f"{path}: expected SHA-256 {expected}, received {content.sha256}: the file was changed after it was "
+            "written. Delete it and train again, or copy it anew."
+        )
+    if architecture is not None:
+        check_shapes(weights, architecture, str(path))
+    return content
+
+
+def _read_group(group: Any) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    group.visititems(lambda name, item: arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    return arrays
+
+
+def check_shapes(weights: Mapping[str, NDArray[Any]], architecture: Architecture, source: str) -> None:
+    """Raise `WeightsError` unless names and shapes are those of the architecture."""
+    expected = architecture.weight_shapes
+    for name in [*expected, *weights]:
+        want, got = expected.get(name), weights[name].shape if name in weights else None
+        if want != got:
+            raise WeightsError(
+                f"{source}: {name} should be {want or 'absent'} for {architecture.name}, received {got or 'nothing'}. "
+                "The weights belong to another network."
+            )

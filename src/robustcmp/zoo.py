@@ -1,0 +1,354 @@
+"""Models by name: the recipes, the trained weights that ship, and those that a user has trained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .architecture import get_architecture
+from .data import DATASETS, Dataset, load_dataset, user_cache
+from .errors import DataError, UsageError, WeightsError, unknown
+from .frameworks import NAMES, Device, TrainableFramework, get_framework, installed
+from .model import Model, wrap
+from .training import Recipe, train
+from .weights import WeightsFile, read_weights, write_weights
+
+SHIPPED = files("robustcmp.resources.zoo")
+DEFAULT_DATASET = "mnist"
+FALLBACK_DATASET = "digits"  # ships with scikit-learn
+SOURCES = {"own": "trained here", "zoo": "from the zoo that ships"}
+
+
+@dataclass(frozen=True)
+class Name:
+    """What one trained model is called: an architecture, trained on a dataset in a framework by a recipe and a seed."""
+
+    model: str
+    dataset: str
+    framework: str
+    recipe: str = "default"
+    seed: int = 0
+
+    @property
+    def file(self) -> str:
+        """The name of its weights file."""
+        return f"{self.model}-{self.dataset}-{self.framework}-{self.recipe}-{self.seed}.h5"
+
+    @property
+    def command(self) -> str:
+        """The command that trains it."""
+        return (
+            f"python -m robustcmp.train --model {self.model} --framework {self.framework} --dataset {self.dataset} "
+            f"--recipe {self.recipe} --training-seeds {self.seed}"
+        )
+
+    def check(self) -> None:
+        """Raise `UsageError` for a model, dataset, framework or seed that cannot be."""
+        get_architecture(self.model)
+        if self.dataset not in DATASETS:
+            raise unknown("dataset", self.dataset, DATASETS)
+        if self.framework not in NAMES:
+            raise unknown("framework", self.framework, NAMES)
+        if self.seed < 0:
+            raise UsageError(f"a training seed should be 0 or more, received {self.seed}")
+
+
+def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
+    """Return a recipe of the zoo, from the file ``zoo/MODEL.toml``.
+
+    Raises
+    ------
+    UsageError
+        The zoo has no such recipe, or its file has a mistake.
+
+    Examples
+    --------
+    >>> load_recipe("lenet5", "digits").batch_size
+    32
+    """
+    file = SHIPPED / f"{get_architecture(model).name}.toml"
+    recipes: dict[str, dict[str, Any]] = msgspec.toml.decode(file.read_bytes())
+    if name not in recipes:
+        raise unknown(f"recipe for {model}", name, recipes)
+    if dataset not in recipes[name]:
+        raise unknown(f"dataset for {model} with the recipe {name!r}", dataset, recipes[name])
+    try:
+        return msgspec.convert(recipes[name][dataset], Recipe)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{model}.toml, [{name}.{dataset}]: {error}") from None
+
+
+def trained_directory() -> Path:
+    """Return the directory in the user cache where `fit` keeps weights."""
+    return user_cache() / "weights"
+
+
+def find_weights(name: Name, directory: str | os.PathLike[str] | None = None) -> WeightsFile | None:
+    """Return a model's weights from a directory, the user cache or the zoo that ships, or None.
+
+    The metadata's ``source`` says where they were: ``"own"`` for a directory or the user cache, or ``"zoo"``.
+    """
+    architecture = get_architecture(name.model)
+    own = Path(directory or trained_directory()) / name.file
+    if own.exists():
+        return _with_source(read_weights(own, architecture), "own")
+    with as_file(SHIPPED / "weights" / name.file) as shipped:
+        if shipped.exists():
+            return _with_source(read_weights(shipped, architecture), "zoo")
+    return None
+
+
+def _with_source(content: WeightsFile, source: str) -> WeightsFile:
+    sha256 = content.sha256
+    return WeightsFile(content.weights, content.metadata | {"source": source, "sha256": sha256}, content.curves)
+
+
+def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Sequence[int] = (0,)) -> list[str]:
+    """Return the installed frameworks for which there are weights of a model with every training seed."""
+    return [
+        framework
+        for framework in installed()
+        if all(find_weights(Name(model, dataset, framework, recipe, seed)) for seed in seeds)
+    ]
+
+
+def load_model(
+    model: str,
+    *,
+    framework: str,
+    dataset: str = DEFAULT_DATASET,
+    seed: int = 0,
+    recipe: str = "default",
+    device: Device = "auto",
+    directory: str | os.PathLike[str] | None = None,
+) -> Model:
+    """Load a trained model by name.
+
+    Parameters
+    ----------
+    model, framework, dataset, recipe : str
+        For example ``"lenet5"``, ``"torch"``, ``"mnist"``, ``"default"``.
+    seed : int, default 0
+        The training seed.
+    device : str, default "auto"
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    directory : path, optional
+        Where to look first instead of the user cache, as given to ``python -m robustcmp.train --out``.
+
+    Returns
+    -------
+    Model
+        With bounds (0, 1). ``info["source"]`` says ``"own"`` (trained here) or ``"zoo"`` (shipped).
+
+    Raises
+    ------
+    UsageError
+        A name is unknown, or the framework is not installed.
+    WeightsError
+        There are no such weights, or their file is broken.
+
+    Examples
+    --------
+    >>> load_model("lenet5", framework="torch", dataset="digits")
+    <robustcmp.Model lenet5 digits 0 torch, bounds (0, 1)>
+    """
+    name = Name(model, dataset, framework, recipe, seed)
+    name.check()
+    adapter = get_framework(framework)
+    content = find_weights(name, directory)
+    if content is None:
+        raise WeightsError(f"there are no weights for {name.file.removesuffix('.h5')}. Train them with: {name.command}")
+    return _as_model(adapter, name, content, device)
+
+
+def _as_model(adapter: TrainableFramework, name: Name, content: WeightsFile, device: Device) -> Model:
+    architecture = get_architecture(name.model)
+    native = adapter.build(architecture, name.seed, device)
+    adapter.set_weights(native, architecture, content.weights)
+    return wrap(native, framework=adapter.name, device=device, info=content.metadata)
+
+
+def fit(
+    model: str,
+    *,
+    framework: str,
+    dataset: str = DEFAULT_DATASET,
+    seed: int = 0,
+    recipe: str = "default",
+    epochs: int | None = None,
+    device: Device = "auto",
+    out: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int, dict[str, float]], None] | None = None,
+) -> Model:
+    """Train a model by a recipe of the zoo and keep its weights.
+
+    The weights go to the user cache, or to `out`, where `load_model` finds them. A finished training is not done
+    again, an interrupted one goes on after its last whole epoch.
+
+    Parameters
+    ----------
+    model, framework, dataset, recipe : str
+        As for `load_model`.
+    seed : int, default 0
+        The training seed: initial weights and the order of batches are a function of it.
+    epochs : int, optional
+        Instead of the recipe's.
+    device : str, default "auto"
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    out : path, optional
+        The directory for the weights.
+    data_dir : path, optional
+        Where the dataset lies, see `robustcmp.load_dataset`.
+    progress : callable, optional
+        Called after each epoch with its number, from 1, the number of epochs, and the last values of the curves.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    UsageError
+        A name or a number cannot be used, or the framework is not installed.
+    WeightsError
+        `out` holds weights of the same name that were trained in another way.
+    DataError
+        The dataset cannot be had.
+    """
+    name = Name(model, dataset, framework, recipe, seed)
+    name.check()
+    adapter = get_framework(framework)
+    settings = load_recipe(model, dataset, recipe)
+    if epochs is not None:
+        if epochs < 1:
+            raise UsageError(f"epochs should be 1 or more, received {epochs}")
+        settings = msgspec.structs.replace(settings, epochs=epochs)
+    path = Path(out or trained_directory()) / name.file
+    if path.exists():
+        content = _same_training(path, name, settings)
+    else:
+        checkpoint = path.with_suffix(".checkpoint.h5")
+        content = train(
+            adapter,
+            get_architecture(model),
+            settings,
+            load_dataset(dataset, "train", data_dir=data_dir),
+            load_dataset(dataset, "test", data_dir=data_dir),
+            seed=seed,
+            device=device,
+            about={"recipe": recipe},
+            checkpoint=checkpoint,
+            progress=None if progress is None else lambda epoch, last: progress(epoch, settings.epochs, last),
+        )
+        write_weights(path, content)
+        checkpoint.unlink(missing_ok=True)
+    return _as_model(adapter, name, _with_source(content, "own"), device)
+
+
+def _same_training(path: Path, name: Name, settings: Recipe) -> WeightsFile:
+    content = read_weights(path, get_architecture(name.model))
+    if content.metadata["settings"] != msgspec.to_builtins(settings):
+        raise WeightsError(
+            f"{path} was trained with {content.metadata['settings']}, but {msgspec.to_builtins(settings)} was "
+            "asked for. Delete it, or train into another directory with out= (--out)."
+        )
+    return content
+
+
+def load_models(
+    model: str,
+    *,
+    dataset: str,
+    frameworks: Sequence[str] | None = None,
+    seeds: Sequence[int] = (0,),
+    recipe: str = "default",
+    device: Device = "auto",
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, list[Model]]:
+    """Load one network design as it was trained in several frameworks.
+
+    Parameters
+    ----------
+    model, dataset, recipe, device : str
+        As for `load_model`.
+    frameworks : sequence of str, optional
+        Every installed one that has weights of all seeds if nothing is said.
+    seeds : sequence of int, default (0,)
+        The training seeds.
+    say : callable, optional
+        Told in a line where each framework's weights were found.
+
+    Returns
+    -------
+    dict of str to list of Model
+        By framework, a model a seed.
+
+    Raises
+    ------
+    UsageError
+        A name is unknown or given twice, or no framework is installed.
+    WeightsError
+        There are no such weights, or a file is broken.
+    """
+    for what, given in (("framework", frameworks or ()), ("training seed", seeds)):
+        if len(set(given)) < len(given):
+            raise UsageError(f"a {what} was given twice: {', '.join(map(str, given))}")
+    if frameworks is None:
+        if not installed():
+            raise UsageError("no framework is installed. Install one with: pip install 'robustcmp[torch]'")
+        for seed in seeds:
+            Name(model, dataset, NAMES[0], recipe, seed).check()
+        frameworks = frameworks_with(model, dataset, recipe, seeds)
+    if not frameworks:
+        missing = Name(model, dataset, installed()[0], recipe, seeds[0])
+        raise WeightsError(
+            f"there are no weights of {model} on {dataset} (recipe {recipe}) with the training seeds "
+            f"{', '.join(map(str, seeds))} for an installed framework. Train them, for example with: {missing.command}"
+        )
+    models: dict[str, list[Model]] = {}
+    for framework in frameworks:
+        models[framework] = [
+            load_model(model, framework=framework, dataset=dataset, seed=seed, recipe=recipe, device=device)
+            for seed in seeds
+        ]
+        sources = ", ".join(dict.fromkeys(SOURCES[loaded.info["source"]] for loaded in models[framework]))
+        say(f"{framework}: {model} trained on {dataset}, {sources}")
+    return models
+
+
+def load_test_set(
+    model: str,
+    dataset: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Dataset:
+    """Return the test set that a model is compared on.
+
+    Without `dataset` that is MNIST, or, where MNIST cannot be had, the digits that ship with scikit-learn; `say` is
+    told so in a line.
+
+    Raises
+    ------
+    UsageError
+        A name is unknown.
+    DataError
+        A dataset that was asked for by name cannot be had.
+    """
+    get_architecture(model)
+    if dataset is not None or data_dir is not None:
+        return load_dataset(dataset or DEFAULT_DATASET, "test", data_dir=data_dir)
+    try:
+        return load_dataset(DEFAULT_DATASET, "test")
+    except DataError:
+        say(
+            f"{DEFAULT_DATASET} cannot be had here, so this runs on {FALLBACK_DATASET}, scikit-learn's handwritten "
+            "digits. Name a directory with --data-dir or $ROBUSTCMP_DATA for the real one."
+        )
+        return load_dataset(FALLBACK_DATASET, "test")

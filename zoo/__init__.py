@@ -1,0 +1,1 @@
+"""Recipes and trained weights, data only; read by `robustcmp.zoo`."""
