@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -33,13 +34,14 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def run_command(run: Callable[[], None], again: str) -> int:
-    """Run a command and return its exit status; errors of ours are one message, without a traceback.
+def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: Sequence[str] | None) -> int:
+    """Run a command on its arguments, those of the process if there are none, and return its exit status.
 
-    `again` is the command that goes on after an interruption.
+    Errors of ours are one message, without a traceback.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        run()
+        run(given)
     except UsageError as error:
         say(f"error: {error}")
         return UNUSABLE
@@ -47,7 +49,7 @@ def run_command(run: Callable[[], None], again: str) -> int:
         say(f"error: {error}")
         return FAILED
     except KeyboardInterrupt:
-        say(f"\ninterrupted. What is finished is kept; this goes on from there:\n  {again}")
+        say(f"\ninterrupted. What is finished is kept; this goes on from there:\n  {command} {shlex.join(given)}")
         return INTERRUPTED
     return DONE
 

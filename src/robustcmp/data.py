@@ -210,9 +210,9 @@ def user_cache() -> Path:
     given = os.environ.get("ROBUSTCMP_CACHE")
     if given:
         return _as_path(given)
-    import pooch  # type: ignore[import-untyped, unused-ignore]
+    from platformdirs import user_cache_path  # where pooch.os_cache is; pooch itself also sets up progress bars
 
-    return Path(pooch.os_cache("robustcmp"))
+    return user_cache_path("robustcmp")
 
 
 # The file formats

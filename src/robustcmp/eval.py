@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 
@@ -36,8 +35,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare what the arguments name and return the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return run_command(lambda: _evaluate(given), f"python -m robustcmp.eval {shlex.join(given)}")
+    return run_command(_evaluate, "python -m robustcmp.eval", arguments)
 
 
 def _evaluate(given: Sequence[str]) -> None:

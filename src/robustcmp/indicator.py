@@ -76,7 +76,7 @@ def robustness_indicator(rates: Rates) -> dict[str, float]:
 
     References
     ----------
-    Guo et al., "An Orchestrated Empirical Study on Deep Learning Frameworks and Platforms", 2019.
+    Guo et al., "An Orchestrated Empirical Study on Deep Learning Frameworks and Platforms", arXiv:1811.05187, 2018.
 
     Examples
     --------

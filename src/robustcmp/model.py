@@ -84,7 +84,8 @@ def wrap(
     Parameters
     ----------
     native : torch.nn.Module, keras.Model, or a function of JAX arrays
-        Images to logits (N, K). A torch module must be in evaluation mode.
+        Images to logits (N, K). A torch module must be in evaluation mode. A JAX function is compiled: arrays that
+        it closes over are constants.
     bounds : tuple of float, default (0, 1)
         The smallest and the largest value of a pixel, before preprocessing.
     framework : str, optional
@@ -143,7 +144,10 @@ def wrap(
 
 
 def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    lower, upper = bounds
+    try:
+        lower, upper = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise UsageError(f"bounds should be two numbers, the smaller one first; received {bounds!r}") from None
     if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds}")
     return lower, upper
@@ -194,6 +198,8 @@ class Classifier:
             raise UsageError(
                 f"expected a Foolbox model, received {type(model).__name__}. Make one with robustcmp.wrap."
             )
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(f"batch_size should be 1 or more, received {batch_size}")
         if like is None:
             like = _dummy(model)
         self.model = model
@@ -313,7 +319,7 @@ def check_images(images: Any, bounds: tuple[float, float]) -> NDArray[np.float32
         raise UsageError(
             f"images should be float32 in {bounds}, received dtype {array.dtype}. For 8-bit images: images / 255"
         )
-    array = array.astype(np.float32, copy=False)
+    array = np.ascontiguousarray(array, np.float32)
     if not np.isfinite(array).all():
         raise UsageError(f"images hold NaN or infinity, the first in image {_first(~np.isfinite(array))}")
     outside = (array < bounds[0]) | (array > bounds[1])
@@ -378,6 +384,11 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             "expected; with probabilities gradients vanish and success rates come out too low. "
             "Leave out its last softmax, "
             'or insist with robustcmp.wrap(..., outputs="probabilities").'
+        )
+    if insisted and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
+        raise ModelError(
+            f'model {name!r} was wrapped with outputs="probabilities", but its answers do not sum to 1. '
+            "Leave outputs away if it gives logits."
         )
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(

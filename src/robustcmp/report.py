@@ -138,7 +138,8 @@ def notes(results: Results) -> list[str]:
             f"{', '.join(foolbox)}: Foolbox's own, at the largest epsilon; its draws depend on the batch size and the "
             "framework."
         )
-    differences = {m["framework"]: m["info"].get("differences", {}) for m in manifest["models"]}
+    trained = [model for model in manifest["models"] if "differences" in model["info"]]
+    differences = {model["framework"]: model["info"]["differences"] for model in trained}
     for kind in dict.fromkeys(kind for its in differences.values() for kind in its):
         each = "; ".join(f"{framework}: {its[kind]}" for framework, its in differences.items() if kind in its)
         text.append(f"The frameworks' own {kind} stays: {each}.")
@@ -166,10 +167,12 @@ def to_text(results: Results, width: int | None = None, color: bool = False) -> 
     from rich.table import Table as RichTable
 
     stream = io.StringIO()
-    console = Console(file=stream, width=width or 110, force_terminal=color, highlight=False)
-    console.print(title(results), style="bold underline", markup=False)
+    console = Console(
+        file=stream, width=width or 110, force_terminal=color, markup=False, highlight=False, force_jupyter=False
+    )
+    console.print(title(results), style="bold underline")
     for table in tables(results):
-        console.print(f"\n{table.title}", style="bold", markup=False)
+        console.print(f"\n{table.title}", style="bold")
         drawn = RichTable(box=SIMPLE_HEAD, show_edge=False)
         for i, column in enumerate(table.columns):
             drawn.add_column(column, justify="left" if _is_name(table, i) else "right")
@@ -178,7 +181,7 @@ def to_text(results: Results, width: int | None = None, color: bool = False) -> 
         console.print(drawn)
     console.print()
     for note in notes(results):
-        console.print(f"• {note}", markup=False)
+        console.print(f"• {note}")
     return stream.getvalue()
 
 
@@ -187,9 +190,10 @@ def to_markdown(results: Results) -> str:
     parts = []
     for table in tables(results):
         rule = ["---" if _is_name(table, i) else "---:" for i in range(len(table.columns))]
-        lines = [" | ".join(row) for row in (table.columns, rule, *table.rows)]
+        rows = ([cell.replace("|", "\\|") for cell in row] for row in (table.columns, rule, *table.rows))
+        lines = [" | ".join(row) for row in rows]
         parts.append(f"**{table.title}**\n\n" + "\n".join(f"| {line} |" for line in lines))
-    return "\n\n".join([*parts, *(f"- {note}" for note in notes(results))]).replace("\n\n- ", "\n- ") + "\n"
+    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes(results))]) + "\n"
 
 
 def to_html(results: Results) -> str:

@@ -50,7 +50,7 @@ class Results:
     @property
     def attacks(self) -> list[str]:
         """The attacks' names, in the order of the suite."""
-        return list(self.manifest["suite"]["attacks"])
+        return [str(attack) for attack in self.dataset.attack.values]
 
     @property
     def training_seeds(self) -> list[int]:
@@ -205,6 +205,8 @@ class Results:
     ) -> NDArray[np.float32]:
         """Return the adversarial images (N, H, W, C) of one cell, the clean ones where the attack failed.
 
+        Without `training_seed` it is the first of `training_seeds`.
+
         Raises
         ------
         UsageError
@@ -223,14 +225,15 @@ class Results:
             raise unknown("model", model, self.models)
         if attack not in self.attacks:
             raise unknown("attack", attack, self.attacks)
+        seed = self.training_seeds[0] if training_seed is None else training_seed
         for cell in self.manifest["cells"]:
             if (
                 (cell["model"], cell["attack"]) == (model, attack)
                 and cell["repeat"] == (0 if self.deterministic(attack) else repeat)
-                and training_seed in (None, cell["training_seed"])
+                and cell["training_seed"] == seed
             ):
                 return str(cell["key"])
-        raise UsageError(f"the run has no repeat {repeat} of {attack} on {model}, training seed {training_seed}")
+        raise UsageError(f"the run has no repeat {repeat} of {attack} on {model}, training seed {seed}")
 
     # beside the paper --------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .attacks.base import AttackResult
 from .errors import StoreError, UsageError
 from .experiment import Cell
-from .weights import write_atomically
+from .weights import make_directory, write_atomically
 
 if TYPE_CHECKING:
     import xarray
@@ -46,15 +46,9 @@ class Run:
             The directory cannot be written, or holds something that is no run.
         """
         run = cls(directory, keep_images)
-        try:
-            if run.directory.exists() and any(run.directory.iterdir()) and not run._manifest_path.exists():
-                raise UsageError(f"{run.directory} is not empty and is no run of robustcmp. Name another directory.")
-            (run.directory / "cells").mkdir(parents=True, exist_ok=True)
-            probe = run.directory / f".{os.getpid()}.tmp"
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            raise UsageError(f"{run.directory} cannot be written: {error.strerror or error}") from None
+        make_directory(run.directory)
+        if not run._manifest_path.exists() and not all(_is_temporary(path) for path in run.directory.iterdir()):
+            raise UsageError(f"{run.directory} is not empty and is no run of robustcmp. Name another directory.")
         if run._manifest_path.exists():
             run.manifest()  # a broken one is found before any work
         return run
@@ -152,14 +146,20 @@ class Run:
                 extras = file.get("extras", {})
                 return arrays | {f"extras/{name}": extras[name][()] for name in extras}
         except (OSError, KeyError) as error:
-            raise StoreError(f"{path} is broken ({error}). Delete it; the same command makes it again.") from None
+            raise self._broken_cell(key, error) from None
+
+    def _broken_cell(self, key: str, error: Exception) -> StoreError:
+        return StoreError(f"{self._cell_path(key)} is broken ({error}). Delete it; the same command makes it again.")
 
     def has_images(self, key: str) -> bool:
         """Whether a cell was stored with its adversarial images."""
         if key not in self:
             return False
-        with h5py.File(self._cell_path(key), "r") as file:
-            return "adversarials" in file
+        try:
+            with h5py.File(self._cell_path(key), "r") as file:
+                return "adversarials" in file
+        except OSError as error:
+            raise self._broken_cell(key, error) from None
 
     def adversarials(self, key: str) -> NDArray[np.float32]:
         """Return a cell's adversarial images (N, H, W, C), the clean ones where the attack failed.
@@ -178,8 +178,10 @@ class Run:
                     )
                 images: NDArray[np.float32] = file["adversarials"][()]
                 return images
+        except FileNotFoundError:
+            raise StoreError(f"{path} is gone. The same command makes it again.") from None
         except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error}. The same command makes it again.") from None
+            raise self._broken_cell(key, error) from None
 
     # results -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class Run:
                     return
             except StoreError:
                 pass  # it is written anew
-        write_atomically(path, lambda temporary: content.to_netcdf(temporary, engine="h5netcdf", mode="w"))
+        write_atomically(path, lambda temporary: _write_netcdf(temporary, content))
 
     def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
         """Return what `write_results` wrote.
@@ -206,7 +208,10 @@ class Run:
             The file is broken.
         """
         content = self._load()
-        manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
+        try:
+            manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._broken_results(error) from None
         if {"format": FORMAT} | manifest != self.manifest():
             raise UsageError(self._interrupted)
         return content, manifest
@@ -217,9 +222,12 @@ class Run:
         try:
             return xarray.load_dataset(self._results_path, engine="h5netcdf")
         except (OSError, ValueError, KeyError) as error:
-            raise StoreError(
-                f"{self._results_path} is broken ({error}). Delete it; the same command makes it again from the cells."
-            ) from None
+            raise self._broken_results(error) from None
+
+    def _broken_results(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"{self._results_path} is broken ({error!r}). Delete it; the same command makes it again from the cells."
+        )
 
     @property
     def _interrupted(self) -> str:
@@ -229,8 +237,24 @@ class Run:
         )
 
 
+def _is_temporary(path: Path) -> bool:
+    """Whether a file is what a session that was killed before its manifest was written may have left."""
+    return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
+
+
+def _write_netcdf(path: Path, content: xarray.Dataset) -> None:
+    import h5netcdf  # type: ignore[import-untyped, unused-ignore]
+    from xarray.backends import H5NetCDFStore
+
+    # With its order tracked, as `to_netcdf` has it, a file also holds the time at which it was written.
+    with h5netcdf.File(path, "w", track_order=False) as file:
+        per_image = [name for name, variable in content.data_vars.items() if "image" in variable.dims]
+        compressed = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in per_image}
+        content.dump_to_store(H5NetCDFStore(file), encoding=compressed)
 
 
 def assemble(

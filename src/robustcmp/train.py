@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -26,8 +25,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train what the arguments name and return the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return run_command(lambda: _train(given), f"python -m robustcmp.train {shlex.join(given)}")
+    return run_command(_train, "python -m robustcmp.train", arguments)
 
 
 def _train(given: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from .weights import Weights, WeightsFile, read_weights, write_weights
 VALIDATION_FRACTION = 0.1
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,9 +45,9 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     epochs: Positive
     batch_size: Positive
-    learning_rate: Annotated[float, msgspec.Meta(gt=0)]
-    momentum: NotNegative = 0.9
-    weight_decay: NotNegative = 0.0
+    learning_rate: Annotated[float, msgspec.Meta(gt=0, le=100)]
+    momentum: Share = 0.9
+    weight_decay: Share = 0.0
     schedule: Literal["cosine", "constant"] = "cosine"
 
     def rate(self, progress: float) -> float:

@@ -1,8 +1,8 @@
 """Trained weights in one canonical layout, kept in HDF5.
 
-A weights file holds a group ``weights`` with one dataset an array, a group ``curves`` with one value an epoch, and
-two attributes: ``metadata``, a JSON object (recipe, versions, accuracy), and ``sha256``, over everything else. No
-pickle, no code.
+A weights file holds a group ``weights`` with one dataset an array, a group ``curves`` with one value an epoch, and an
+attribute ``metadata``, a JSON object (recipe, versions, accuracy). Its first 512 bytes, which HDF5 leaves to the user,
+hold the SHA-256 of all that follow. No pickle, no code.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .architecture import Architecture
-from .errors import WeightsError
+from .errors import UsageError, WeightsError
 
 Weights = dict[str, NDArray[np.float32]]
+
+USER_BLOCK = 512
+SEAL = b"robustcmp weights, sha256 "
 
 
 class _Hash(Protocol):
@@ -63,7 +66,7 @@ class WeightsFile:
 
     @property
     def sha256(self) -> str:
-        """The digest that the file is checked against when it is read."""
+        """The digest of all of it, whatever the file's layout."""
         sha = hashlib.sha256(_json(self.metadata).encode())
         _add_arrays(sha, self.weights)
         _add_arrays(sha, self.curves)
@@ -72,6 +75,17 @@ class WeightsFile:
 
 def _json(metadata: dict[str, Any]) -> str:
     return json.dumps(metadata, sort_keys=True)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory if it is not there, and raise `UsageError` unless files can be made in it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / f".{os.getpid()}.tmp"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from None
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -94,13 +108,13 @@ def write_weights(path: Path, content: WeightsFile) -> None:
     """Write a weights file; it appears whole or not at all."""
 
     def write(temporary: Path) -> None:
-        with h5py.File(temporary, "w") as file:
+        with h5py.File(temporary, "w", userblock_size=USER_BLOCK) as file:
             for group, arrays in (("weights", content.weights), ("curves", content.curves)):
                 target = file.create_group(group)
                 for name, array in arrays.items():
                     target.create_dataset(name, data=array, track_times=False)
             file.attrs["metadata"] = _json(content.metadata)
-            file.attrs["sha256"] = content.sha256
+        _seal(temporary)
 
     write_atomically(path, write)
 
@@ -122,27 +136,45 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
         network.
     """
     try:
+        _check_seal(path)
         with h5py.File(path, "r") as file:
             weights = _read_group(file["weights"])
             curves = _read_group(file["curves"])
             metadata = json.loads(file.attrs["metadata"])
-            expected = file.attrs["sha256"]
     except FileNotFoundError:
         raise WeightsError(f"no weights file at {path}") from None
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise WeightsError(
             f"{path} is no weights file of robustcmp, or it is broken ({error}). "
             "Delete it and train again, or copy it anew."
         ) from None
-    content = WeightsFile(weights, metadata, curves)
-    if content.sha256 != expected:
-        raise WeightsError(
-            f"{path}: expected SHA-256 {expected}, received {content.sha256}: the file was changed after it was "
-            "written. Delete it and train again, or copy it anew."
-        )
     if architecture is not None:
         check_shapes(weights, architecture, str(path))
-    return content
+    return WeightsFile(weights, metadata, curves)
+
+
+def _seal(path: Path) -> None:
+    """Write the SHA-256 of a file's content into its user block."""
+    with open(path, "r+b") as file:
+        file.seek(USER_BLOCK)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        file.write(SEAL + sha256.encode())
+
+
+def _check_seal(path: Path) -> None:
+    """Raise `WeightsError` unless a file is as it was written. HDF5 does not survive every broken file."""
+    with open(path, "rb") as file:
+        block = file.read(USER_BLOCK)
+        received = hashlib.file_digest(file, "sha256").hexdigest()
+    expected = block[len(SEAL) : len(SEAL) + 64].decode("ascii", "replace")
+    if not block.startswith(SEAL):
+        raise WeightsError(f"{path} is no weights file of robustcmp. Delete it and train again, or copy it anew.")
+    if expected != received:
+        raise WeightsError(
+            f"{path}: expected SHA-256 {expected}, received {received}: the file was changed after it was written, or "
+            "it is not whole. Delete it and train again, or copy it anew."
+        )
 
 
 def _read_group(group: Any) -> dict[str, Any]:

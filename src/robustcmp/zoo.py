@@ -17,7 +17,7 @@ from .errors import DataError, UsageError, WeightsError, unknown
 from .frameworks import NAMES, Device, TrainableFramework, get_framework, installed
 from .model import Model, wrap
 from .training import Recipe, train
-from .weights import WeightsFile, read_weights, write_weights
+from .weights import WeightsFile, make_directory, read_weights, write_weights
 
 SHIPPED = files("robustcmp.resources.zoo")
 DEFAULT_DATASET = "mnist"
@@ -55,8 +55,8 @@ class Name:
             raise unknown("dataset", self.dataset, DATASETS)
         if self.framework not in NAMES:
             raise unknown("framework", self.framework, NAMES)
-        if self.seed < 0:
-            raise UsageError(f"a training seed should be 0 or more, received {self.seed}")
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"a training seed should be from 0 to 2**32 - 1, received {self.seed}")
 
 
 def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
@@ -163,6 +163,7 @@ def load_model(
     adapter = get_framework(framework)
     content = find_weights(name, directory)
     if content is None:
+        load_recipe(model, dataset, recipe)  # where there is no such recipe, training is no remedy
         raise WeightsError(f"there are no weights for {name.file.removesuffix('.h5')}. Train them with: {name.command}")
     return _as_model(adapter, name, content, device)
 
@@ -234,6 +235,7 @@ def fit(
     if path.exists():
         content = _same_training(path, name, settings)
     else:
+        make_directory(path.parent)
         checkpoint = path.with_suffix(".checkpoint.h5")
         content = train(
             adapter,
@@ -254,9 +256,9 @@ def fit(
 
 def _same_training(path: Path, name: Name, settings: Recipe) -> WeightsFile:
     content = read_weights(path, get_architecture(name.model))
-    if content.metadata["settings"] != msgspec.to_builtins(settings):
+    if content.metadata.get("settings") != msgspec.to_builtins(settings):
         raise WeightsError(
-            f"{path} was trained with {content.metadata['settings']}, but {msgspec.to_builtins(settings)} was "
+            f"{path} was trained with {content.metadata.get('settings')}, but {msgspec.to_builtins(settings)} was "
             "asked for. Delete it, or train into another directory with out= (--out)."
         )
     return content
@@ -307,6 +309,7 @@ def load_models(
             Name(model, dataset, NAMES[0], recipe, seed).check()
         frameworks = frameworks_with(model, dataset, recipe, seeds)
     if not frameworks:
+        load_recipe(model, dataset, recipe)
         missing = Name(model, dataset, installed()[0], recipe, seeds[0])
         raise WeightsError(
             f"there are no weights of {model} on {dataset} (recipe {recipe}) with the training seeds "

@@ -105,6 +105,22 @@ def unit(images: Images, bounds: tuple[float, float]) -> Images:
     return scaled
 
 
+class L0(fb.distances.LpDistance):
+    """Foolbox's L0, the number of values that differ (three for a pixel in colour), with a way to clip.
+
+    Foolbox scales a perturbation down to an epsilon, which changes no L0; one that is too large is dropped.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def clip_perturbation(self, references: Any, perturbed: Any, epsilon: float) -> Any:
+        """Return the perturbed images where at most epsilon values differ, and the references elsewhere."""
+        (x, y), restore = ep.astensors_(references, perturbed)
+        within = self(x, y) <= epsilon
+        return restore(ep.where(within.reshape((-1, *[1] * (x.ndim - 1))), y, x))
+
+
 class Attack(MinimizationAttack):
     """An untargeted attack that looks for the smallest adversarial perturbation, as Foolbox's `MinimizationAttack`.
 
@@ -132,7 +148,7 @@ class Attack(MinimizationAttack):
     @property
     def distance(self) -> fb.distances.Distance:
         """The distance that the attack keeps small."""
-        return cast(fb.distances.Distance, getattr(fb.distances, self.norm))
+        return L0() if self.norm == "l0" else cast(fb.distances.Distance, getattr(fb.distances, self.norm))
 
     @property
     @abstractmethod

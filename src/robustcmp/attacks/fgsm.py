@@ -46,7 +46,7 @@ class FGSM(Attack):
     norm = "linf"
 
     def __init__(self, *, epsilons: int = 100, max_epsilon: float = 0.1):
-        if epsilons < 1 or not max_epsilon > 0:
+        if epsilons < 1 or not 0 < max_epsilon < np.inf:
             raise UsageError(f"FGSM expects epsilons >= 1 and max_epsilon > 0, received {epsilons} and {max_epsilon}")
         self.epsilons = epsilons
         self.max_epsilon = max_epsilon

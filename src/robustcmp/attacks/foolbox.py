@@ -11,6 +11,7 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 
+from ..errors import ModelError
 from ..model import Classifier
 from .base import AttackResult, Found, Images, Labels, judge
 
@@ -54,12 +55,16 @@ class FoolboxAttack:
             with _seeded(classifier, self.settings["class"], seed, repeat):
                 for start in range(0, len(images), classifier.batch_size):
                     part = slice(start, start + classifier.batch_size)
-                    _, clipped, fooled = self.attack(
-                        classifier.model,
-                        classifier.tensor(images[part]),
-                        fb.criteria.Misclassification(classifier.tensor(labels[part])),
-                        epsilons=epsilons,
-                    )
+                    x, y = classifier.tensor(images[part]), classifier.tensor(labels[part])
+                    try:
+                        _, clipped, fooled = self.attack(
+                            classifier.model, x, fb.criteria.Misclassification(y), epsilons=epsilons
+                        )
+                    except Exception as error:  # one that is targeted, or wants more than a suite can say
+                        raise ModelError(
+                            f"Foolbox's {self.settings['class']} cannot attack a model of {classifier.framework.name}: "
+                            f"{type(error).__name__}: {error}"
+                        ) from error
                     adversarials.append(classifier.array(clipped[-1]))
                     success.append(classifier.array(fooled).T)
             at_each = np.concatenate(success)

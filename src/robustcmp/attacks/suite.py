@@ -20,6 +20,7 @@ A file of the directory ``attacks/`` or any other::
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 import tomllib
@@ -136,7 +137,11 @@ def load_suite(suite: str | os.PathLike[str]) -> Suite:
     else:
         raise unknown("suite", suite, [*suite_names(), "FILE.toml"])
     try:
-        content = msgspec.convert(tomllib.loads(text), _File)
+        table = tomllib.loads(text)
+        for key in table:
+            if key not in _File.__struct_fields__:
+                raise unknown("key", key, _File.__struct_fields__)
+        content = msgspec.convert(table, _File)
         if not content.attacks:
             raise UsageError("expected at least one table [attacks.NAME]")
         attacks = {name: _attack(name, dict(table)) for name, table in content.attacks.items()}
@@ -162,6 +167,8 @@ def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
         raise UsageError(f"{where}: {error}") from None
     except (UsageError, ValueError, TypeError) as error:
         raise UsageError(f"{where}: {cls_name}: {error}") from None
+    except ImportError as error:  # some of Foolbox's need more than Foolbox
+        raise UsageError(f"{where}: {cls_name} needs another package: {error}") from None
     raise UsageError(f"{where}: {unknown('attack', cls_name, [*OURS, *FOOLBOX])}")
 
 
@@ -169,6 +176,8 @@ def _foolbox(cls: type[fb.attacks.base.Attack], table: dict[str, Any]) -> Foolbo
     epsilons = table.pop("epsilons", None)
     if epsilons is not None:
         epsilons = sorted(msgspec.convert({"epsilons": epsilons}, _Epsilons).epsilons)
+        if not math.isfinite(epsilons[-1]):
+            raise UsageError(f"epsilons should be finite, received {epsilons[-1]}")
     elif issubclass(cls, fb.attacks.base.FixedEpsilonAttack):
         raise UsageError("expected the key epsilons, a list of sizes, as this attack does not look for the smallest")
     parameters = _parameters(cls, table)

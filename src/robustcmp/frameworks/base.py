@@ -63,9 +63,9 @@ class Framework(ABC):
     def array(self, tensor: Any) -> NDArray[Any]:
         """Return a tensor as a NumPy array."""
 
-    @abstractmethod
     def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
         """Return the logits (N, K) of a batch of images in the function's own layout, without gradients."""
+        return self.array(function(self.tensor(images, like)))
 
     @abstractmethod
     def vjp(

@@ -26,9 +26,6 @@ class NumPy(Framework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
-        return self.array(function(self.tensor(images, like)))
-
     def vjp(
         self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:

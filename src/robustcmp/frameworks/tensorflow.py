@@ -60,9 +60,6 @@ class TensorFlow(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
-        return self.array(function(self.tensor(images, like)))
-
     def vjp(
         self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:
@@ -70,18 +67,20 @@ class TensorFlow(TrainableFramework):
         with tf.GradientTape() as tape:
             tape.watch(x)
             logits = function(x)
-        return self.array(tape.gradient(logits, x, self.tensor(v, like)))
+        zero = tf.UnconnectedGradients.ZERO
+        return self.array(tape.gradient(logits, x, self.tensor(v, like), unconnected_gradients=zero))
 
     @contextmanager
     def forked_rng(self, seed: int) -> Iterator[None]:
         # tf.random has no way to read its global seed back, so the state is kept where TensorFlow keeps it.
-        state = _context.context()
-        kept = {name: vars(state)[name] for name in ("_seed", "_rng")}
+        state = vars(_context.context())
+        kept = {name: state[name] for name in ("_seed", "_rng") if name in state}  # _rng is there once it was used
         tf.random.set_seed(seed)
         try:
             yield
         finally:
-            vars(state).update(kept)
+            del state["_rng"]
+            state.update(kept)
 
     def place(self, native: Any, device: Device) -> tuple[Function, tf.Tensor]:
         if not isinstance(native, keras.Model):

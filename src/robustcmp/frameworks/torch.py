@@ -52,7 +52,10 @@ class Torch(TrainableFramework):
     ) -> NDArray[np.float32]:
         with torch.enable_grad(), _exact(like.device):
             x = self.tensor(images, like).requires_grad_()
-            (gradient,) = torch.autograd.grad(function(x), x, self.tensor(v, like))
+            logits = function(x)
+            if not logits.requires_grad:  # nothing on the way to the images can be differentiated
+                return np.zeros_like(images)
+            (gradient,) = torch.autograd.grad(logits, x, self.tensor(v, like), materialize_grads=True)
         return self.array(gradient)
 
     @contextmanager
@@ -64,7 +67,7 @@ class Torch(TrainableFramework):
     def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
         if not isinstance(native, torch.nn.Module):
             raise ModelError(f"expected a torch.nn.Module, received {type(native).__name__}")
-        if native.training:
+        if any(module.training for module in native.modules()):
             raise UsageError(
                 "the torch module is in training mode, where dropout and batch norm make its answers random. "
                 "Call module.eval() first."

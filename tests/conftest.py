@@ -1,0 +1,181 @@
+"""What all tests share: the frameworks, the datasets, trained models, and the same network in plain NumPy."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# The batches of the tests are small: more threads cost more than they give, most of all beside other processes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+import reference as ref
+from numpy.typing import NDArray
+
+from robustcmp import frameworks, load_dataset, load_model
+from robustcmp.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from robustcmp.data import Dataset, user_cache
+from robustcmp.errors import DataError
+from robustcmp.frameworks import Framework, TrainableFramework
+from robustcmp.model import Model
+from robustcmp.weights import Weights
+
+# What a framework can do; a test that needs more than logits says so with @pytest.mark.needs(...).
+CAPABILITIES: dict[str, frozenset[str]] = {
+    "torch": frozenset({"trainable", "gradients"}),
+    "tensorflow": frozenset({"trainable", "gradients"}),
+    "jax": frozenset({"trainable", "gradients"}),
+}
+
+# Read before `own_cache` hides them.
+DATA_DIRECTORIES = [
+    Path(os.environ["ROBUSTCMP_DATA"]).resolve() if os.environ.get("ROBUSTCMP_DATA") else None,
+    user_cache().resolve(),
+]
+
+TINY = Architecture(
+    "tiny",
+    (13, 19, 2),
+    (
+        Conv("conv1", 4, 3),
+        Relu("relu1"),
+        MaxPool("pool1", 2),
+        Conv("conv2", 5, 2),
+        Relu("relu2"),
+        MaxPool("pool2", 2),
+        Flatten("flatten"),
+        Dense("dense1", 7),
+        Relu("relu3"),
+        Dense("logits", 3),
+    ),
+)
+
+
+class NumpyNetwork(NamedTuple):
+    """A network in float64 NumPy: `logits` (N, H, W, C) to (N, K), `vjp` as `Classifier.vjp`."""
+
+    logits: Callable[[NDArray[Any]], NDArray[np.float64]]
+    vjp: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
+    layers: ref.Layers
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*capabilities): skip for a framework that lacks one of them")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Hide what the user has trained or downloaded; return the cache that this test has instead."""
+    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(params=CAPABILITIES)
+def framework(request: pytest.FixtureRequest) -> TrainableFramework:
+    """One framework's adapter after the other."""
+    name: str = request.param
+    marker = request.node.get_closest_marker("needs")
+    missing = set(marker.args if marker else ()) - CAPABILITIES[name]
+    if missing:
+        pytest.skip(f"{name} is not {', '.join(sorted(missing))}")
+    if name not in frameworks.installed():
+        pytest.skip(f"{name} is not installed")
+    return frameworks.get_framework(name)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    """The 500 test images of digits."""
+    return load_dataset("digits", "test")
+
+
+@pytest.fixture(scope="session")
+def mnist() -> Dataset:
+    """The 10,000 test images of MNIST, from a directory; nothing is downloaded."""
+    for directory in filter(None, DATA_DIRECTORIES):
+        try:
+            return load_dataset("mnist", "test", data_dir=directory)
+        except DataError as error:
+            if "received a directory without" not in str(error) and "received no directory" not in str(error):
+                raise
+    pytest.skip("MNIST is neither in $ROBUSTCMP_DATA nor in the user cache")
+
+
+@pytest.fixture(scope="session")
+def zoo_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
+    """Return a function that gives a model of the zoo that ships, LeNet-5 on digits unless asked otherwise."""
+    nowhere = tmp_path_factory.mktemp("nothing-trained-here")
+
+    @cache
+    def load(framework: Framework | str, model: str = "lenet5", dataset: str = "digits", seed: int = 0) -> Model:
+        name = framework if isinstance(framework, str) else framework.name
+        return load_model(model, framework=name, dataset=dataset, seed=seed, device="cpu", directory=nowhere)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Architecture:
+    """A network that hides no mistake in the layout: two channels, sides that differ, pools with a rest."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def numpy_network() -> Callable[[Architecture, Weights], NumpyNetwork]:
+    """Return a function that makes the NumPy reference of an architecture with canonical weights."""
+
+    def make(architecture: Architecture, weights: Weights) -> NumpyNetwork:
+        layers = [_reference_layer(layer) for layer in architecture.layers]
+        return NumpyNetwork(
+            lambda images: ref.numpy_logits(layers, weights, images),
+            lambda images, v: ref.numpy_vjp(layers, weights, images, v),
+            layers,
+        )
+
+    return make
+
+
+def _reference_layer(layer: object) -> tuple[str, ...]:
+    match layer:
+        case Conv():
+            return "conv", layer.name
+        case Dense():
+            return "dense", layer.name
+        case MaxPool(size=2):
+            return ("pool",)
+        case Relu():
+            return ("relu",)
+        case Flatten():
+            return ("flatten",)
+    raise NotImplementedError(f"the reference has no {layer}")
+
+
+@pytest.fixture(scope="session")
+def random_weights() -> Callable[[Architecture, int], Weights]:
+    """Return a function (architecture, seed) to canonical weights, with biases that are not zero."""
+
+    def make(architecture: Architecture, seed: int) -> Weights:
+        rng = np.random.default_rng(seed)
+        weights = {}
+        for name, shape in architecture.weight_shapes.items():
+            scale = math.sqrt(2 / math.prod(shape[:-1])) if name.endswith("/kernel") else 0.1
+            weights[name] = (scale * rng.normal(size=shape)).astype(np.float32)
+        return weights
+
+    return make
+
+
+@pytest.fixture
+def untouched_rng() -> Iterator[None]:
+    """Put Python's and NumPy's global random states back after a test that seeds them."""
+    import random
+
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (what a caller may use)
+    yield
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002

@@ -1,0 +1,118 @@
+"""Architectures as data: sizes as the paper published them, shapes layer by layer."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+import pytest
+
+from robustcmp.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    Conv,
+    Dense,
+    Flatten,
+    MaxPool,
+    Relu,
+    get_architecture,
+)
+from robustcmp.errors import UsageError
+
+
+def published_sizes() -> dict[str, dict[str, int]]:
+    text = (files("robustcmp.resources") / "guo2019.toml").read_text(encoding="utf-8")
+    sizes: dict[str, dict[str, int]] = tomllib.loads(text)["size"]
+    return sizes
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_sizes_are_those_of_the_paper(name: str) -> None:
+    architecture, published = get_architecture(name), published_sizes()[name]
+    assert architecture.name == name
+    assert architecture.parameters == published["parameters"]
+    assert architecture.neurons == published["neurons"]
+
+
+@pytest.mark.parametrize(("name", "parameters", "neurons"), [("lenet1", 3246, 52), ("lenet5", 44426, 268)])
+def test_sizes_by_hand(name: str, parameters: int, neurons: int) -> None:
+    architecture = get_architecture(name)
+    assert (architecture.parameters, architecture.neurons, architecture.classes) == (parameters, neurons, 10)
+
+
+def test_lenet5_layer_by_layer() -> None:
+    walked = [(layer.name, shape) for layer, shape in get_architecture("lenet5").walk()]
+    assert walked == [
+        ("conv1", (28, 28, 1)),
+        ("relu1", (24, 24, 6)),
+        ("pool1", (24, 24, 6)),
+        ("conv2", (12, 12, 6)),
+        ("relu2", (8, 8, 16)),
+        ("pool2", (8, 8, 16)),
+        ("flatten", (4, 4, 16)),
+        ("dense1", (256,)),
+        ("dense_relu1", (120,)),
+        ("dense2", (120,)),
+        ("dense_relu2", (84,)),
+        ("logits", (84,)),
+    ]
+
+
+def test_weights_of_lenet1() -> None:
+    assert get_architecture("lenet1").weight_shapes == {
+        "conv1/kernel": (5, 5, 1, 4),
+        "conv1/bias": (4,),
+        "conv2/kernel": (5, 5, 4, 12),
+        "conv2/bias": (12,),
+        "logits/kernel": (192, 10),
+        "logits/bias": (10,),
+    }
+
+
+@pytest.mark.parametrize(
+    ("layer", "given", "output", "weights"),
+    [
+        (Conv("a", 7, 3), (6, 9, 2), (4, 7, 7), {"kernel": (3, 3, 2, 7), "bias": (7,)}),
+        (Dense("a", 5), (12,), (5,), {"kernel": (12, 5), "bias": (5,)}),
+        (MaxPool("a", 2), (5, 8, 3), (2, 4, 3), {}),
+        (MaxPool("a", 3), (8, 9, 1), (2, 3, 1), {}),
+        (Relu("a"), (5, 8, 3), (5, 8, 3), {}),
+        (Flatten("a"), (5, 8, 3), (120,), {}),
+    ],
+)
+def test_a_layers_shapes(
+    layer: Any, given: tuple[int, ...], output: tuple[int, ...], weights: dict[str, tuple[int, ...]]
+) -> None:
+    assert layer.output(given) == output
+    assert layer.weights(given) == weights
+
+
+def test_only_a_dense_layer_right_after_a_flatten_is_reordered(tiny: Architecture) -> None:
+    assert tiny.flattened == {"dense1": (2, 3, 5)}
+    assert {name: shapes.flattened for name, shapes in ARCHITECTURES.items()} == {
+        "lenet1": {"logits": (4, 4, 12)},
+        "lenet5": {"dense1": (4, 4, 16)},
+    }
+
+
+def test_parameters_are_the_sum_of_the_weights(tiny: Architecture) -> None:
+    assert tiny.parameters == sum(math.prod(shape) for shape in tiny.weight_shapes.values())
+    assert tiny.parameters == (3 * 3 * 2 * 4 + 4) + (2 * 2 * 4 * 5 + 5) + (30 * 7 + 7) + (7 * 3 + 3)
+    assert tiny.neurons == 4 + 4 + 5 + 5 + 7 + 3 + 3
+
+
+def test_an_architecture_is_a_value() -> None:
+    lenet5 = get_architecture("lenet5")
+    copy = msgspec.convert(msgspec.to_builtins(lenet5), Architecture)
+    assert copy == lenet5
+    assert hash(copy) == hash(lenet5)
+    with pytest.raises(AttributeError):
+        lenet5.name = "lenet6"  # type: ignore[misc]
+
+
+def test_an_unknown_name_is_met_with_a_suggestion() -> None:
+    with pytest.raises(UsageError, match=r"unknown model 'lennet5': did you mean 'lenet5'\? Expected one of lenet1"):
+        get_architecture("lennet5")

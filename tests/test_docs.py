@@ -1,0 +1,173 @@
+"""What the documentation says is true: its examples run, its links lead somewhere, its options and names exist."""
+
+from __future__ import annotations
+
+import argparse
+import doctest
+import math
+import re
+import shlex
+import types
+from pathlib import Path
+
+import pytest
+
+import robustcmp
+from robustcmp import command, frameworks
+from robustcmp.eval import _parser as eval_parser
+from robustcmp.train import _parser as train_parser
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PARSERS = {"eval": eval_parser, "train": train_parser}
+
+FENCED = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d+\.\d+")
+# A path of the repository in backticks; a word in capitals stands for a name, as in zoo/MODEL.toml.
+NAMED_PATH = re.compile(
+    r"`((?:src|tests|docs|attacks|zoo|notebooks|\.ci)/[\w./*-]*"
+    r"|Makefile|setup\.cfg|pyproject\.toml|constraints\.txt|mkdocs\.yml|[A-Z]+\.md)`"
+)
+PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b(?!\.md)")
+
+page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+
+
+def page_id(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+class Checker(doctest.OutputChecker):
+    """Takes decimal fractions within 2 % as the same: between machines floating point differs in its last bits."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        if super().check_output(want, got, optionflags):
+            return True
+        numbers = [[float(number) for number in NUMBER.findall(text)] for text in (want, got)]
+        return super().check_output(NUMBER.sub("#", want), NUMBER.sub("#", got), optionflags) and all(
+            math.isclose(*pair, rel_tol=0.02, abs_tol=1e-4) for pair in zip(*numbers, strict=True)
+        )
+
+
+def examples(path: Path) -> doctest.DocTest:
+    """Return the examples of a page, in one namespace; an empty line inside a block belongs to an output."""
+    lines = [""] * (path.read_text(encoding="utf-8").count("\n") + 1)
+    text = path.read_text(encoding="utf-8")
+    for block in FENCED.finditer(text):
+        if ">>> " in block[3]:
+            first = text.count("\n", 0, block.start(3))
+            lines[first : first + block[3].count("\n")] = [line or "<BLANKLINE>" for line in block[3].splitlines()]
+    return doctest.DocTestParser().get_doctest("\n".join(lines) + "\n", {}, page_id(path), str(path), 0)
+
+
+@page
+def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = path.read_text(encoding="utf-8")
+    test = examples(path)
+    if not test.examples:
+        return
+    code = "".join(example.source for example in test.examples)
+    needed = frameworks.NAMES if "frameworks.NAMES" in code else [n for n in frameworks.NAMES if f'"{n}"' in code]
+    missing = set(needed) - set(frameworks.installed())
+    if missing:
+        pytest.skip(f"its examples need {', '.join(sorted(missing))}")
+    monkeypatch.chdir(tmp_path)
+    for _, name, content in FENCED.findall(text):
+        if name:
+            Path(name).write_text(content, encoding="utf-8")
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(Checker(), verbose=False, optionflags=flags)
+    report: list[str] = []
+    failed, _ = runner.run(test, out=report.append)
+    assert not failed, "".join(report)
+
+
+def test_only_last_digits_may_differ() -> None:
+    checker = Checker()
+    assert checker.check_output("median 11.05\n", "median 11.04\n", 0)
+    assert not checker.check_output("median 11.05\n", "median 12.05\n", 0)
+    assert not checker.check_output("20 images\n", "21 images\n", 0)
+    assert not checker.check_output("0.5 0.5\n", "0.5\n", 0)
+
+
+def slugs(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@page
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", path.read_text(encoding="utf-8"))):
+        if re.match(r"https?://", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = path.parent / name if name else path
+        assert file.exists(), f"{target} is not there"
+        if anchor:
+            assert anchor in slugs(file.read_text(encoding="utf-8")), f"{target}: no such heading"
+
+
+@page
+def test_pages_of_the_site_link_to_pages_of_the_site(path: Path) -> None:
+    if path.parent.name != "docs":
+        return
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", path.read_text(encoding="utf-8"))):
+        assert not target.startswith(".."), f"{target} lies outside docs/, where the site does not have it"
+
+
+@page
+def test_files_that_are_named_exist(path: Path) -> None:
+    for named in NAMED_PATH.findall(path.read_text(encoding="utf-8")):
+        if not PLACEHOLDER.search(named):
+            assert list(ROOT.glob(named.rstrip("/"))), f"{named} is not there"
+
+
+@page
+def test_nothing_of_the_authors_machine_is_named(path: Path) -> None:
+    assert not re.search(r"/(?:home|root|tmp|Users|work)/", path.read_text(encoding="utf-8"))
+
+
+def test_the_navigation_has_every_page() -> None:
+    navigation = re.findall(r"^  - .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(navigation) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_api_page_has_the_public_names() -> None:
+    entries = re.findall(r"^::: robustcmp\.(\w+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(entries) == sorted(robustcmp.__all__)
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in robustcmp.__all__:
+        thing = getattr(robustcmp, name)
+        assert thing.__doc__, name
+        if isinstance(thing, types.ModuleType):
+            public = getattr(thing, "__all__", None) or [n for n in vars(thing) if n.endswith("_interval")]
+            assert all(getattr(thing, inner).__doc__ for inner in public), name
+
+
+def options(parser: argparse.ArgumentParser) -> set[str]:
+    return {option for action in parser._actions for option in action.option_strings if option.startswith("--")} - {
+        "--help"
+    }
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_the_commands_page_has_every_option(name: str) -> None:
+    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    section = re.split(r"^## ", text, flags=re.MULTILINE)
+    (table,) = [part for part in section if part.startswith(f"{name}\n")]
+    assert re.findall(r"^\| `(--[\w-]+)` \|", table, re.MULTILINE)
+    assert set(re.findall(r"^\| `(--[\w-]+)` \|", table, re.MULTILINE)) == options(PARSERS[name]())
+
+
+def test_there_are_no_other_commands() -> None:
+    assert set(command.COMMANDS) == set(PARSERS)
+
+
+@page
+def test_commands_that_are_shown_can_be_given(path: Path) -> None:
+    for _, _, block in FENCED.findall(path.read_text(encoding="utf-8")):
+        for name, rest in re.findall(r"^(?:python -m robustcmp\.|robustcmp )(\w+)((?: [^#\n]+)?)", block, re.MULTILINE):
+            PARSERS[name]().parse_args(shlex.split(rest))

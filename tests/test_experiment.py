@@ -1,0 +1,438 @@
+"""A comparison from end to end: what is computed, what is kept, and what is not done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp import Evaluation
+from robustcmp.attacks.suite import load_suite
+from robustcmp.data import Dataset
+from robustcmp.errors import ModelError, UsageError
+from robustcmp.experiment import Cell
+from robustcmp.model import Model
+from robustcmp.store import Run
+
+Zoo = Callable[..., Model]
+
+SUITE = """
+[attacks.fgsm]
+attack = "FGSM"
+epsilons = 10
+
+[attacks.single_pixel]
+attack = "SinglePixel"
+max_pixels = 20
+
+[attacks.boundary]
+attack = "Boundary"
+iterations = 12
+max_directions = 2
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """All three attacks, short."""
+    path = tmp_path / "short.toml"
+    path.write_text(SUITE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def compare(zoo_model: Zoo, digits: Dataset, suite: Path) -> Callable[..., Evaluation]:
+    """Return a function that compares two LeNet-1 on a few digits; every keyword can be replaced."""
+    models = {name: zoo_model(name, "lenet1") for name in ("torch", "jax")}
+
+    def run(**changes: Any) -> Evaluation:
+        given = {
+            "models": models,
+            "images": digits.images,
+            "labels": digits.labels,
+            "suite": suite,
+            "n": 8,
+            "repeats": 3,
+            "batch_size": 64,
+            "progress": False,
+        }
+        return rc.evaluate(**(given | changes))
+
+    return run
+
+
+def files(directory: Path) -> dict[str, str]:
+    """Every file below a directory with its SHA-256."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+    """The cells that are finished during the test, in their order."""
+    cells: list[Cell] = []
+    save = Run.save
+
+    def counted(self: Run, cell: Cell, result: Any) -> None:
+        save(self, cell, result)
+        cells.append(cell)
+
+    monkeypatch.setattr(Run, "save", counted)
+    return cells
+
+
+# cells ---------------------------------------------------------------------------------------------------------------
+
+
+def test_cells_are_models_by_attacks_by_repeats(compare: Callable[..., Evaluation], saved: list[Cell]) -> None:
+    compare()
+    expected = [
+        (model, attack, repeat)
+        for model in ("torch", "jax")
+        for attack, repeats in (("fgsm", 1), ("single_pixel", 3), ("boundary", 3))
+        for repeat in range(repeats)
+    ]
+    assert [(cell.model, cell.attack, cell.repeat) for cell in saved] == expected
+    assert len({cell.key for cell in saved}) == len(saved)
+
+
+def test_the_same_call_does_nothing_and_changes_no_byte(
+    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
+) -> None:
+    first = compare(out=tmp_path / "run")
+    before, times = files(tmp_path / "run"), [path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")]
+    saved.clear()
+    second = compare(out=tmp_path / "run")
+    assert saved == []
+    assert files(tmp_path / "run") == before
+    assert [path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")] == times
+    assert second.dataset.identical(first.dataset)
+
+
+def test_a_run_that_was_interrupted_goes_on(
+    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare(out=tmp_path / "whole")
+    total = len(saved)
+    save = Run.save
+
+    def interrupted(self: Run, cell: Cell, result: Any) -> None:
+        if len(saved) == stop:
+            raise KeyboardInterrupt
+        save(self, cell, result)
+
+    for stop in (0, 5, total - 1):
+        out = tmp_path / f"stopped-{stop}"
+        saved.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "save", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                compare(out=out)
+        assert len(saved) == stop
+        with pytest.raises(UsageError, match="was interrupted before its results were complete"):
+            rc.open_run(out)
+        compare(out=out)
+        assert len(saved) == total
+        assert files(out) == files(tmp_path / "whole")
+
+
+COMMAND = [
+    *(sys.executable, "-m", "robustcmp.eval", "--model", "lenet1", "--dataset", "digits", "--framework", "torch"),
+    *("--images", "8", "--repeats", "6", "--batch-size", "64"),
+]
+
+
+def test_a_run_that_was_killed_goes_on(suite: Path, tmp_path: Path) -> None:
+    """Killed for real, between two instructions, several times over."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+
+    def start(out: Path) -> subprocess.Popen[bytes]:
+        command = [*COMMAND, "--suite", str(suite), "--out", str(out)]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    assert start(tmp_path / "whole").wait() == 0
+    out = tmp_path / "killed"
+    for cells in (1, 4, 9):
+        process = start(out)
+        while process.poll() is None and len(list(out.glob("cells/*.h5"))) < cells:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert start(out).wait() == 0
+    left_over = list(out.rglob("*.tmp"))
+    for path in left_over:
+        path.unlink()  # of a write that the kill cut short; never mistaken for a cell
+    assert files(out) == files(tmp_path / "whole")
+
+
+def test_another_question_adds_cells(compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path) -> None:
+    compare(out=tmp_path / "run", repeats=2)
+    saved.clear()
+    more = compare(out=tmp_path / "run", repeats=3)
+    assert {cell.repeat for cell in saved} == {2}
+    assert more.dataset.identical(compare().dataset)
+    saved.clear()
+    fewer = compare(out=tmp_path / "run", repeats=1)
+    assert saved == []
+    assert fewer.dataset.sizes["repeat"] == 1
+    assert rc.open_run(tmp_path / "run").dataset.identical(fewer.dataset)
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"n": 7}, {"batch_size": 7}], ids=["seed", "images", "batch size"])
+def test_what_determines_a_cell_is_in_its_key(
+    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, change: dict[str, Any]
+) -> None:
+    compare(out=tmp_path / "run", repeats=1)
+    keys = {cell.key for cell in saved}
+    saved.clear()
+    compare(out=tmp_path / "run", repeats=1, **change)
+    assert len(saved) == len(keys)
+    assert not keys & {cell.key for cell in saved}
+
+
+def test_other_weights_are_another_model(
+    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, zoo_model: Zoo
+) -> None:
+    compare(out=tmp_path / "run", models={"a": zoo_model("torch", "lenet1")}, repeats=1)
+    saved.clear()
+    compare(out=tmp_path / "run", models={"a": zoo_model("jax", "lenet1")}, repeats=1)
+    assert len(saved) == 3
+
+
+def test_cells_without_images_count_as_finished(
+    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
+) -> None:
+    compare(out=tmp_path / "run", keep_images=False)
+    size = sum(path.stat().st_size for path in (tmp_path / "run" / "cells").iterdir())
+    saved.clear()
+    compare(out=tmp_path / "run")
+    assert saved == []
+    compare(out=tmp_path / "with images")
+    assert sum(path.stat().st_size for path in (tmp_path / "with images" / "cells").iterdir()) > size
+
+
+def test_the_batch_size_that_was_found_is_kept(
+    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from robustcmp.model import Classifier
+
+    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images: 32)
+    compare(out=tmp_path / "run", batch_size=None, repeats=1)
+    saved.clear()
+    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images: 128)
+    again = compare(out=tmp_path / "run", batch_size=None, repeats=1)
+    assert saved == []
+    assert {model["batch_size"] for model in again.manifest["models"]} == {32}
+
+
+# results do not depend on how they were computed ---------------------------------------------------------------------
+
+
+def by_image(ev: Evaluation, images: NDArray[np.float32]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Every outcome by model, attack, repeat and the image itself."""
+    outcomes = {}
+    stacked = ev.dataset.isel(training_seed=0)
+    for name in ("success", "l2", "adversarial_class", "queries"):
+        values = stacked[name].transpose("model", "attack", "repeat", "image").values
+        for place in np.ndindex(values.shape):
+            image = images[int(ev.dataset.image[place[3]])].tobytes()
+            outcomes.setdefault((*place[:3], image), {})[name] = values[place]  # type: ignore[arg-type]
+    return outcomes  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("change", ["batch size 1", "batch size 7", "found", "reversed"])
+def test_a_run_does_not_depend_on_the_batch_size_or_the_order(
+    compare: Callable[..., Evaluation], digits: Dataset, change: str
+) -> None:
+    # Half the contrast: images that fall to single pixel, too.
+    images = (digits.images * 0.5).astype(np.float32)
+    n = 10 if change == "batch size 1" else 30
+    whole = compare(images=images, n=n)
+    changed: dict[str, Any] = {"images": images, "n": n}
+    other_images = images
+    if change == "reversed":
+        other_images = np.ascontiguousarray(images[::-1])
+        changed |= {"images": other_images, "labels": digits.labels[::-1]}
+    elif change == "found":
+        changed["batch_size"] = None
+    else:
+        changed["batch_size"] = int(change.rpartition(" ")[2])
+    other = compare(**changed)
+    expected, received = by_image(whole, images), by_image(other, other_images)
+    assert expected.keys() == received.keys()
+    parted = 0
+    for key, outcome in expected.items():
+        theirs: Any = received[key]
+        ours: Any = outcome
+        same = all(ours[name] == theirs[name] for name in ("success", "adversarial_class", "queries"))
+        parted += not (same and np.isclose(ours["l2"], theirs["l2"], rtol=1e-6))
+    assert parted <= 0.05 * len(expected)
+
+
+def test_adding_a_model_adds_no_difference_beyond_the_subset(
+    compare: Callable[..., Evaluation], zoo_model: Zoo, tmp_path: Path
+) -> None:
+    """What a model does to an image does not depend on who stands beside it."""
+    pixels = tmp_path / "pixels.toml"
+    pixels.write_text('[attacks.pixel]\nattack = "SinglePixel"\nmax_pixels = 10\n', encoding="utf-8")
+    both = compare(n=480, repeats=1, suite=pixels)
+    alone = compare(models={"torch": zoo_model("torch", "lenet1")}, n=480, repeats=1, suite=pixels)
+    shared = np.intersect1d(both.dataset.image, alone.dataset.image)
+    assert 400 < len(shared) < alone.dataset.sizes["image"]
+    for name in ("success", "queries"):
+        a, b = (ev.dataset[name].sel(model="torch", image=shared).values for ev in (both, alone))
+        assert (a != b).mean() <= 0.05
+
+
+# models --------------------------------------------------------------------------------------------------------------
+
+
+def test_training_seeds(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
+    models = {"a": [zoo_model("torch", "lenet1"), zoo_model("jax", "lenet1")], "b": zoo_model("tensorflow", "lenet1")}
+    ev = compare(models=models)
+    assert ev.dataset.sizes["training_seed"] == 2
+    assert ev.dataset.ran.sel(model="b").values.tolist() == [[True] * 3, [False] * 3]
+    assert np.isnan(ev.success_rate.sel(model="b", training_seed=1)).all()
+    expected = ev.success_rate.sel(model="a").mean(("training_seed", "repeat"))
+    for attack in ev.attacks:
+        assert ev.rates()["a"][attack] == pytest.approx(float(expected.sel(attack=attack)))
+
+
+def test_training_seeds_keep_their_numbers(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
+    ev = compare(models={"torch": [zoo_model("torch", "lenet1")]}, repeats=1)
+    assert ev.training_seeds == [0]
+
+
+def test_one_model_alone(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
+    ev = compare(models={"torch": zoo_model("torch", "lenet1")}, repeats=1)
+    assert ev.indicator == {"torch": 0.0}
+
+
+def test_other_bounds_are_reached(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
+    model = zoo_model("torch", "lenet1")
+    plain = compare(models={"torch": model}, repeats=1)
+    shifted = compare(models={"torch": model.transform_bounds((-1, 1))}, repeats=1)
+    assert plain.dataset.success.equals(shifted.dataset.success)
+    np.testing.assert_allclose(plain.dataset.l2, shifted.dataset.l2, rtol=1e-4)
+
+
+def test_models_that_foolbox_made(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
+    jax = zoo_model("jax", "lenet1")
+    theirs = fb.JAXModel(jax._model, bounds=(0, 1))
+    ev = compare(models={"ours": jax, "theirs": theirs}, repeats=1)
+    assert ev.dataset.success.sel(model="ours").equals(
+        ev.dataset.success.sel(model="theirs").assign_coords(model="ours")
+    )
+    assert ev.indicator == {"ours": 0.0, "theirs": 0.0}
+
+
+def test_foolbox_attacks_beside_ours(compare: Callable[..., Evaluation], tmp_path: Path, zoo_model: Zoo) -> None:
+    path = tmp_path / "both.toml"
+    path.write_text(
+        '[attacks.fgsm]\nattack = "FGSM"\n'
+        '[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.03, 0.1]\nsteps = 20\nrandom_start = false\n',
+        encoding="utf-8",
+    )
+    models = {name: zoo_model(name, "lenet1") for name in ("torch", "tensorflow", "jax")}
+    state = np.random.get_state()  # noqa: NPY002
+    ev = compare(models=models, suite=path, n=40, repeats=1)
+    np.testing.assert_equal(np.random.get_state(), state)  # noqa: NPY002
+    for model, rates in ev.rates().items():
+        assert rates["pgd"] > 0, model
+        assert rates["fgsm"] > 0, model
+        assert float(ev.epsilon_curve.sel(model=model, attack="pgd", epsilon=0.1).item()) == rates["pgd"]
+    assert (ev.dataset.queries.sel(attack="pgd") == -1).all()
+    linf = ev.dataset.linf.sel(attack="pgd").values
+    assert (linf[np.isfinite(linf)] <= 0.1 + 1e-6).all()
+
+
+def test_foolbox_attacks_repeat_themselves(compare: Callable[..., Evaluation], tmp_path: Path, zoo_model: Zoo) -> None:
+    path = tmp_path / "noise.toml"
+    path.write_text('[attacks.noise]\nattack = "LinfAdditiveUniformNoiseAttack"\nepsilons = [2.0]\n', encoding="utf-8")
+    for name in ("torch", "tensorflow", "jax"):
+        models = {name: zoo_model(name, "lenet1")}
+        a, b, other = (compare(models=models, suite=path, seed=seed, n=20) for seed in (0, 0, 1))
+        np.testing.assert_array_equal(a.adversarials(name, "noise"), b.adversarials(name, "noise"))
+        assert not np.array_equal(a.adversarials(name, "noise"), a.adversarials(name, "noise", repeat=1))
+        assert not np.array_equal(a.adversarials(name, "noise"), other.adversarials(name, "noise"))
+
+
+def test_the_manifest_says_what_was_asked(compare: Callable[..., Evaluation], tmp_path: Path, digits: Dataset) -> None:
+    ev = compare(out=tmp_path / "run", about={"model": "lenet1", "dataset": "digits"})
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["about"] == {"model": "lenet1", "dataset": "digits"}
+    assert manifest["images"]["used"] == 8
+    assert manifest["images"]["of"] == len(digits.images)
+    assert {model["framework"] for model in manifest["models"]} == {"torch", "jax"}
+    for model in manifest["models"]:
+        assert len(model["info"]["sha256"]) == 64
+        assert model["clean_accuracy"] == ev.clean_accuracy[model["name"]]
+    assert manifest["environment"]["versions"]["numpy"] == np.__version__
+
+
+def test_shipped_suites_run(compare: Callable[..., Evaluation]) -> None:
+    ev = compare(suite="smoke", n=3, repeats=1)
+    assert ev.attacks == list(load_suite("smoke").attacks)
+
+
+# what is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n": 0}, r"n \(--images\) should be 1 or more, received 0"),
+        ({"repeats": -1}, "repeats should be 1 or more, received -1"),
+        ({"batch_size": 0}, "batch_size should be 1 or more, received 0"),
+        ({"suite": "guo2018"}, "unknown suite 'guo2018': did you mean 'guo2019'"),
+        ({"models": {}}, "expected at least one model, received none"),
+        ({"models": {"a": []}}, "expected at least one model for 'a'"),
+        ({"models": {"a": "lenet5"}}, "expected a Foolbox model, received str"),
+        ({"images": np.zeros((0, 28, 28, 1), np.float32), "labels": np.zeros(0, np.int64)}, "at least one image"),
+        ({"images": np.full((2, 28, 28, 1), np.nan, np.float32), "labels": np.zeros(2, np.int64)}, "hold NaN"),
+        ({"images": np.full((2, 28, 28, 1), 255, np.float32), "labels": np.zeros(2, np.int64)}, "within the bounds"),
+        ({"images": np.zeros((2, 28, 28), np.float32), "labels": np.zeros(2, np.int64)}, r"shape \(N, H, W, C\)"),
+        ({"images": np.zeros((2, 28, 28, 1), np.float32), "labels": np.array([0, 10])}, "should be from 0 to 9"),
+        ({"seed": 2**63}, "64-bit"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(
+    compare: Callable[..., Evaluation], tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        compare(out=tmp_path / "run", **change)
+    assert not (tmp_path / "run").exists()
+
+
+def test_models_that_cannot_be_compared(compare: Callable[..., Evaluation], digits: Dataset, tmp_path: Path) -> None:
+    def always(answer: Any) -> Any:
+        return fb.NumPyModel(
+            lambda x: np.tile(np.asarray(answer, np.float32), (len(x), 1)), bounds=(0, 1), data_format="channels_last"
+        )
+
+    single_pixel = tmp_path / "pixel.toml"
+    single_pixel.write_text('[attacks.pixel]\nattack = "SinglePixel"\n', encoding="utf-8")
+    wrong = (digits.labels + 1) % 10
+    with pytest.raises(ModelError, match="no image is classified correctly by all models"):
+        compare(labels=wrong[digits.labels == 0][:5], images=digits.images[digits.labels == 0][:5])
+    with pytest.raises(ModelError, match="answers probabilities"):
+        compare(models={"a": always([1.0] + [0.0] * 9)}, suite=single_pixel)
+    with pytest.raises(ModelError, match="has no gradients"):
+        compare(models={"a": always([5.0] + [0.0] * 9)})
+    assert compare(models={"a": always([5.0] + [0.0] * 9)}, suite=single_pixel).rates() == {"a": {"pixel": 0.0}}

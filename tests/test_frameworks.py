@@ -1,0 +1,523 @@
+"""Every framework against the same network in plain NumPy: one test body for all of them."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import eagerpy as ep
+import numpy as np
+import pytest
+import reference as ref
+from numpy.typing import NDArray
+
+from robustcmp import frameworks
+from robustcmp.architecture import Architecture, Dense, Flatten, get_architecture
+from robustcmp.data import Dataset
+from robustcmp.errors import ModelError, UsageError
+from robustcmp.frameworks import Framework, TrainableFramework
+from robustcmp.model import Classifier, Model
+from robustcmp.weights import Weights
+from robustcmp.zoo import Name, find_weights
+
+RandomWeights = Callable[[Architecture, int], Weights]
+NumpyNetwork = Callable[[Architecture, Weights], Any]
+Images = NDArray[np.float32]
+
+PARAMETERS = {"lenet1": 3246, "lenet5": 44426, "tiny": 402}
+
+
+@pytest.fixture(params=PARAMETERS)
+def architecture(request: pytest.FixtureRequest, tiny: Architecture) -> Architecture:
+    return tiny if request.param == "tiny" else get_architecture(request.param)
+
+
+def images_for(architecture: Architecture, n: int, seed: int = 0) -> Images:
+    return np.random.default_rng(seed).random((n, *architecture.input_shape), np.float32)
+
+
+def cotangents_for(architecture: Architecture, n: int) -> Images:
+    return np.random.default_rng(1).normal(size=(n, architecture.classes)).astype(np.float32)
+
+
+def own(framework: Framework, images: Images) -> Images:
+    return images.transpose(0, 3, 1, 2) if framework.data_format == "channels_first" else images
+
+
+def numpy_layout(framework: Framework, images: Images) -> Images:
+    return images.transpose(0, 2, 3, 1) if framework.data_format == "channels_first" else images
+
+
+def built(framework: TrainableFramework, architecture: Architecture, weights: Weights) -> Any:
+    native = framework.build(architecture, 0, "cpu")
+    framework.set_weights(native, architecture, weights)
+    return native
+
+
+def infer(framework: TrainableFramework, native: Any, images: Images) -> Images:
+    function, like = framework.place(native, "cpu")
+    return framework.infer(function, own(framework, images), like)
+
+
+def same_bits(a: Weights, b: Weights) -> bool:
+    return a.keys() == b.keys() and all(
+        (a[name].dtype, a[name].shape, a[name].tobytes()) == (b[name].dtype, b[name].shape, b[name].tobytes())
+        for name in a
+    )
+
+
+# Asking
+
+
+def test_logits_are_those_of_the_reference(
+    framework: TrainableFramework,
+    architecture: Architecture,
+    random_weights: RandomWeights,
+    numpy_network: NumpyNetwork,
+) -> None:
+    weights, images = random_weights(architecture, 1), images_for(architecture, 9)
+    expected = numpy_network(architecture, weights).logits(images)
+    received = infer(framework, built(framework, architecture, weights), images)
+    assert received.dtype == np.float32
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.needs("gradients")
+def test_vjp_is_that_of_the_reference(
+    framework: TrainableFramework,
+    architecture: Architecture,
+    random_weights: RandomWeights,
+    numpy_network: NumpyNetwork,
+) -> None:
+    weights, images, v = random_weights(architecture, 1), images_for(architecture, 5), cotangents_for(architecture, 5)
+    expected = numpy_network(architecture, weights).vjp(images, v)
+    function, like = framework.place(built(framework, architecture, weights), "cpu")
+    received = framework.vjp(function, own(framework, images), v, like)
+    assert received.dtype == np.float32
+    assert np.count_nonzero(expected) > expected.size / 2
+    np.testing.assert_allclose(numpy_layout(framework, received), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.needs("gradients")
+def test_a_trained_network_on_real_images_with_their_ties(
+    framework: TrainableFramework,
+    zoo_model: Callable[..., Model],
+    numpy_network: NumpyNetwork,
+    digits: Dataset,
+) -> None:
+    # An even background makes pools of equal values, and the gradient depends on which of them gets it.
+    lenet5, content = get_architecture("lenet5"), find_weights(Name("lenet5", "digits", framework.name))
+    assert content is not None
+    reference, classifier = numpy_network(lenet5, content.weights), Classifier(zoo_model(framework))
+    images, v = digits.images[:20], cotangents_for(lenet5, 20)
+    logits, gradient = reference.logits(images), reference.vjp(images, v)
+    np.testing.assert_allclose(classifier.logits(images), logits, rtol=0, atol=1e-5 * np.abs(logits).max())
+    np.testing.assert_allclose(classifier.vjp(images, v), gradient, rtol=0, atol=1e-4 * np.abs(gradient).max())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+def test_an_image_is_answered_alike_in_every_batch(framework: TrainableFramework, tiny: Architecture, n: int) -> None:
+    native, images = framework.build(tiny, 0, "cpu"), images_for(tiny, 8)
+    alone = np.concatenate([infer(framework, native, images[i : i + 1]) for i in range(n)])
+    together = infer(framework, native, images[:n])
+    assert together.shape == (n, 3)
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-6)
+
+
+def test_a_placed_network_answers_with_the_weights_it_has_now(
+    framework: TrainableFramework, tiny: Architecture, random_weights: RandomWeights, numpy_network: NumpyNetwork
+) -> None:
+    # A compiled function that closes over the weights would answer with those of its first call for ever.
+    native, images = framework.build(tiny, 0, "cpu"), images_for(tiny, 4)
+    function, like = framework.place(native, "cpu")
+    for seed in (1, 2):
+        weights = random_weights(tiny, seed)
+        framework.set_weights(native, tiny, weights)
+        expected = numpy_network(tiny, weights).logits(images)
+        received = framework.infer(function, own(framework, images), like)
+        np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
+    labels = np.zeros(4, np.int64)
+    framework.trainer(native, tiny, 0.9, 0.0).step(images, labels, 0.5)
+    expected = numpy_network(tiny, framework.get_weights(native, tiny)).logits(images)
+    assert np.abs(expected - received).max() > 0.01
+    received = framework.infer(function, own(framework, images), like)
+    np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_tensors_are_copies(framework: TrainableFramework, tiny: Architecture) -> None:
+    _, like = framework.place(framework.build(tiny, 0, "cpu"), "cpu")
+    for dtype in (np.float32, np.int64):
+        source = np.arange(6).reshape(2, 3).astype(dtype)
+        tensor = framework.tensor(source, like)
+        source[:] = -1
+        np.testing.assert_array_equal(framework.array(tensor), np.arange(6).reshape(2, 3))
+
+
+# Weights
+
+
+def test_the_parameters_are_as_many_as_published(framework: TrainableFramework, architecture: Architecture) -> None:
+    native = framework.build(architecture, 0, "cpu")
+    weights = framework.get_weights(native, architecture)
+    assert {name: array.shape for name, array in weights.items()} == architecture.weight_shapes
+    assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
+    assert sum(array.size for array in weights.values()) == PARAMETERS[architecture.name]
+    assert COUNT[framework.name](native) == PARAMETERS[architecture.name]
+
+
+def _count_jax(native: Any) -> int:
+    import jax
+
+    return sum(leaf.size for leaf in jax.tree.leaves(native.parameters))
+
+
+# What each framework itself counts.
+COUNT: dict[str, Callable[[Any], int]] = {
+    "torch": lambda native: sum(parameter.numel() for parameter in native.parameters()),
+    "tensorflow": lambda native: native.count_params(),
+    "jax": _count_jax,
+}
+
+
+def test_weights_in_and_out_bit_for_bit(
+    framework: TrainableFramework, architecture: Architecture, random_weights: RandomWeights
+) -> None:
+    weights = random_weights(architecture, 3)
+    awkward = np.array([-0.0, 1e-45, np.finfo(np.float32).max], np.float32)
+    for array in weights.values():
+        array.reshape(-1)[:3] = awkward
+    native = framework.build(architecture, 0, "cpu")
+    given = {name: array.copy() for name, array in weights.items()}
+    framework.set_weights(native, architecture, given)
+    for array in given.values():
+        array[:] = 7  # what was put in is a copy
+    received = framework.get_weights(native, architecture)
+    assert same_bits(received, weights)
+    for array in received.values():
+        array[:] = 7  # and so is what comes out
+    assert same_bits(framework.get_weights(native, architecture), weights)
+
+
+def test_initial_weights_are_a_function_of_the_seed(framework: TrainableFramework) -> None:
+    lenet5 = get_architecture("lenet5")
+    first, again, other = (framework.get_weights(framework.build(lenet5, seed, "cpu"), lenet5) for seed in (0, 0, 1))
+    assert same_bits(first, again)
+    for name in first:
+        if name.endswith("/kernel"):
+            assert np.mean(first[name] == other[name]) < 0.01
+
+
+@pytest.mark.parametrize("layer", ["conv2", "dense1"])
+def test_initialisation_is_the_frameworks_own(framework: TrainableFramework, layer: str) -> None:
+    lenet5 = get_architecture("lenet5")
+    weights = framework.get_weights(framework.build(lenet5, 0, "cpu"), lenet5)
+    kernel, bias = weights[f"{layer}/kernel"], weights[f"{layer}/bias"]
+    outputs = kernel.shape[-1] * (25 if layer == "conv2" else 1)
+    largest, deviation, largest_bias = INITIALISATION[framework.name](math.prod(kernel.shape[:-1]), outputs)
+    assert 0.98 * largest < np.abs(kernel).max() <= largest * (1 + 1e-6)
+    assert kernel.std() == pytest.approx(deviation, rel=0.03)
+    assert np.abs(bias).max() <= largest_bias
+    assert (np.abs(bias).max() > 0) == (largest_bias > 0)
+    assert framework.differences["initialisation"]
+
+
+# (inputs, outputs) to the largest weight, the weights' standard deviation and the largest bias, as each documents it.
+INITIALISATION: dict[str, Callable[[int, int], tuple[float, float, float]]] = {
+    "torch": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
+    "tensorflow": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
+    "jax": lambda inputs, outputs: (2 / 0.8796256610342398 * inputs**-0.5, inputs**-0.5, 0.0),
+}
+
+
+# Training
+
+
+def numpy_step(
+    layers: ref.Layers, weights: Weights, images: Images, labels: NDArray[np.int64]
+) -> tuple[float, dict[str, NDArray[np.float64]]]:
+    """Return the mean cross-entropy of a batch and its gradient for every weight, in float64."""
+    z = ref.numpy_logits(layers, weights, images)
+    log_p = z - z.max(axis=1, keepdims=True)
+    log_p -= np.log(np.exp(log_p).sum(axis=1, keepdims=True))
+    v = (np.exp(log_p) - np.eye(z.shape[1])[labels]) / len(images)
+    gradients = {}
+    for i, layer in enumerate(layers):
+        if layer[0] not in ("conv", "dense"):
+            continue
+        before = ref.numpy_logits(layers[:i], weights, images)
+        g = ref.numpy_vjp(layers[i + 1 :], weights, ref.numpy_logits(layers[i : i + 1], weights, before), v)
+        gradients[f"{layer[1]}/bias"] = g.sum(axis=tuple(range(g.ndim - 1)))
+        if layer[0] == "dense":
+            gradients[f"{layer[1]}/kernel"] = before.T @ g
+            continue
+        kernel = np.zeros(weights[f"{layer[1]}/kernel"].shape)
+        height, width = g.shape[1:3]
+        for row, column in np.ndindex(kernel.shape[:2]):
+            patch = before[:, row : row + height, column : column + width]
+            kernel[row, column] = np.einsum("nhwc,nhwo->co", patch, g)
+        gradients[f"{layer[1]}/kernel"] = kernel
+    return float(-log_p[np.arange(len(labels)), labels].mean()), gradients
+
+
+@pytest.mark.needs("trainable")
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.05)])
+def test_steps_are_those_of_plain_gradient_descent(
+    framework: TrainableFramework,
+    tiny: Architecture,
+    random_weights: RandomWeights,
+    numpy_network: NumpyNetwork,
+    momentum: float,
+    weight_decay: float,
+) -> None:
+    weights, rng = random_weights(tiny, 5), np.random.default_rng(6)
+    native = built(framework, tiny, weights)
+    trainer = framework.trainer(native, tiny, momentum, weight_decay)
+    expected = {name: array.astype(np.float64) for name, array in weights.items()}
+    velocity = {name: np.zeros_like(array) for name, array in expected.items()}
+    for n, rate in ((8, 0.1), (8, 0.05), (5, 0.02)):  # a schedule, and a last batch that holds what is left
+        images, labels = rng.random((n, *tiny.input_shape), np.float32), rng.integers(0, 3, n)
+        loss, gradients = numpy_step(numpy_network(tiny, weights).layers, expected, images, labels)
+        for name, gradient in gradients.items():
+            velocity[name] = momentum * velocity[name] + gradient + weight_decay * expected[name]
+            expected[name] = expected[name] - rate * velocity[name]
+        assert trainer.step(images, labels, rate) == pytest.approx(loss, abs=1e-5)
+        received = framework.get_weights(native, tiny)
+        for name, array in expected.items():
+            np.testing.assert_allclose(received[name], array, rtol=0, atol=2e-6, err_msg=name)
+    assert max(np.abs(array - weights[name]).max() for name, array in expected.items()) > 0.005
+    if momentum:
+        for name, array in trainer.velocity().items():
+            np.testing.assert_allclose(array, velocity[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.needs("trainable")
+def test_velocity_in_and_out_bit_for_bit(framework: TrainableFramework, tiny: Architecture) -> None:
+    images = images_for(tiny, 6)
+    labels = np.arange(6) % tiny.classes
+    native = framework.build(tiny, 0, "cpu")
+    trainer = framework.trainer(native, tiny, 0.9, 0.01)
+    assert not any(array.any() for array in trainer.velocity().values())
+    trainer.step(images, labels, 0.1)
+    weights, velocity = framework.get_weights(native, tiny), trainer.velocity()
+    kept = {name: array.copy() for name, array in velocity.items()}
+    assert {name: array.shape for name, array in velocity.items()} == tiny.weight_shapes
+    trainer.step(images, labels, 0.1)
+    assert same_bits(velocity, kept)  # it is a copy
+
+    other = framework.build(tiny, 1, "cpu")
+    framework.set_weights(other, tiny, weights)
+    resumed = framework.trainer(other, tiny, 0.9, 0.01)
+    resumed.set_velocity(velocity)
+    assert same_bits(resumed.velocity(), velocity)
+    resumed.step(images, labels, 0.1)
+    assert same_bits(framework.get_weights(other, tiny), framework.get_weights(native, tiny))
+    assert same_bits(resumed.velocity(), trainer.velocity())
+    assert same_bits(velocity, kept)
+
+
+# Random state
+
+
+def draw(like: Any) -> tuple[float, float, bytes]:
+    """Draw once from every global random state that a caller in this framework may rely on."""
+    return random.random(), np.random.random(), ep.astensor(like).normal((3,)).numpy().tobytes()  # noqa: NPY002
+
+
+def like_of(framework: TrainableFramework) -> Any:
+    small = Architecture("small", (1, 1, 1), (Flatten("flatten"), Dense("logits", 2)))
+    return framework.place(framework.build(small, 0, "cpu"), "cpu")[1]
+
+
+def interrupted(framework: Framework) -> None:
+    with framework.forked_rng(2):
+        raise KeyboardInterrupt
+
+
+def test_forked_rng_seeds_and_restores(framework: TrainableFramework) -> None:
+    like = like_of(framework)
+
+    def drawn() -> bytes:
+        return draw(like)[2]
+
+    with framework.forked_rng(1):
+        first, second = drawn(), drawn()
+    with framework.forked_rng(1):
+        assert drawn() == first
+        with framework.forked_rng(2):
+            inner = drawn()
+        assert drawn() == second
+    with framework.forked_rng(1):
+        assert drawn() == first
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(framework)
+        assert drawn() == second
+    assert len({first, second, inner}) == 3
+
+
+@pytest.mark.needs("trainable", "gradients")
+@pytest.mark.usefixtures("untouched_rng")
+def test_building_asking_and_training_leave_the_callers_random_state(
+    framework: TrainableFramework, tiny: Architecture
+) -> None:
+    like, images = like_of(framework), images_for(tiny, 4)
+
+    def everything() -> None:
+        native = framework.build(tiny, 5, "cpu")
+        infer(framework, native, images)
+        function, placed = framework.place(native, "cpu")
+        framework.vjp(function, own(framework, images), np.ones((4, 3), np.float32), placed)
+        framework.trainer(native, tiny, 0.9, 0.1).step(images, np.zeros(4, np.int64), 0.1)
+
+    def callers_draws(between: Callable[[], None]) -> list[tuple[float, float, bytes]]:
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002 (a caller may)
+        with framework.forked_rng(1):
+            before = draw(like)
+            between()
+            return [before, draw(like), draw(like)]
+
+    def one_draw() -> None:
+        draw(like)
+
+    undisturbed = callers_draws(lambda: None)
+    assert callers_draws(everything) == undisturbed
+    assert len(set(undisturbed)) == 3
+    assert callers_draws(one_draw)[1] == undisturbed[2]  # a draw in between is seen
+
+
+def test_the_callers_random_state_does_not_reach_the_weights(framework: TrainableFramework, tiny: Architecture) -> None:
+    built = []
+    for seed in (1, 2):
+        with framework.forked_rng(seed):
+            built.append(framework.get_weights(framework.build(tiny, 5, "cpu"), tiny))
+    assert same_bits(*built)
+
+
+# Devices
+
+
+def gpus(name: str) -> int:
+    if name == "torch":
+        import torch
+
+        return torch.cuda.device_count()
+    if name == "tensorflow":
+        import tensorflow
+
+        return len(tensorflow.config.list_physical_devices("GPU"))
+    import jax
+
+    return sum(device.platform == "gpu" for device in jax.devices())
+
+
+def test_cuda_without_a_gpu_is_an_error_that_names_it(framework: TrainableFramework, tiny: Architecture) -> None:
+    if gpus(framework.name):
+        pytest.skip("there is a GPU")
+    expected = f"device 'cuda' was asked for, but {framework.name} sees no GPU. Use device='cpu' or 'auto'"
+    with pytest.raises(UsageError, match=expected):
+        framework.build(tiny, 0, "cuda")
+    with pytest.raises(UsageError, match=expected):
+        framework.place(framework.build(tiny, 0, "auto"), "cuda")
+
+
+def test_cuda_agrees_with_the_reference(
+    framework: TrainableFramework, tiny: Architecture, random_weights: RandomWeights, numpy_network: NumpyNetwork
+) -> None:
+    if not gpus(framework.name):
+        pytest.skip("there is no GPU")
+    weights, images, v = random_weights(tiny, 1), images_for(tiny, 5), cotangents_for(tiny, 5)
+    native = framework.build(tiny, 0, "cuda")
+    framework.set_weights(native, tiny, weights)
+    function, like = framework.place(native, "cuda")
+    reference = numpy_network(tiny, weights)
+    received = framework.infer(function, own(framework, images), like)
+    np.testing.assert_allclose(received, reference.logits(images), rtol=1e-5, atol=1e-5)
+    gradient = numpy_layout(framework, framework.vjp(function, own(framework, images), v, like))
+    np.testing.assert_allclose(gradient, reference.vjp(images, v), rtol=1e-4, atol=1e-4)
+
+
+# Frameworks by name
+
+
+def test_an_unknown_framework_is_met_with_a_suggestion() -> None:
+    with pytest.raises(UsageError, match=r"unknown framework 'tensorflo': did you mean 'tensorflow'\?"):
+        frameworks.get_framework("tensorflo")
+
+
+def test_a_framework_that_is_not_installed_comes_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "installed", lambda: ["torch"])
+    with pytest.raises(UsageError, match=r"'jax' is not installed\. Install it with: pip install 'robustcmp\[jax\]'"):
+        frameworks.get_framework("jax")
+
+
+def test_networks_and_tensors_are_recognised(framework: TrainableFramework) -> None:
+    assert frameworks.get_framework(framework.name) is framework
+    assert frameworks.recognise(like_of(framework)) is framework
+    assert framework.version()[0].isdigit()
+    assert frameworks.recognise(np.zeros(3)).name == "numpy"
+
+
+@pytest.mark.parametrize("thing", [3, "torch", [1.0], lambda x: x, type("Own", (), {})()])
+def test_what_belongs_to_no_framework_is_a_model_error(thing: Any) -> None:
+    with pytest.raises(ModelError, match=r"expected a network or tensor of torch, tensorflow, jax.*framework="):
+        frameworks.recognise(thing)
+
+
+def test_numpy_models_are_asked_and_not_differentiated() -> None:
+    numpy = frameworks.recognise(np.zeros(0))
+    images = np.ones((2, 3, 3, 1), np.float32)
+    np.testing.assert_array_equal(numpy.infer(lambda x: x.sum(axis=(1, 2)), images, None), [[9], [9]])
+    with pytest.raises(ModelError, match=r"no gradients.*single pixel or boundary"):
+        numpy.vjp(lambda x: x, images, images, None)
+    with pytest.raises(UsageError, match="received NumPy"):
+        numpy.place(lambda x: x, "cpu")
+
+
+@pytest.mark.usefixtures("untouched_rng")
+def test_numpys_random_state_is_forked() -> None:
+    numpy = frameworks.recognise(np.zeros(0))
+    np.random.seed(3)  # noqa: NPY002
+    first, second = np.random.random(), np.random.random()  # noqa: NPY002
+    np.random.seed(3)  # noqa: NPY002
+    assert np.random.random() == first  # noqa: NPY002
+    with numpy.forked_rng(2**40 + 1):
+        inner = np.random.random()  # noqa: NPY002
+    assert np.random.random() == second  # noqa: NPY002
+    assert inner not in (first, second)
+
+
+FRESH = """
+    import sys
+    import robustcmp.zoo
+    from robustcmp import frameworks
+
+    installed = frameworks.installed()
+    loaded = sorted(set(frameworks.NAMES) & set(sys.modules))
+    assert installed and not loaded, loaded
+    framework = frameworks.get_framework(sys.argv[1])
+    adapters = [name for name in frameworks.NAMES if f"robustcmp.frameworks.{name}" in sys.modules]
+    assert adapters == [sys.argv[1]], adapters
+
+    import eagerpy as ep
+    from robustcmp.architecture import Architecture, Dense, Flatten
+
+    small = Architecture("small", (1, 1, 1), (Flatten("flatten"), Dense("logits", 2)))
+    like = framework.place(framework.build(small, 0, "cpu"), "cpu")[1]
+    drawn = []
+    for _ in range(2):
+        with framework.forked_rng(0):
+            drawn.append(ep.astensor(like).normal((3,)).numpy().tolist())
+    assert drawn[0] == drawn[1], drawn
+"""
+
+
+def test_in_a_fresh_process_one_framework_is_loaded_and_forks_its_random_state(framework: TrainableFramework) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(FRESH), framework.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

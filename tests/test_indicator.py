@@ -1,0 +1,177 @@
+"""R(m) on the paper's own rates, and its properties."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from fractions import Fraction
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robustcmp import robustness_indicator
+from robustcmp.errors import UsageError
+from robustcmp.indicator import NO_SPREAD, common_attacks, indicator_terms
+
+Exact = dict[str, dict[str, Fraction]]
+
+PAPER: dict[str, Exact] = tomllib.loads(
+    (files("robustcmp.resources") / "guo2019.toml").read_text(encoding="utf-8"), parse_float=Fraction
+)["success_rate"]
+
+# Rates as they come from counts over 1,000 images: equal, or at least 0.001 apart.
+counts = st.integers(0, 1000)
+
+
+@st.composite
+def counted_rates(draw: st.DrawFn, models: int = 1) -> dict[str, dict[str, float]]:
+    attacks = [f"attack{i}" for i in range(draw(st.integers(1, 4)))]
+    names = [f"model{i}" for i in range(draw(st.integers(models, 5)))]
+    return {name: {attack: draw(counts) / 1000 for attack in attacks} for name in names}
+
+
+def exact_indicator(rates: Exact) -> dict[str, Fraction]:
+    result = dict.fromkeys(rates, Fraction(0))
+    for attack in next(iter(rates.values())):
+        values = [its[attack] for its in rates.values()]
+        if max(values) > min(values):
+            for model in rates:
+                result[model] += (rates[model][attack] - min(values)) / (max(values) - min(values))
+    return result
+
+
+def test_the_rates_are_the_published_ones() -> None:
+    assert PAPER["lenet5"]["tensorflow"] == {
+        "fgsm": Fraction("0.201"),
+        "single_pixel": Fraction("0.0366"),
+        "boundary": 1,
+    }
+    assert PAPER["vgg16"]["torch"] == {"fgsm": 1, "single_pixel": Fraction("0.987"), "boundary": 1}
+
+
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [
+        # FGSM from 0.201 to 0.283, single pixel from 0.0248 to 0.0366, boundary 1 for all.
+        (
+            "lenet5",
+            {"tensorflow": 0 + Fraction(1), "theano": Fraction(32, 82) + 0, "torch": 1 + Fraction(62, 118)},
+        ),
+        # FGSM from 0.992 to 1, single pixel from 0.548 to 0.987.
+        (
+            "vgg16",
+            {"tensorflow": 0 + Fraction(22, 4390), "theano": Fraction(1, 8) + 0, "torch": Fraction(2)},
+        ),
+    ],
+)
+def test_r_of_the_papers_rates(network: str, expected: dict[str, Fraction]) -> None:
+    rates = {model: {a: float(rate) for a, rate in its.items()} for model, its in PAPER[network].items()}
+    result = robustness_indicator(rates)
+    assert result == pytest.approx({model: float(r) for model, r in expected.items()}, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("network", "model", "printed"),
+    [
+        ("lenet5", "tensorflow", "1.000"),
+        ("lenet5", "theano", "0.390"),
+        ("lenet5", "torch", "1.525"),
+        ("vgg16", "tensorflow", "0.005"),
+        ("vgg16", "torch", "2.000"),
+    ],
+)
+def test_r_of_the_papers_rates_as_it_is_printed(network: str, model: str, printed: str) -> None:
+    rates = {name: {a: float(rate) for a, rate in its.items()} for name, its in PAPER[network].items()}
+    assert f"{robustness_indicator(rates)[model]:.3f}" == printed
+
+
+@pytest.mark.parametrize("network", PAPER)
+def test_r_is_the_formula_in_fractions(network: str) -> None:
+    rates = {model: {a: float(rate) for a, rate in its.items()} for model, its in PAPER[network].items()}
+    expected = {model: float(r) for model, r in exact_indicator(PAPER[network]).items()}
+    assert robustness_indicator(rates) == pytest.approx(expected, abs=1e-9)
+
+
+@given(counted_rates())
+def test_r_is_the_formula_on_any_counts(rates: dict[str, dict[str, float]]) -> None:
+    exact = {m: {a: Fraction(round(rate * 1000), 1000) for a, rate in its.items()} for m, its in rates.items()}
+    expected = {model: float(r) for model, r in exact_indicator(exact).items()}
+    assert robustness_indicator(rates) == pytest.approx(expected, abs=1e-9)
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=3),
+        st.fixed_dictionaries({"a": st.floats(0, 1), "b": st.floats(0, 1)}),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_p_is_from_0_to_1_and_reaches_both_ends(rates: dict[str, dict[str, float]]) -> None:
+    terms = indicator_terms(rates)
+    for attack in ("a", "b"):
+        values = [rates[model][attack] for model in rates]
+        p = [terms[model][attack] for model in rates]
+        assert all(0 <= value <= 1 for value in p)
+        if max(values) - min(values) > NO_SPREAD:
+            assert (min(p), max(p)) == (0, 1)
+            assert p[values.index(max(values))] == 1
+            assert p[values.index(min(values))] == 0
+        else:
+            assert set(p) == {0}
+    assert robustness_indicator(rates) == {model: sum(its.values()) for model, its in terms.items()}
+
+
+@given(counted_rates(), st.randoms(use_true_random=False))
+def test_r_does_not_depend_on_the_order(rates: dict[str, dict[str, float]], random: object) -> None:
+    models = list(rates)
+    attacks = list(rates[models[0]])
+    random.shuffle(models)  # type: ignore[attr-defined]
+    random.shuffle(attacks)  # type: ignore[attr-defined]
+    shuffled = {model: {attack: rates[model][attack] for attack in attacks} for model in models}
+    result = robustness_indicator(shuffled)
+    assert list(result) == models
+    assert result == pytest.approx(robustness_indicator(rates), abs=1e-12)
+
+
+@given(counted_rates(), st.floats(0.05, 1), st.floats(0, 1))
+def test_r_does_not_depend_on_an_attacks_scale(rates: dict[str, dict[str, float]], factor: float, place: float) -> None:
+    offset = place * (1 - factor)
+    scaled = {model: its | {"attack0": min(1.0, factor * its["attack0"] + offset)} for model, its in rates.items()}
+    assert robustness_indicator(scaled) == pytest.approx(robustness_indicator(rates), abs=1e-9)
+
+
+@pytest.mark.parametrize(("rate", "p"), [(0.5 + 0.9e-9, 0.0), (0.5 + 1.1e-9, 1.0)])
+def test_a_spread_of_a_billionth_is_none(rate: float, p: float) -> None:
+    assert robustness_indicator({"a": {"x": 0.5}, "b": {"x": rate}}) == {"a": 0.0, "b": p}
+
+
+def test_one_model_alone_has_0() -> None:
+    assert robustness_indicator({"a": {"fgsm": 0.9, "boundary": 1.0}}) == {"a": 0.0}
+
+
+def test_without_models_there_is_nothing() -> None:
+    assert robustness_indicator({}) == {}
+    assert common_attacks({}) == []
+
+
+@pytest.mark.parametrize("second", [{"fgsm": 0.4}, {"fgsm": 0.4, "pgd": math.nan}, {"fgsm": 0.4, "pgd": math.inf}])
+def test_an_attack_that_a_model_lacks_is_left_out(second: dict[str, float]) -> None:
+    for rates in (
+        {"a": {"fgsm": 0.2, "pgd": 0.9}, "b": second},
+        {"b": second, "a": {"fgsm": 0.2, "pgd": 0.9}},
+    ):
+        assert common_attacks(rates) == ["fgsm"]
+        assert robustness_indicator(rates) == {"a": 0.0, "b": 1.0}
+        assert indicator_terms(rates)["a"] == {"fgsm": 0.0}
+
+
+@pytest.mark.parametrize("rate", [-0.001, 1.001, 20.1])
+@pytest.mark.parametrize("model", ["a", "b"])
+def test_a_rate_outside_0_to_1_is_an_error(rate: float, model: str) -> None:
+    rates = {"a": {"fgsm": 0.2, "pgd": 0.5}, "b": {"fgsm": 0.4, "pgd": 0.5}}
+    rates[model]["pgd"] = rate
+    with pytest.raises(UsageError, match=rf"should be in \[0, 1\], received .*{rate}.* for 'pgd'"):
+        robustness_indicator(rates)

@@ -1,0 +1,538 @@
+"""Wrapped networks: the same answers in every framework, and one clear error for everything that is amiss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import eagerpy as ep
+import foolbox as fb
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from robustcmp import frameworks, predict, wrap
+from robustcmp.data import Dataset
+from robustcmp.errors import ModelError, UsageError
+from robustcmp.frameworks import DataFormat, TrainableFramework
+from robustcmp.model import Classifier, Model, check_gradient, check_images, check_labels, check_model
+
+Images = NDArray[np.float32]
+Function = Callable[[Any], Any]
+"""EagerPy images (N, H, W, C) to EagerPy logits (N, K)."""
+
+SHAPE, CLASSES = (4, 5, 3), 6
+RNG = np.random.default_rng(0)
+KERNEL: Images = RNG.normal(size=(CLASSES, *SHAPE)).astype(np.float32)
+IMAGES: Images = RNG.random((17, *SHAPE), np.float32)
+V: Images = RNG.normal(size=(17, CLASSES)).astype(np.float32)
+LABELS = np.arange(17) % CLASSES
+
+
+def linear(x: Any) -> Any:
+    rows = [(x * ep.from_numpy(x, kernel)).sum(axis=(1, 2, 3)) for kernel in KERNEL]
+    return ep.stack(rows, axis=1)
+
+
+def linear_logits(images: NDArray[Any]) -> NDArray[np.float64]:
+    return np.einsum("nhwc,khwc->nk", images.astype(np.float64), KERNEL.astype(np.float64))
+
+
+LINEAR_VJP = np.einsum("nk,khwc->nhwc", V, KERNEL)
+
+
+# One network of each framework that computes a given function, in a layout of its own.
+
+
+def _torch_network(function: Callable[[Any], Any]) -> Any:
+    import torch
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    return Network().eval()
+
+
+def _tensorflow_network(function: Callable[[Any], Any]) -> Any:
+    import keras
+
+    class Network(keras.Model):  # type: ignore[misc]
+        def call(self, x: Any, training: bool = False) -> Any:
+            return function(x)
+
+    return Network()
+
+
+NETWORK: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
+    "torch": _torch_network,
+    "tensorflow": _tensorflow_network,
+    "jax": lambda function: function,
+}
+
+
+def in_layout(function: Function, data_format: DataFormat) -> Callable[[Any], Any]:
+    """Return a function of raw tensors in a layout."""
+
+    def of_tensors(x: Any) -> Any:
+        images = ep.astensor(x)
+        return function(images.transpose((0, 2, 3, 1)) if data_format == "channels_first" else images).raw
+
+    return of_tensors
+
+
+def network(framework: TrainableFramework, function: Function = linear, data_format: DataFormat | None = None) -> Any:
+    return NETWORK[framework.name](in_layout(function, data_format or framework.data_format))
+
+
+def wrapped(framework: TrainableFramework, function: Function = linear, **options: Any) -> Model:
+    native = network(framework, function, options.get("data_format"))
+    return wrap(native, framework=framework.name, device="cpu", **options)
+
+
+def foolbox_model(framework: TrainableFramework, function: Function = linear, **options: Any) -> fb.models.base.Model:
+    """Return the model that Foolbox itself makes of a network."""
+    native = network(framework, function)
+    if framework.name == "torch":
+        return fb.PyTorchModel(native, bounds=(0, 1), device="cpu", **options)
+    if framework.name == "tensorflow":
+        return fb.TensorFlowModel(native, bounds=(0, 1), device="/CPU:0", **options)
+    return fb.JAXModel(native, bounds=(0, 1), **options)
+
+
+def assert_linear(classifier: Classifier) -> None:
+    np.testing.assert_allclose(classifier.logits(IMAGES), linear_logits(IMAGES), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(classifier.predict(IMAGES), linear_logits(IMAGES).argmax(axis=1))
+    gradient = classifier.vjp(IMAGES, V)
+    assert gradient.dtype == np.float32
+    np.testing.assert_allclose(gradient, LINEAR_VJP, rtol=1e-4, atol=1e-5)
+
+
+# Asking
+
+
+@pytest.mark.parametrize("data_format", ["channels_first", "channels_last"])
+def test_a_network_in_either_layout(framework: TrainableFramework, data_format: DataFormat) -> None:
+    model = wrapped(framework, data_format=data_format)
+    assert isinstance(model, fb.models.base.Model)
+    assert (model.framework, model.data_format, model.bounds, model.info) == (framework.name, data_format, (0, 1), {})
+    classifier = Classifier(model, batch_size=5)
+    assert classifier.framework is framework
+    assert_linear(classifier)
+    own = classifier.tensor(IMAGES)
+    assert tuple(own.shape) == ((17, 3, 4, 5) if data_format == "channels_first" else (17, 4, 5, 3))
+    np.testing.assert_array_equal(classifier.array(own), IMAGES)
+    np.testing.assert_array_equal(classifier.array(classifier.tensor(LABELS)), LABELS)
+
+
+def test_without_a_word_the_layout_is_the_frameworks_own(framework: TrainableFramework) -> None:
+    model = wrapped(framework)
+    assert model.data_format == ("channels_first" if framework.name == "torch" else "channels_last")
+    assert_linear(Classifier(model))
+
+
+def test_the_framework_is_found_out(framework: TrainableFramework) -> None:
+    native = network(framework)
+    if framework.name == "jax":
+        with pytest.raises(ModelError, match="framework= for a plain JAX function"):
+            wrap(native)
+        import jax
+
+        native = jax.jit(native)
+    assert wrap(native).framework == framework.name
+
+
+def test_a_foolbox_model_answers_as_when_called_directly(framework: TrainableFramework) -> None:
+    model = foolbox_model(framework)
+    classifier = Classifier(model, batch_size=4)
+    direct = framework.array(model(classifier.tensor(IMAGES)))
+    np.testing.assert_allclose(classifier.logits(IMAGES), direct, rtol=0, atol=1e-6)
+    assert_linear(classifier)
+    assert_linear(Classifier(model, like=classifier.tensor(IMAGES)))
+    np.testing.assert_array_equal(predict(model, IMAGES), direct.argmax(axis=1))
+
+
+@pytest.mark.parametrize("data_format", [None, "channels_last", "channels_first"])
+def test_a_foolbox_numpy_model_is_asked(data_format: DataFormat | None) -> None:
+    function = in_layout(linear, data_format or "channels_last")
+    model = fb.NumPyModel(function, bounds=(0, 1), data_format=data_format)
+    classifier = Classifier(model, batch_size=4)
+    direct = model(classifier.tensor(IMAGES))
+    np.testing.assert_allclose(classifier.logits(IMAGES), direct, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(direct, linear_logits(IMAGES), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ModelError, match="no gradients"):
+        classifier.vjp(IMAGES, V)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, None])
+def test_batches_change_no_answer(
+    framework: TrainableFramework, zoo_model: Callable[..., Model], digits: Dataset, batch_size: int | None
+) -> None:
+    images = digits.images[:30]
+    model = zoo_model(framework)
+    together = Classifier(model, 30).logits(images)
+    np.testing.assert_allclose(Classifier(model, batch_size).logits(images), together, rtol=0, atol=1e-4)
+    np.testing.assert_array_equal(predict(model, images, batch_size=batch_size), together.argmax(axis=1))
+
+
+def test_predicted_classes(framework: TrainableFramework) -> None:
+    classes = predict(wrapped(framework), IMAGES)
+    assert classes.dtype == np.int64
+    np.testing.assert_array_equal(classes, linear_logits(IMAGES).argmax(axis=1))
+    assert predict(wrapped(framework), IMAGES[:0]).shape == (0,)
+
+
+def test_images_are_not_changed_by_being_asked(framework: TrainableFramework) -> None:
+    images = IMAGES.copy()
+    classifier = Classifier(wrapped(framework, lambda x: linear(x * 2)), 4)
+    classifier.logits(images)
+    classifier.vjp(images, V)
+    np.testing.assert_array_equal(images, IMAGES)
+
+
+def test_the_measured_batch_size_is_an_allowed_one(framework: TrainableFramework) -> None:
+    assert Classifier(wrapped(framework)).measured_batch_size(IMAGES, seconds=0.005) in (32, 64, 128, 256, 512, 1024)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_size_below_one_is_a_usage_error(batch_size: int) -> None:
+    model = fb.NumPyModel(in_layout(linear, "channels_last"), bounds=(0, 1))
+    with pytest.raises(UsageError, match="batch_size"):
+        predict(model, IMAGES, batch_size=batch_size)
+
+
+# Preprocessing and bounds
+
+CHANNELS: dict[str, tuple[Any, Any]] = {
+    "lists": ([0.1, 0.2, 0.3], [0.5, 0.25, 2.0]),
+    "tuples": ((0.1, 0.2, 0.3), (0.5, 0.25, 2.0)),
+    "arrays": (np.array([0.1, 0.2, 0.3]), np.array([0.5, 0.25, 2.0])),
+    "numbers": (0.1, 0.5),
+}
+
+
+def preprocessed(framework: TrainableFramework, kind: str, **options: Any) -> tuple[Model, Images]:
+    """Return a model with preprocessing and the images as its network sees them."""
+    mean, std = CHANNELS[kind]
+    preprocessing = {"mean": mean, "std": std}
+    if kind != "numbers":
+        preprocessing["axis"] = -3 if framework.data_format == "channels_first" else -1
+    return wrapped(framework, preprocessing=preprocessing, **options), (IMAGES - np.array(mean)) / np.array(std)
+
+
+@pytest.mark.parametrize("kind", CHANNELS)
+def test_preprocessing_by_channel(framework: TrainableFramework, kind: str) -> None:
+    model, seen = preprocessed(framework, kind)
+    classifier = Classifier(model)
+    np.testing.assert_allclose(classifier.logits(IMAGES), linear_logits(seen), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(
+        classifier.vjp(IMAGES, V), LINEAR_VJP / np.array(CHANNELS[kind][1]), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_preprocessing_that_flips_the_channels(framework: TrainableFramework) -> None:
+    axis = -3 if framework.data_format == "channels_first" else -1
+    classifier = Classifier(wrapped(framework, preprocessing={"flip_axis": axis}))
+    np.testing.assert_allclose(classifier.logits(IMAGES), linear_logits(IMAGES[..., ::-1]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("wrapper", [False, True])
+def test_other_bounds_give_the_same_answers(framework: TrainableFramework, wrapper: bool) -> None:
+    model, seen = preprocessed(framework, "lists")
+    for low, high in ((0, 255), (-1, 1)):
+        moved = model.transform_bounds((low, high), wrapper=wrapper)
+        classifier = Classifier(moved, 4)
+        assert isinstance(moved, Model) != wrapper
+        assert classifier.bounds == (low, high)
+        assert classifier.data_format == framework.data_format
+        images = (low + (high - low) * IMAGES).astype(np.float32)
+        np.testing.assert_allclose(classifier.logits(images), linear_logits(seen), rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(predict(moved, images), predict(model, IMAGES))
+        expected = LINEAR_VJP / np.array(CHANNELS["lists"][1]) / (high - low)
+        np.testing.assert_allclose(classifier.vjp(images, V), expected, rtol=1e-4, atol=1e-4)
+    assert model.bounds == (0, 1)
+
+
+def test_foolboxs_own_wrapper_around_its_own_model(framework: TrainableFramework) -> None:
+    moved = foolbox_model(framework).transform_bounds((0, 255), wrapper=True)
+    assert type(moved) is fb.models.base.TransformBoundsWrapper
+    classifier = Classifier(moved, 4)
+    assert classifier.framework is framework
+    np.testing.assert_allclose(classifier.logits(IMAGES * 255), linear_logits(IMAGES), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(classifier.vjp(IMAGES * 255, V), LINEAR_VJP / 255, rtol=1e-4, atol=1e-5)
+
+
+# In Foolbox
+
+
+def test_foolboxs_accuracy_and_its_attacks(
+    framework: TrainableFramework, zoo_model: Callable[..., Model], digits: Dataset
+) -> None:
+    model, n = zoo_model(framework), 40
+    classifier = Classifier(model)
+    images, labels = classifier.tensor(digits.images[:n]), classifier.tensor(digits.labels[:n])
+    correct = predict(model, digits.images[:n]) == digits.labels[:n]
+    assert fb.utils.accuracy(model, images, labels) == pytest.approx(correct.mean())
+    attack = fb.attacks.LinfPGD(steps=4, rel_stepsize=0.5, random_start=False)
+    raw, clipped, success = attack(model, images, labels, epsilons=[0.02, 0.3])
+    fooled = framework.array(success).sum(axis=1)
+    assert (~correct).sum() <= fooled[0] < fooled[1]
+    for adversarial, epsilon in zip(clipped, (0.02, 0.3), strict=True):
+        array = classifier.array(adversarial)
+        assert np.abs(array - digits.images[:n]).max() == pytest.approx(epsilon, abs=1e-5)
+        assert array.min() >= 0
+        assert array.max() <= 1
+    classes = predict(model, np.clip(classifier.array(clipped[1]), 0, 1))
+    np.testing.assert_array_equal(classes != digits.labels[:n], framework.array(success)[1])
+    assert type(raw[0]) is type(images)
+
+
+# Pre-flight checks of images and labels
+
+GOOD = np.full((3, 4, 5, 3), 0.5, np.float32)
+
+
+def spoilt(value: float) -> Images:
+    images = GOOD.copy()
+    images[1, 2, 3, 0] = value
+    return images
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (spoilt(np.nan), "NaN or infinity, the first in image 1"),
+        (spoilt(np.inf), "NaN or infinity, the first in image 1"),
+        (spoilt(1.5), r"within the bounds \(0.*1.*\), received values from 0.5 to 1.5, the first outside in image 1"),
+        (spoilt(-0.5), r"received values from -0.5 to 0.5.*Scale the images, or pass bounds="),
+        (GOOD * 255, "Scale the images"),
+        (GOOD[0], r"shape \(N, H, W, C\), received \(4, 5, 3\)"),
+        (GOOD.reshape(3, -1), r"shape \(N, H, W, C\), received \(3, 60\)"),
+        (GOOD.transpose(0, 3, 1, 2), r"received \(3, 3, 4, 5\): move the channels last"),
+        (np.zeros((3, 1, 28, 28), np.float32), "move the channels last"),
+        ((GOOD * 255).astype(np.uint8), r"received dtype uint8.*images / 255"),
+        (GOOD > 1, "received dtype bool"),
+        (GOOD.astype(np.complex64), "received dtype complex64"),
+        (GOOD.astype(object), "received dtype object"),
+        ("images", r"shape \(N, H, W, C\), received \(\)"),
+        (None, r"shape \(N, H, W, C\), received \(\)"),
+    ],
+)
+def test_images_that_cannot_be_used(images: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_images(images, (0, 1))
+    with pytest.raises(UsageError, match=message):
+        predict(fb.NumPyModel(in_layout(linear, "channels_last"), bounds=(0, 1)), images)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_images_that_can_be_used(dtype: Any) -> None:
+    given = np.array([0, 0.25, 1], dtype).reshape(1, 3, 1, 1)
+    checked = check_images(given, (0, 1))
+    assert checked.dtype == np.float32
+    np.testing.assert_array_equal(checked, given)
+    assert check_images(given[:0], (0, 1)).shape == (0, 3, 1, 1)
+    np.testing.assert_array_equal(check_images(given - 1, (-1, 0)), given - 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1], r"shape \(3,\), one for each image, received \(2,\)"),
+        (np.eye(3, dtype=int), r"received \(3, 3\)"),
+        ([0.0, 1.0, 2.0], "whole numbers, received dtype float64"),
+        ([True, False, True], "whole numbers, received dtype bool"),
+        ([0, 1, 6], r"from 0 to 5, as the model has 6 classes; received 0 to 6"),
+        ([-1, 0, 1], "received -1 to 1"),
+    ],
+)
+def test_labels_that_cannot_be_used(labels: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_labels(labels, 3, CLASSES)
+
+
+def test_labels_that_can_be_used() -> None:
+    checked = check_labels(np.array([0, 5, 1], np.uint8), 3, CLASSES)
+    assert checked.dtype == np.int64
+    assert checked.tolist() == [0, 5, 1]
+    assert check_labels([9, 9], 2).tolist() == [9, 9]
+
+
+# Pre-flight checks of models
+
+
+def test_a_good_model_passes(framework: TrainableFramework) -> None:
+    for model in (wrapped(framework), foolbox_model(framework)):
+        classifier = Classifier(model, 4)
+        check_model("good", classifier, IMAGES, LABELS)
+        check_gradient("good", classifier, IMAGES)
+
+
+def not_a_number(x: Any) -> Any:
+    z = linear(x)
+    return (z - z) / (z - z)
+
+
+WRONG: dict[str, tuple[Function, str]] = {
+    "nan": (not_a_number, "'m' answers NaN or infinity; check its weights and preprocessing"),
+    "infinity": (lambda x: linear(x) * 1e38 * 1e38, "answers NaN or infinity"),
+    "probabilities": (lambda x: linear(x).softmax(), r"answers probabilities.*softmax.*outputs=\"probabilities\""),
+    "one number": (lambda x: linear(x)[:, 0], r"logits \(17, classes\), received shape \(17,\)"),
+    "an image": (lambda x: x, r"received shape \(17, 4, 5, 3\)"),
+    "one row": (lambda x: linear(x).sum(axis=0, keepdims=True), r"logits \(17, classes\), received shape \(1, 6\)"),
+    "an exception": (lambda x: linear(x[:, :3]), r"'m' does not accept images of shape \(4, 5, 3\) \(H, W, C\): \w+"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_answers_that_are_no_logits(framework: TrainableFramework, wrong: str) -> None:
+    function, message = WRONG[wrong]
+    with pytest.raises(ModelError, match=message):
+        check_model("m", Classifier(wrapped(framework, function)), IMAGES, LABELS)
+
+
+def test_logits_that_sum_to_one_by_chance_are_no_probabilities(framework: TrainableFramework) -> None:
+    def logits(x: Any) -> Any:
+        p = linear(x).softmax()
+        return 2 * p - 1 / CLASSES  # sums to 1, and is not within [0, 1]
+
+    check_model("m", Classifier(wrapped(framework, logits)), IMAGES, LABELS)
+
+
+def test_insisting_on_probabilities(framework: TrainableFramework) -> None:
+    def softmax(x: Any) -> Any:
+        return linear(x).softmax()
+
+    p = np.exp(linear_logits(IMAGES))
+    p /= p.sum(axis=1, keepdims=True)
+    model = wrapped(framework, softmax, outputs="probabilities")
+    for asked in (model, model.transform_bounds((0, 1))):
+        classifier = Classifier(asked)
+        check_model("m", classifier, IMAGES, LABELS)
+        check_gradient("m", classifier, IMAGES)
+        np.testing.assert_allclose(classifier.logits(IMAGES), np.log(p), rtol=1e-4, atol=1e-4)
+        # d/dz of v·log softmax(z) is v - p·Σv.
+        expected = np.einsum("nk,khwc->nhwc", V - p * V.sum(axis=1, keepdims=True), KERNEL)
+        np.testing.assert_allclose(classifier.vjp(IMAGES, V), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_probability_of_zero_has_a_finite_logarithm(framework: TrainableFramework) -> None:
+    classifier = Classifier(wrapped(framework, lambda x: (1000 * linear(x)).softmax(), outputs="probabilities"))
+    logits = classifier.logits(IMAGES)
+    assert np.isfinite(logits).all()
+    assert logits.min() < -80
+    np.testing.assert_array_equal(logits.argmax(axis=1), linear_logits(IMAGES).argmax(axis=1))
+
+
+def test_insisting_on_probabilities_where_there_are_logits_is_an_error(framework: TrainableFramework) -> None:
+    with pytest.raises(ModelError, match="probabilities"):
+        check_model("m", Classifier(wrapped(framework, outputs="probabilities")), IMAGES, LABELS)
+
+
+def test_a_model_that_answers_differently_when_asked_twice() -> None:
+    noise = np.random.default_rng(1)
+
+    def dropout(x: Any) -> Any:
+        return linear(x) * noise.choice([0.0, 2.0], (len(x), CLASSES))
+
+    model = fb.NumPyModel(in_layout(dropout, "channels_last"), bounds=(0, 1))
+    with pytest.raises(ModelError, match=r"'m' answers differently when asked twice \(by up to .*dropout"):
+        check_model("m", Classifier(model), IMAGES, LABELS)
+
+
+def test_labels_that_are_none_of_the_models_classes(framework: TrainableFramework) -> None:
+    with pytest.raises(UsageError, match="the model has 6 classes"):
+        check_model("m", Classifier(wrapped(framework)), IMAGES, LABELS + 1)
+
+
+FLAT: dict[str, Function] = {
+    "thresholded": lambda x: linear((x > 0.5).astype(x.dtype)),
+    "saturated": lambda x: linear(x * 0) + ep.from_numpy(x, np.arange(CLASSES, dtype=np.float32)),
+}
+
+
+@pytest.mark.parametrize("flat", FLAT)
+def test_a_gradient_of_zero(framework: TrainableFramework, flat: str) -> None:
+    with pytest.raises(ModelError, match=r"the gradient of model 'm' is zero.*rounding"):
+        check_gradient("m", Classifier(wrapped(framework, FLAT[flat])), IMAGES)
+
+
+def test_a_gradient_that_is_not_finite(framework: TrainableFramework) -> None:
+    def root(x: Any) -> Any:
+        return linear((x * 0).sqrt())
+
+    with pytest.raises(ModelError, match="the gradient of model 'm' is not finite"):
+        check_gradient("m", Classifier(wrapped(framework, root)), IMAGES)
+
+
+# Wrapping
+
+
+def test_a_torch_module_in_training_mode() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(60, 6)).train()
+    with pytest.raises(UsageError, match=r"training mode.*module\.eval\(\)"):
+        wrap(module)
+
+
+@pytest.mark.parametrize("layer", ["Dropout", "BatchNorm1d"])
+def test_a_torch_module_with_a_layer_in_training_mode(layer: str) -> None:
+    torch = pytest.importorskip("torch")
+    inner = torch.nn.Dropout() if layer == "Dropout" else torch.nn.BatchNorm1d(6)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(60, 6), inner).eval()
+    inner.train()
+    with pytest.raises((UsageError, ModelError), match=r"training mode|answers differently"):
+        check_model("m", Classifier(wrap(module)), IMAGES, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"outputs": "logit"}, r"unknown outputs 'logit': did you mean 'logits'\?"),
+        ({"data_format": "channel_last"}, r"unknown data_format 'channel_last': did you mean 'channels_last'\?"),
+        ({"device": "gpu"}, r"unknown device 'gpu'.*auto, cpu, cuda"),
+        ({"framework": "pytorch"}, r"unknown framework 'pytorch': did you mean 'torch'\?"),
+        ({"bounds": (1, 0)}, r"two finite numbers, the smaller one first; received \(1, 0\)"),
+        ({"bounds": (0, 0)}, "two finite numbers"),
+        ({"bounds": (0, np.inf)}, "two finite numbers"),
+        ({"bounds": (np.nan, 1)}, "two finite numbers"),
+        ({"bounds": 255}, "two finite numbers"),
+        ({"bounds": (0, 1, 2)}, "two finite numbers"),
+        ({"bounds": ("0", "1")}, "two finite numbers"),
+    ],
+)
+def test_words_that_wrap_does_not_know(framework: TrainableFramework, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        wrap(network(framework), **({"framework": framework.name} | options))
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "message"),
+    [({"mena": 0.5}, "unknown preprocessing key: mena"), ({"mean": [0.5], "axis": 1}, "axis to be None or negative")],
+)
+def test_preprocessing_that_foolbox_does_not_know(
+    framework: TrainableFramework, preprocessing: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        wrapped(framework, preprocessing=preprocessing)
+
+
+def test_objects_that_are_no_network(framework: TrainableFramework) -> None:
+    with pytest.raises(ModelError, match="expected a"):
+        wrap("network", framework=framework.name)
+    with pytest.raises(ModelError, match="expected a network or tensor of torch, tensorflow, jax"):
+        wrap("network")
+    with pytest.raises(UsageError, match=r"expected a Foolbox model, received .* Make one with robustcmp\.wrap"):
+        Classifier(network(framework))
+
+
+def test_a_framework_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "installed", list)
+    with pytest.raises(UsageError, match=r"pip install 'robustcmp\[jax\]'"):
+        wrap(linear, framework="jax")
+
+
+def test_what_is_shown_of_a_model(framework: TrainableFramework, zoo_model: Callable[..., Model]) -> None:
+    assert repr(wrapped(framework, bounds=(0, 255))) == f"<robustcmp.Model {framework.name}, bounds (0, 255)>"
+    assert repr(zoo_model(framework)) == f"<robustcmp.Model lenet5 digits 0 {framework.name}, bounds (0, 1)>"
+    assert wrapped(framework, info={"note": "mine"}).info == {"note": "mine"}

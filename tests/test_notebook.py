@@ -1,0 +1,86 @@
+"""The notebook runs from its first cell to its last, and is stored with its outputs and nothing else."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robustcmp import frameworks
+
+nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
+nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+
+NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
+MOST_SECONDS = 120
+
+
+def texts(notebook: Any) -> list[str]:
+    """What each code cell printed and returned, in one string a cell."""
+    return [
+        "".join(
+            output.get("text", "") if output.output_type == "stream" else output.get("data", {}).get("text/plain", "")
+            for output in cell.outputs
+        )
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+
+
+def find(cells: list[str], beginning: str) -> str:
+    (found,) = [text for text in cells if text.lstrip().startswith(beginning)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def stored() -> Any:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+@pytest.fixture
+def executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if "torch" not in frameworks.installed():
+        pytest.skip("torch is not installed")
+    for place in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(place, str(tmp_path / place))  # the user's own Jupyter has no say
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(elsewhere)}}
+    )
+    start = time.monotonic()
+    client.execute()
+    assert time.monotonic() - start < MOST_SECONDS
+    assert not list(elsewhere.iterdir())  # nothing is left behind
+    return notebook
+
+
+def test_it_runs(executed: Any) -> None:
+    cells = texts(executed)
+    table = find(cells, "smoke")
+    assert "Success rates: the share of images that fall" in table
+    assert re.search(r"boundary +mine +100\.0 %", table)
+    assert re.search(r"fgsm +lenet5 +\d+\.\d %", table)
+    rates = find(cells, "attack")
+    assert {line.split()[0] for line in rates.splitlines()[2:]} == {"mine", "lenet5"}
+    assert len(re.findall(r"a (\d) taken for a (?!\1)\d: ε = 0\.\d+", cells[-1])) == 4
+    for name, share in re.findall(r"(\w+) +([\d.]+)% of the test images", "\n".join(cells)):
+        assert float(share) > 90, name
+
+
+def test_what_is_stored_is_clean(stored: Any) -> None:
+    code = [cell for cell in stored.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert find(texts(stored), "smoke")
+    for cell in code:
+        for output in cell.outputs:
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr"
+            assert not re.search(r"/(?:home|root|tmp|Users|work)/", str(output))

@@ -1,0 +1,129 @@
+"""Intervals: Wilson's against its formula, the bootstrap against what it should cover."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import random
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robustcmp.errors import UsageError
+from robustcmp.statistics import NO_EVIDENCE, bootstrap_interval, wilson_interval
+
+
+def wilson(successes: int, n: int, confidence: float) -> tuple[float, float]:
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    p = successes / n
+    centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    return centre - half, centre + half
+
+
+@st.composite
+def outcomes(draw: st.DrawFn) -> tuple[int, int]:
+    n = draw(st.integers(1, 2000))
+    return draw(st.integers(0, n)), n
+
+
+@given(outcomes(), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+@settings(deadline=None)
+def test_wilson_is_its_formula(outcome: tuple[int, int], confidence: float) -> None:
+    assert wilson_interval(*outcome, confidence) == pytest.approx(wilson(*outcome, confidence), abs=1e-12)
+
+
+@given(outcomes())
+@settings(deadline=None)
+def test_wilson_holds_the_rate_and_stays_in_0_to_1(outcome: tuple[int, int]) -> None:
+    low, high = wilson_interval(*outcome)
+    assert 0 <= low <= outcome[0] / outcome[1] <= high <= 1
+    assert low < high
+
+
+@pytest.mark.skipif(importlib.util.find_spec("statsmodels") is None, reason="statsmodels is not installed")
+@pytest.mark.parametrize(("successes", "n"), [(0, 10), (3, 10), (167, 1000), (1000, 1000)])
+def test_wilson_is_that_of_statsmodels(successes: int, n: int) -> None:
+    from statsmodels.stats.proportion import proportion_confint
+
+    assert wilson_interval(successes, n) == pytest.approx(proportion_confint(successes, n, method="wilson"), abs=1e-12)
+
+
+def test_no_images_are_no_evidence() -> None:
+    assert all(math.isnan(end) for end in wilson_interval(0, 0))
+    assert all(math.isnan(end) for end in bootstrap_interval(np.zeros(0)))
+    assert all(math.isnan(end) for end in NO_EVIDENCE)
+
+
+@pytest.mark.parametrize(("successes", "n"), [(-1, 10), (11, 10), (1, 0)])
+def test_counts_that_cannot_be_are_errors(successes: int, n: int) -> None:
+    with pytest.raises(UsageError, match=rf"from 0 to n = {n}, received {successes}"):
+        wilson_interval(successes, n)
+
+
+image_means = st.lists(st.integers(0, 10).map(lambda hits: hits / 10), min_size=1, max_size=60).map(np.array)
+
+
+@given(image_means, st.integers(0, 3))
+@settings(deadline=None, max_examples=40)
+def test_the_bootstrap_holds_the_mean_and_is_the_same_again(values: np.ndarray, seed: int) -> None:
+    first = bootstrap_interval(values, resamples=200, seed=seed)
+    assert 0 <= first.low <= first.high <= 1
+    assert first == bootstrap_interval(values.copy(), resamples=200, seed=seed)
+    if len(values) >= 20:
+        # The ends are quantiles of the means of resamples, which lie around the mean.
+        assert first.low <= values.mean() <= first.high
+
+
+def test_another_seed_resamples_differently() -> None:
+    values = np.linspace(0, 1, 40)
+    assert bootstrap_interval(values, resamples=100, seed=0) != bootstrap_interval(values, resamples=100, seed=1)
+
+
+def test_the_bootstrap_is_the_normal_interval_on_many_images() -> None:
+    values = np.random.default_rng(5).random(4000)
+    half = NormalDist().inv_cdf(0.975) * values.std() / math.sqrt(len(values))
+    # The ends of 10,000 resamples scatter by about 0.03 standard errors.
+    assert bootstrap_interval(values) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.1 * half)
+
+
+def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(11)
+    covered = 0
+    for trial in range(300):
+        low, high = bootstrap_interval((rng.random(60) < 0.4).astype(float), resamples=400, seed=trial)
+        covered += low <= 0.4 <= high
+    assert 270 <= covered <= 297
+
+
+def test_repeats_do_not_add_to_n() -> None:
+    # Each image's mean over ten repeats that always agree is the same value as in one repeat.
+    once = (np.arange(50) < 20).astype(float)
+    ten = np.repeat(once[:, None], 10, axis=1).mean(axis=1)
+    assert bootstrap_interval(ten) == bootstrap_interval(once)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("n", [1, 12, 500])
+def test_where_no_image_differs_at_an_end_wilson_stands_in(value: float, n: int) -> None:
+    interval = bootstrap_interval(np.full(n, value), 0.9)
+    assert interval == wilson_interval(round(n * value), n, 0.9)
+    assert interval.low < interval.high
+
+
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.7])
+def test_where_no_image_differs_between_the_ends_there_is_no_width(value: float) -> None:
+    assert bootstrap_interval(np.full(30, value)) == pytest.approx((value, value), abs=1e-12)
+
+
+def test_nobodys_random_state_is_touched() -> None:
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    bootstrap_interval(np.linspace(0, 1, 20), resamples=50)
+    assert random.getstate() == python
+    after = np.random.get_state()  # noqa: NPY002
+    assert after[0] == numpy[0]
+    np.testing.assert_array_equal(after[1], numpy[1])
+    assert after[2:] == numpy[2:]

@@ -1,0 +1,408 @@
+"""Training: the same in every framework but for the framework, reproducible, resumable, blind to the test set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from robustcmp.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from robustcmp.data import Dataset, load_dataset
+from robustcmp.environment import environment, package_version
+from robustcmp.errors import UsageError, WeightsError
+from robustcmp.frameworks import TrainableFramework, Trainer
+from robustcmp.training import Recipe, batch_order, train
+from robustcmp.weights import Weights, WeightsFile, read_weights
+
+pytestmark = pytest.mark.needs("trainable")
+
+RECIPE = Recipe(epochs=3, batch_size=32, learning_rate=0.1, momentum=0.9, weight_decay=0.001)
+
+SMALL = Architecture(
+    "small",
+    (28, 28, 1),
+    (
+        Conv("conv1", 3, 5),
+        Relu("relu1"),
+        MaxPool("pool1", 4),
+        Flatten("flatten"),
+        Dense("logits", 10),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def images() -> Dataset:
+    """205 training images of digits: with 32 in a batch, the last batch of an epoch is a smaller one."""
+    data = load_dataset("digits", "train")
+    return Dataset(data.images[:205], data.labels[:205], data.name, data.split, data.classes)
+
+
+@pytest.fixture(scope="module")
+def unseen(digits: Dataset) -> Dataset:
+    """100 test images."""
+    return Dataset(digits.images[:100], digits.labels[:100], digits.name, digits.split, digits.classes)
+
+
+def same_bits(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(
+        (a[name].dtype, a[name].shape, a[name].tobytes()) == (b[name].dtype, b[name].shape, b[name].tobytes())
+        for name in a
+    )
+
+
+def without_seconds(content: WeightsFile) -> dict[str, NDArray[np.float64]]:
+    return {name: values for name, values in content.curves.items() if name != "seconds"}
+
+
+def held_out_by_class(labels: NDArray[np.int64]) -> dict[int, int]:
+    return {label: round(0.1 * int((labels == label).sum())) for label in range(10)}
+
+
+class Spy:
+    """A framework that notes what its trainer is given, and otherwise is the framework."""
+
+    def __init__(self, framework: TrainableFramework):
+        self._framework = framework
+        self.steps: list[tuple[NDArray[np.float32], NDArray[np.int64], float]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._framework, name)
+
+    def trainer(self, *arguments: Any) -> Trainer:
+        trainer = self._framework.trainer(*arguments)
+        step = trainer.step
+
+        def noting(images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
+            self.steps.append((images.copy(), labels.copy(), learning_rate))
+            return step(images, labels, learning_rate)
+
+        trainer.step = noting  # type: ignore[method-assign]
+        return trainer
+
+
+class Interruption:
+    """A progress callback that interrupts after an epoch."""
+
+    def __init__(self, after: int):
+        self.after = after
+        self.epochs: list[int] = []
+
+    def __call__(self, epoch: int, last: dict[str, float]) -> None:
+        self.epochs.append(epoch)
+        if epoch == self.after:
+            raise KeyboardInterrupt
+
+
+def run(
+    framework: Any, images: Dataset, unseen: Dataset, recipe: Recipe = RECIPE, seed: int = 0, **options: Any
+) -> WeightsFile:
+    return train(framework, SMALL, recipe, images, unseen, seed=seed, device="cpu", **options)
+
+
+# Reproducible and resumable
+
+
+def test_a_function_of_the_seed(framework: TrainableFramework, images: Dataset, unseen: Dataset) -> None:
+    first, again = (run(framework, images, unseen) for _ in range(2))
+    assert same_bits(first.weights, again.weights)
+    assert same_bits(without_seconds(first), without_seconds(again))
+    assert first.metadata == again.metadata
+    other = run(framework, images, unseen, seed=1)
+    assert not np.array_equal(first.weights["logits/kernel"], other.weights["logits/kernel"])
+
+
+def test_interrupted_and_resumed_is_the_same_bit_for_bit(
+    framework: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
+) -> None:
+    whole = run(framework, images, unseen)
+    checkpoint = tmp_path / "new" / "c.h5"
+    for after in (1, 2):
+        interruption = Interruption(after)
+        with pytest.raises(KeyboardInterrupt):
+            run(framework, images, unseen, checkpoint=checkpoint, progress=interruption)
+        assert interruption.epochs == [after]
+        assert [path.name for path in checkpoint.parent.iterdir()] == ["c.h5"]
+    last = Interruption(-1)
+    content = run(framework, images, unseen, checkpoint=checkpoint, progress=last)
+    assert last.epochs == [3]
+    assert same_bits(content.weights, whole.weights)
+    assert same_bits(without_seconds(content), without_seconds(whole))
+    assert content.metadata == whole.metadata
+
+
+def test_a_finished_checkpoint_is_only_tested(
+    framework: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
+) -> None:
+    whole = run(framework, images, unseen, checkpoint=tmp_path / "c.h5")
+    spy = Spy(framework)
+    again = run(spy, images, unseen, checkpoint=tmp_path / "c.h5")
+    assert spy.steps == []
+    assert same_bits(again.weights, whole.weights)
+    assert again.metadata == whole.metadata
+    assert same_bits(again.curves, whole.curves)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"recipe": msgspec.structs.replace(RECIPE, learning_rate=0.05)}, "settings"),
+        ({"recipe": msgspec.structs.replace(RECIPE, epochs=4)}, "settings"),
+        ({"seed": 1}, "training_seed"),
+        ({"about": {"recipe": "mine"}}, "recipe"),
+        ({"fewer": True}, "data"),
+    ],
+)
+def test_the_checkpoint_of_another_training_is_refused_and_kept(
+    images: Dataset, unseen: Dataset, tmp_path: Path, change: dict[str, Any], key: str, one: TrainableFramework
+) -> None:
+    change, checkpoint = dict(change), tmp_path / "c.h5"
+    with pytest.raises(KeyboardInterrupt):
+        run(one, images, unseen, checkpoint=checkpoint, progress=Interruption(1))
+    before = checkpoint.read_bytes()
+    if change.pop("fewer", False):
+        images = Dataset(images.images[:-1], images.labels[:-1], images.name, images.split, images.classes)
+    with pytest.raises(WeightsError, match=rf"c\.h5 belongs to another training: its {key} is .* was asked for"):
+        run(one, images, unseen, checkpoint=checkpoint, **change)
+    assert checkpoint.read_bytes() == before
+
+
+def test_a_broken_checkpoint_is_refused_and_kept(
+    images: Dataset, unseen: Dataset, tmp_path: Path, one: TrainableFramework
+) -> None:
+    checkpoint = tmp_path / "c.h5"
+    checkpoint.write_bytes(b"half of a file")
+    with pytest.raises(WeightsError, match=r"c\.h5.*train again"):
+        run(one, images, unseen, checkpoint=checkpoint)
+    assert checkpoint.read_bytes() == b"half of a file"
+
+
+@pytest.fixture
+def one() -> TrainableFramework:
+    """Any one framework, for what is no framework's business."""
+    from robustcmp import frameworks
+
+    return frameworks.get_framework(frameworks.installed()[0])
+
+
+# The same in every framework
+
+
+def test_batches_are_the_same_in_every_framework(
+    framework: TrainableFramework, images: Dataset, unseen: Dataset
+) -> None:
+    spy = Spy(framework)
+    content = run(spy, images, unseen, seed=3)
+    sizes = [len(labels) for _, labels, _ in spy.steps]
+    n = len(images.labels) - sum(held_out_by_class(images.labels).values())
+    per_epoch = [32] * (n // 32) + [n % 32]
+    assert sizes == per_epoch * RECIPE.epochs
+    where = {image.tobytes(): i for i, image in enumerate(images.images)}
+    assert len(where) == len(images.images)
+    seen = np.array([where[image.tobytes()] for batch, _, _ in spy.steps for image in batch])
+    np.testing.assert_array_equal(np.concatenate([labels for _, labels, _ in spy.steps]), images.labels[seen])
+
+    epochs = seen.reshape(RECIPE.epochs, n)
+    rest = np.unique(epochs)
+    for epoch, order in enumerate(epochs):
+        assert len(np.unique(order)) == n  # every image once
+        expected = np.random.Generator(np.random.Philox(key=np.array([3, epoch], np.uint64))).permutation(n)
+        np.testing.assert_array_equal(order, rest[expected])
+    # What is never seen is the stratified tenth, whatever the seed and the framework.
+    never = images.labels[np.setdiff1d(np.arange(len(images.labels)), rest)]
+    assert {label: int((never == label).sum()) for label in range(10)} == held_out_by_class(images.labels)
+
+    rates = [rate for _, _, rate in spy.steps]
+    steps = len(per_epoch)
+    progress = np.arange(len(rates)) / (steps * RECIPE.epochs)
+    np.testing.assert_allclose(rates, RECIPE.learning_rate * (1 + np.cos(np.pi * progress)) / 2, rtol=1e-12)
+    np.testing.assert_array_equal(content.curves["learning_rate"], rates[steps - 1 :: steps])
+
+
+def test_the_curves_and_accuracies_are_those_of_the_weights(
+    framework: TrainableFramework, images: Dataset, unseen: Dataset
+) -> None:
+    spy, told = Spy(framework), []
+    content = run(spy, images, unseen, progress=lambda epoch, last: told.append((epoch, last)))
+    assert {name: len(values) for name, values in content.curves.items()} == dict.fromkeys(
+        ("loss", "validation_accuracy", "learning_rate", "seconds"), RECIPE.epochs
+    )
+    assert told == [
+        (epoch + 1, {name: values[epoch] for name, values in content.curves.items()}) for epoch in range(RECIPE.epochs)
+    ]
+    seen = {image.tobytes() for batch, _, _ in spy.steps for image in batch}
+    out = np.array([image.tobytes() not in seen for image in images.images])
+    validation = numpy_accuracy(content.weights, images.images[out], images.labels[out])
+    assert content.curves["validation_accuracy"][-1] == content.metadata["validation_accuracy"]
+    assert content.metadata["validation_accuracy"] == pytest.approx(validation, abs=1e-9)
+    tested = numpy_accuracy(content.weights, unseen.images, unseen.labels)
+    assert content.metadata["test_accuracy"] == pytest.approx(tested, abs=1e-9)
+    assert content.curves["loss"][-1] < content.curves["loss"][0]
+    assert (content.curves["seconds"] > 0).all()
+
+
+def numpy_accuracy(weights: Weights, images: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+    kernel = weights["conv1/kernel"].astype(np.float64)
+    patches = np.lib.stride_tricks.sliding_window_view(images[..., 0].astype(np.float64), (5, 5), axis=(1, 2))
+    x = np.maximum(np.einsum("nhwij,ijo->nhwo", patches, kernel[:, :, 0]) + weights["conv1/bias"], 0)
+    x = x.reshape(len(x), 6, 4, 6, 4, 3).max(axis=(2, 4)).reshape(len(x), -1)
+    logits = x @ weights["logits/kernel"].astype(np.float64) + weights["logits/bias"]
+    return float((logits.argmax(axis=1) == labels).mean())
+
+
+class Watched:
+    """A test set that notes in a list when its images are looked at."""
+
+    def __init__(self, data: Dataset, events: list[str]):
+        self._data, self._events = data, events
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("images", "labels"):
+            self._events.append("test set")
+        return getattr(self._data, name)
+
+
+def test_the_test_set_is_looked_at_once_at_the_end(
+    framework: TrainableFramework, images: Dataset, unseen: Dataset
+) -> None:
+    events: list[str] = []
+    watched: Any = Watched(unseen, events)
+    content = run(framework, images, watched, progress=lambda epoch, last: events.append(f"epoch {epoch}"))
+    assert events[:3] == ["epoch 1", "epoch 2", "epoch 3"]
+    assert set(events[3:]) == {"test set"}
+
+    # Neither does its content change anything but the accuracy.
+    blank = np.zeros_like(unseen.images)
+    other = Dataset(blank, unseen.labels, unseen.name, unseen.split, unseen.classes)
+    again = run(framework, images, other)
+    assert same_bits(again.weights, content.weights)
+    assert again.metadata["test_accuracy"] != content.metadata["test_accuracy"]
+
+
+def test_metadata_says_what_was_done(framework: TrainableFramework, images: Dataset, unseen: Dataset) -> None:
+    recipe = msgspec.structs.replace(RECIPE, epochs=1)
+    content = run(framework, images, unseen, recipe, seed=2, about={"recipe": "quick"})
+    metadata = json.loads(json.dumps(content.metadata))
+    assert metadata == content.metadata
+    assert {key: metadata[key] for key in ("model", "dataset", "framework", "training_seed", "recipe")} == {
+        "model": "small",
+        "dataset": "digits",
+        "framework": framework.name,
+        "training_seed": 2,
+        "recipe": "quick",
+    }
+    assert metadata["settings"] == {
+        "epochs": 1,
+        "batch_size": 32,
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+        "weight_decay": 0.001,
+        "schedule": "cosine",
+    }
+    assert (metadata["data"], metadata["test_data"]) == (images.digest, unseen.digest)
+    assert metadata["differences"] == framework.differences
+    assert metadata["environment"]["framework"] == framework.version()
+    assert metadata["environment"]["device"] == "cpu"
+    assert metadata["environment"]["versions"]["numpy"] == np.__version__
+
+
+def test_checkpoints_hold_the_state_after_each_epoch(
+    framework: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
+) -> None:
+    checkpoint, states = tmp_path / "c.h5", []
+    content = run(
+        framework,
+        images,
+        unseen,
+        checkpoint=checkpoint,
+        progress=lambda epoch, last: states.append(read_weights(checkpoint)),
+    )
+    for epoch, state in enumerate(states, 1):
+        assert len(state.curves["loss"]) == epoch
+        assert {name for name in state.weights if name.startswith("velocity/")} == {
+            f"velocity/{name}" for name in SMALL.weight_shapes
+        }
+        assert "test_accuracy" not in state.metadata
+    last = {name: states[-1].weights[f"weights/{name}"] for name in SMALL.weight_shapes}
+    assert same_bits(last, content.weights)
+    assert len({state.weights["velocity/logits/bias"].tobytes() for state in states}) == 3
+
+
+def unseen_that_do_not_fit_the_architecture(
+    tiny: Architecture, images: Dataset, unseen: Dataset, one: TrainableFramework
+) -> None:
+    with pytest.raises(UsageError, match=r"tiny takes images of shape \(13, 19, 2\) \(H, W, C\), but digits has \(28"):
+        train(one, tiny, RECIPE, images, unseen, seed=0, device="cpu")
+
+
+# Recipes
+
+
+def test_the_order_of_batches_is_a_function_of_seed_and_epoch() -> None:
+    order = batch_order(4, 5, 1000)
+    assert sorted(order.tolist()) == list(range(1000))
+    np.testing.assert_array_equal(order, batch_order(4, 5, 1000))
+    for seed, epoch in ((5, 4), (4, 6), (5, 5)):
+        assert not np.array_equal(order, batch_order(seed, epoch, 1000))
+    # Pinned: another order is another training than the one whose weights ship.
+    assert batch_order(1, 2, 8).tolist() == [7, 0, 5, 4, 6, 2, 3, 1]
+
+
+def test_the_cosine_ends_at_zero() -> None:
+    recipe = Recipe(epochs=5, batch_size=1, learning_rate=0.4)
+    assert recipe.rate(0) == 0.4
+    assert recipe.rate(0.5) == pytest.approx(0.2)
+    assert recipe.rate(1) == pytest.approx(0, abs=1e-15)
+    rates = [recipe.rate(progress) for progress in np.linspace(0, 1, 50)]
+    assert rates == sorted(rates, reverse=True)
+    constant = Recipe(epochs=5, batch_size=1, learning_rate=0.4, schedule="constant")
+    assert {constant.rate(progress) for progress in (0, 0.3, 1)} == {0.4}
+
+
+GOOD = {"epochs": 1, "batch_size": 2, "learning_rate": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 0}, r"`int` >= 1 - at `\$\.epochs`"),
+        ({"epochs": 1.5}, r"\$\.epochs"),
+        ({"batch_size": -3}, r"\$\.batch_size"),
+        ({"learning_rate": 0.0}, r"\$\.learning_rate"),
+        ({"learning_rate": "fast"}, r"\$\.learning_rate"),
+        ({"learning_rate": float("nan")}, r"\$\.learning_rate"),
+        ({"momentum": -0.1}, r"\$\.momentum"),
+        ({"weight_decay": -1.0}, r"\$\.weight_decay"),
+        ({"schedule": "linear"}, r"Invalid enum value 'linear' - at `\$\.schedule`"),
+        ({"learning_rte": 0.1}, "unknown field `learning_rte`"),
+    ],
+)
+def test_a_recipe_with_a_mistake(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=message):
+        msgspec.convert(GOOD | change, Recipe)
+
+
+def test_a_recipe_needs_three_numbers() -> None:
+    recipe = msgspec.convert(GOOD, Recipe)
+    assert (recipe.momentum, recipe.weight_decay, recipe.schedule) == (0.9, 0.0, "cosine")
+    for key in GOOD:
+        with pytest.raises(msgspec.ValidationError, match=f"missing required field `{key}`"):
+            msgspec.convert({name: value for name, value in GOOD.items() if name != key}, Recipe)
+
+
+# The environment
+
+
+def test_the_environment_is_json_and_names_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    described = environment()
+    assert json.loads(json.dumps(described)) == described
+    assert described["versions"]["numpy"] == np.__version__
+    assert described["omp_num_threads"] == "3"
+    assert described["cpus"] >= 1
+    assert package_version("a-package-that-nobody-has-installed") is None

@@ -1,0 +1,277 @@
+"""Weights files: round trips bit for bit, and every kind of damage told apart from a good file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from robustcmp.architecture import Architecture, get_architecture
+from robustcmp.errors import WeightsError
+from robustcmp.weights import (
+    Weights,
+    WeightsFile,
+    check_shapes,
+    digest,
+    read_weights,
+    write_atomically,
+    write_weights,
+)
+
+RandomWeights = Callable[[Architecture, int], Weights]
+
+NAMES = st.lists(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), unique=True, max_size=4)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, width=64) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def arrays(dtype: Any, dimensions: int) -> st.SearchStrategy[Any]:
+    shapes = hnp.array_shapes(max_dims=dimensions, min_side=0, max_side=5)
+    return hnp.arrays(dtype, shapes, elements={"allow_nan": True, "allow_infinity": True, "allow_subnormal": True})
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> WeightsFile:
+    weights = {f"{layer}/{kind}": draw(arrays(np.float32, 4)) for layer in draw(NAMES) for kind in ("kernel", "bias")}
+    curves = {name: draw(arrays(np.float64, 1)) for name in draw(NAMES)}
+    return WeightsFile(weights, draw(st.dictionaries(st.text(), JSON, max_size=4)), curves)
+
+
+def same_bits(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(
+        (a[name].dtype, a[name].shape, a[name].tobytes()) == (b[name].dtype, b[name].shape, b[name].tobytes())
+        for name in a
+    )
+
+
+@pytest.fixture
+def content(tiny: Architecture, random_weights: RandomWeights) -> WeightsFile:
+    return WeightsFile(
+        random_weights(tiny, 0), {"model": "tiny", "settings": {"epochs": 2}}, {"loss": np.array([1.5, 0.25])}
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path, content: WeightsFile) -> Path:
+    write_weights(tmp_path / "w.h5", content)
+    return tmp_path / "w.h5"
+
+
+# Round trips
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=contents())
+def test_round_trip_bit_for_bit(content: WeightsFile, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("weights") / "w.h5"
+    write_weights(path, content)
+    received = read_weights(path)
+    assert same_bits(received.weights, content.weights)
+    assert same_bits(received.curves, content.curves)
+    assert received.metadata == content.metadata
+    assert received.sha256 == content.sha256
+
+
+def test_round_trip_of_a_network(path: Path, content: WeightsFile, tiny: Architecture) -> None:
+    received = read_weights(path, tiny)
+    assert same_bits(received.weights, content.weights)
+    assert received.metadata == content.metadata
+
+
+def test_the_same_content_gives_the_same_bytes(path: Path, content: WeightsFile, tmp_path: Path) -> None:
+    write_weights(tmp_path / "again.h5", content)
+    assert (tmp_path / "again.h5").read_bytes() == path.read_bytes()
+
+
+def test_long_metadata(tmp_path: Path) -> None:
+    metadata = {"notes": "ü" * 100_000}
+    write_weights(tmp_path / "w.h5", WeightsFile({}, metadata))
+    assert read_weights(tmp_path / "w.h5").metadata == metadata
+
+
+@pytest.mark.parametrize("part", ["weights", "metadata", "curves"])
+def test_the_digest_sees_every_part(content: WeightsFile, part: str) -> None:
+    weights, metadata, curves = dict(content.weights), dict(content.metadata), dict(content.curves)
+    if part == "weights":
+        weights["logits/bias"] = np.nextafter(weights["logits/bias"], np.float32(9))
+    elif part == "metadata":
+        metadata["settings"] = {"epochs": 3}
+    else:
+        curves["loss"] = curves["loss"][::-1]
+    assert WeightsFile(weights, metadata, curves).sha256 != content.sha256
+
+
+def test_digest_of_arrays() -> None:
+    a = np.arange(6, dtype=np.float32)
+    same = digest({"a": a, "b": a})
+    assert digest({"b": a, "a": a}) == same
+    assert digest({"a": np.repeat(a, 2)[::2], "b": a}) == same
+    different: list[dict[str, Any]] = [
+        {"a": a},
+        {"a": a, "c": a},
+        {"a": a, "b": a.reshape(2, 3)},
+        {"a": a, "b": a.view(np.int32)},
+        {"a": a, "b": -a},
+    ]
+    assert len({digest(arrays) for arrays in different} | {same}) == 6
+
+
+# Damage
+
+
+FLIPPER = """
+import sys
+from pathlib import Path
+from robustcmp.errors import WeightsError
+from robustcmp.weights import read_weights
+
+path = Path(sys.argv[1])
+good, whole = read_weights(path), path.read_bytes()
+refused = 0
+for position in [*range(0, 256, 3), *range(256, len(whole), 19)]:
+    damaged = bytearray(whole)
+    damaged[position] ^= 0xFF
+    path.write_bytes(damaged)
+    try:
+        received = read_weights(path)
+    except WeightsError:
+        refused += 1
+        continue
+    if received.sha256 != good.sha256:
+        sys.exit(f"byte {position}: other content was read")
+print(refused)
+"""
+
+
+def test_a_flipped_byte_is_an_error_or_changes_nothing(path: Path) -> None:
+    # In a process of its own: the HDF5 library may crash on, or never return from, what it is not protected against.
+    done = subprocess.run(
+        [sys.executable, "-c", FLIPPER, str(path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 100
+
+
+def test_changed_weights_are_told_by_the_checksum(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file["weights/logits/bias"][0] += 1
+    with pytest.raises(WeightsError, match=r"expected SHA-256 [0-9a-f]{64}, received [0-9a-f]{64}"):
+        read_weights(path)
+
+
+def test_an_array_more_or_less_is_told_by_the_checksum(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        del file["weights/logits/bias"]
+    with pytest.raises(WeightsError, match="SHA-256"):
+        read_weights(path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
+def test_a_truncated_file(path: Path, share: float) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(WeightsError, match=r"w\.h5.*train again"):
+        read_weights(path)
+
+
+@pytest.mark.parametrize("junk", [b"weights", b"\x89HDF\r\n\x1a\n", b"\x80\x04\x95pickle.", bytes(4096)])
+def test_a_file_that_is_no_hdf5(tmp_path: Path, junk: bytes) -> None:
+    (tmp_path / "w.h5").write_bytes(junk)
+    with pytest.raises(WeightsError, match=r"w\.h5.*train again"):
+        read_weights(tmp_path / "w.h5")
+
+
+def test_an_hdf5_file_of_something_else(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        file["images"] = np.zeros(3)
+    with pytest.raises(WeightsError, match=r"w\.h5.*train again"):
+        read_weights(tmp_path / "w.h5")
+
+
+def test_an_hdf5_file_whose_weights_are_one_array(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        file["weights"] = file["curves"] = np.zeros(3)
+        file.attrs["metadata"], file.attrs["sha256"] = "{}", "0"
+    with pytest.raises(WeightsError, match=r"w\.h5"):
+        read_weights(tmp_path / "w.h5")
+
+
+def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"no weights file at .*missing\.h5"):
+        read_weights(tmp_path / "missing.h5")
+    with pytest.raises(WeightsError, match="is no weights file of robustcmp"):
+        read_weights(tmp_path)
+
+
+def test_weights_of_another_network_name_the_layer_and_both_shapes(
+    tmp_path: Path, random_weights: RandomWeights
+) -> None:
+    lenet1, lenet5 = get_architecture("lenet1"), get_architecture("lenet5")
+    write_weights(tmp_path / "w.h5", WeightsFile(random_weights(lenet1, 0), {}))
+    with pytest.raises(WeightsError) as caught:
+        read_weights(tmp_path / "w.h5", lenet5)
+    for part in ("w.h5", "conv1/kernel", "(5, 5, 1, 6)", "(5, 5, 1, 4)", "lenet5"):
+        assert part in str(caught.value)
+
+
+def test_layers_missing_and_superfluous(tiny: Architecture, random_weights: RandomWeights) -> None:
+    weights = random_weights(tiny, 0)
+    check_shapes(weights, tiny, "here")
+    without = {name: array for name, array in weights.items() if name != "dense1/bias"}
+    with pytest.raises(WeightsError, match=r"here: dense1/bias should be \(7,\) for tiny, received nothing"):
+        check_shapes(without, tiny, "here")
+    with pytest.raises(WeightsError, match=r"here: dense9/bias should be absent for tiny, received \(2,\)"):
+        check_shapes(weights | {"dense9/bias": np.zeros(2)}, tiny, "here")
+
+
+# Writing
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write(temporary: Path) -> None:
+        assert temporary.parent == path.parent  # else the renaming would not be atomic
+        temporary.write_bytes(b"half of the ne")
+        assert path.read_bytes() == b"old"
+        raise error
+
+    with pytest.raises(type(error)):
+        write_atomically(path, write)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def writing(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def test_an_atomic_write_replaces_the_file_and_makes_directories(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "down" / "file"
+    for text in ("first", "second"):
+        write_atomically(path, lambda temporary, text=text: writing(temporary, text))
+        assert path.read_text() == text
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_a_failed_write_of_weights_leaves_the_old_file(path: Path, content: WeightsFile) -> None:
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        write_weights(path, WeightsFile(content.weights, {"not json": object()}, content.curves))
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == ["w.h5"]

@@ -1,0 +1,388 @@
+"""The zoo: recipes and weights that ship, models by name, and training them anew."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robustcmp import Model, fit, frameworks, load_model, predict, zoo
+from robustcmp.architecture import ARCHITECTURES, get_architecture
+from robustcmp.data import DATASETS, Dataset
+from robustcmp.errors import DataError, UsageError, WeightsError
+from robustcmp.frameworks import TrainableFramework, installed
+from robustcmp.model import Classifier
+from robustcmp.train import _parser
+from robustcmp.training import Recipe
+from robustcmp.weights import WeightsFile, read_weights, write_weights
+from robustcmp.zoo import Name, find_weights, frameworks_with, load_recipe
+
+SEEDS = {"mnist": (0, 1, 2), "digits": (0,)}
+SHIPPED = [
+    (model, dataset, seed) for model in ("lenet1", "lenet5") for dataset, seeds in SEEDS.items() for seed in seeds
+]
+LEAST = {"lenet1": 0.983, "lenet5": 0.987}  # test accuracy on MNIST
+
+
+@pytest.fixture
+def name(framework: TrainableFramework) -> Name:
+    """A model that no zoo ships."""
+    return Name("lenet1", "digits", framework.name, "default", 11)
+
+
+def quick(name: Name, out: Path | None = None, epochs: int = 1, **options: Any) -> Model:
+    return fit(
+        name.model,
+        framework=name.framework,
+        dataset=name.dataset,
+        seed=name.seed,
+        epochs=epochs,
+        device="cpu",
+        out=out,
+        **options,
+    )
+
+
+def never(*arguments: Any, **options: Any) -> WeightsFile:
+    raise AssertionError("trained")
+
+
+def load(name: Name, **options: Any) -> Model:
+    return load_model(name.model, framework=name.framework, dataset=name.dataset, seed=name.seed, **options)
+
+
+# What ships
+
+
+@pytest.mark.parametrize("model", ARCHITECTURES)
+def test_recipes_that_ship_can_be_read(model: str) -> None:
+    names = [path.name for path in zoo.SHIPPED.iterdir() if path.name.endswith(".toml")]
+    assert f"{model}.toml" in names
+    assert {name.removesuffix(".toml") for name in names} == set(ARCHITECTURES)
+    for dataset in ("mnist", "digits"):
+        recipe = load_recipe(model, dataset)
+        assert isinstance(recipe, Recipe)
+        assert recipe == load_recipe(model, dataset, "default")
+
+
+@pytest.mark.parametrize(("model", "dataset", "seed"), SHIPPED)
+def test_weights_that_ship_say_how_they_were_made(
+    framework: TrainableFramework, model: str, dataset: str, seed: int
+) -> None:
+    content = find_weights(Name(model, dataset, framework.name, "default", seed))
+    assert content is not None
+    metadata = content.metadata
+    assert metadata["source"] == "zoo"
+    assert {key: metadata[key] for key in ("model", "dataset", "framework", "recipe", "training_seed")} == {
+        "model": model,
+        "dataset": dataset,
+        "framework": framework.name,
+        "recipe": "default",
+        "training_seed": seed,
+    }
+    recipe = load_recipe(model, dataset)
+    assert metadata["settings"]["epochs"] == recipe.epochs == len(content.curves["loss"])
+    assert metadata["settings"]["learning_rate"] == recipe.learning_rate
+    assert len(metadata["data"]) == len(metadata["test_data"]) == len(metadata["sha256"]) == 64
+    assert metadata["data"] != metadata["test_data"]
+    assert content.curves["validation_accuracy"][-1] == metadata["validation_accuracy"]
+    if dataset == "mnist":
+        assert metadata["test_accuracy"] >= LEAST[model]
+
+
+def test_no_two_of_the_weights_that_ship_are_equal(framework: TrainableFramework) -> None:
+    contents = [find_weights(Name(model, dataset, framework.name, seed=seed)) for model, dataset, seed in SHIPPED]
+    assert len({content.weights["logits/kernel"].tobytes() for content in contents if content}) == len(SHIPPED)
+
+
+@pytest.mark.parametrize("model", ["lenet1", "lenet5"])
+def test_accuracy_on_digits_is_the_recorded_one(
+    framework: TrainableFramework, zoo_model: Callable[..., Model], digits: Dataset, model: str
+) -> None:
+    loaded = zoo_model(framework, model)
+    accuracy = (predict(loaded, digits.images) == digits.labels).mean()
+    assert loaded.info["test_data"] == digits.digest
+    assert accuracy == pytest.approx(loaded.info["test_accuracy"], abs=1.5 / len(digits.labels))
+    assert accuracy > 0.95
+
+
+@pytest.mark.parametrize("seed", SEEDS["mnist"])
+@pytest.mark.parametrize("model", ["lenet1", "lenet5"])
+def test_accuracy_on_mnist_is_the_recorded_one(
+    framework: TrainableFramework, zoo_model: Callable[..., Model], mnist: Dataset, model: str, seed: int
+) -> None:
+    loaded = zoo_model(framework, model, "mnist", seed)
+    assert loaded.info["test_data"] == mnist.digest
+    correct = predict(loaded, mnist.images[::5]) == mnist.labels[::5]
+    # 2,000 of the 10,000: four standard deviations of such a draw, and of the loader's mistakes far more.
+    recorded = loaded.info["test_accuracy"]
+    assert correct.mean() == pytest.approx(recorded, abs=4 * (recorded * (1 - recorded) / len(correct)) ** 0.5)
+
+
+def test_accuracy_on_all_of_mnist(
+    framework: TrainableFramework, zoo_model: Callable[..., Model], mnist: Dataset
+) -> None:
+    loaded = zoo_model(framework, "lenet5", "mnist", 0)
+    accuracy = (predict(loaded, mnist.images) == mnist.labels).mean()
+    assert accuracy == pytest.approx(loaded.info["test_accuracy"], abs=2.5 / len(mnist.labels))
+
+
+def test_weights_of_one_framework_answer_alike_in_every_other(
+    framework: TrainableFramework, zoo_model: Callable[..., Model], digits: Dataset
+) -> None:
+    lenet5 = get_architecture("lenet5")
+    native = framework.build(lenet5, 0, "cpu")
+    function, like = framework.place(native, "cpu")
+    images = digits.images[:50]
+    own = images.transpose(0, 3, 1, 2) if framework.data_format == "channels_first" else images
+    for trained in frameworks_with("lenet5", "digits"):
+        content = find_weights(Name("lenet5", "digits", trained))
+        assert content is not None
+        framework.set_weights(native, lenet5, content.weights)
+        expected = Classifier(zoo_model(trained)).logits(images)
+        np.testing.assert_allclose(framework.infer(function, own, like), expected, rtol=1e-5, atol=1e-4)
+
+
+# Models by name
+
+
+def test_own_weights_come_before_the_zoos(framework: TrainableFramework, tmp_path: Path, own_cache: Path) -> None:
+    name = Name("lenet5", "digits", framework.name)
+    shipped = find_weights(name)
+    assert shipped is not None
+    assert load(name).info["source"] == "zoo"
+    metadata = {key: value for key, value in shipped.metadata.items() if key not in ("source", "sha256")}
+    for directory, options in ((own_cache / "weights", {}), (tmp_path / "mine", {"directory": tmp_path / "mine"})):
+        changed = {key: array * np.float32(0.5) for key, array in shipped.weights.items()}
+        write_weights(directory / name.file, WeightsFile(changed, metadata | {"note": str(directory)}))
+        model = load(name, **options)
+        assert (model.info["source"], model.info["note"]) == ("own", str(directory))
+        content = read_weights(directory / name.file)
+        assert model.info["sha256"] == content.sha256 != shipped.metadata["sha256"]
+    assert load(name, directory=tmp_path / "empty").info["source"] == "zoo"
+
+
+def test_broken_own_weights_are_not_passed_over(framework: TrainableFramework, own_cache: Path) -> None:
+    name = Name("lenet5", "digits", framework.name)
+    (own_cache / "weights").mkdir(parents=True)
+    (own_cache / "weights" / name.file).write_bytes(b"junk")
+    with pytest.raises(WeightsError, match="train again"):
+        load(name)
+
+
+def test_missing_weights_come_with_the_command_that_trains_them(name: Name) -> None:
+    with pytest.raises(WeightsError, match=f"no weights for lenet1-digits-{name.framework}-default-11") as caught:
+        load(name)
+    assert name.command in str(caught.value)
+    program, *arguments = shlex.split(name.command)[2:]
+    assert program == "robustcmp.train"
+    options = _parser().parse_args(arguments)
+    assert (options.model, options.framework, options.dataset) == ("lenet1", [name.framework], "digits")
+    assert (options.recipe, options.training_seeds) == ("default", [11])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "lenet6"}, r"unknown model 'lenet6': did you mean 'lenet5'\?"),
+        ({"framework": "tensorflo"}, r"unknown framework 'tensorflo': did you mean 'tensorflow'\?"),
+        (
+            {"dataset": "mnits"},
+            r"unknown dataset 'mnits': did you mean 'mnist'\? Expected one of cifar10, digits, mnist",
+        ),
+        ({"seed": -1}, "training seed should be 0 or more, received -1"),
+        ({"device": "gpu"}, "unknown device 'gpu'"),
+    ],
+)
+@pytest.mark.parametrize("function", [load_model, fit])
+def test_names_that_nothing_has(function: Callable[..., Model], change: dict[str, Any], message: str) -> None:
+    options = {"model": "lenet5", "framework": installed()[0], "dataset": "digits"} | change
+    with pytest.raises(UsageError, match=message):
+        function(options.pop("model"), **options)
+
+
+def test_a_framework_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "installed", list)
+    for function in (load_model, fit):
+        with pytest.raises(UsageError, match=r"pip install 'robustcmp\[jax\]'"):
+            function("lenet5", framework="jax", dataset="digits")
+
+
+def test_frameworks_that_have_a_model(framework: TrainableFramework, own_cache: Path) -> None:
+    assert framework.name in frameworks_with("lenet5", "digits")
+    assert framework.name not in frameworks_with("lenet5", "digits", seeds=(0, 7))
+    assert frameworks_with("lenet5", "digits", recipe="other") == []
+    shipped = find_weights(Name("lenet5", "digits", framework.name))
+    assert shipped is not None
+    write_weights(own_cache / "weights" / Name("lenet5", "digits", framework.name, seed=7).file, shipped)
+    assert frameworks_with("lenet5", "digits", seeds=(0, 7)) == [framework.name]
+
+
+def test_the_files_name() -> None:
+    assert Name("lenet5", "mnist", "jax", "default", 2).file == "lenet5-mnist-jax-default-2.h5"
+    for dataset in DATASETS:
+        Name("lenet5", dataset, "jax").check()
+
+
+# Recipes
+
+
+def test_recipes_that_nothing_has() -> None:
+    with pytest.raises(UsageError, match=r"unknown recipe for lenet5 'defalt': did you mean 'default'\?"):
+        load_recipe("lenet5", "digits", "defalt")
+    with pytest.raises(UsageError, match=r"unknown dataset for lenet5 with the recipe 'default' 'digit'"):
+        load_recipe("lenet5", "digit")
+    with pytest.raises(UsageError, match="unknown model"):
+        load_recipe("lenet", "digits")
+
+
+def test_a_recipe_file_with_a_mistake_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lenet5.toml").write_text("[default.digits]\nepochs = 0\nbatch_size = 32\nlearning_rate = 0.1\n")
+    monkeypatch.setattr(zoo, "SHIPPED", tmp_path)
+    with pytest.raises(UsageError, match=r"lenet5\.toml, \[default\.digits\]: .*\$\.epochs"):
+        load_recipe("lenet5", "digits")
+
+
+# Training by name
+
+
+def test_a_fitted_model_is_kept_and_found(name: Name, own_cache: Path, digits: Dataset) -> None:
+    told: list[tuple[int, int]] = []
+    model = quick(name, progress=lambda epoch, epochs, last: told.append((epoch, epochs)))
+    assert told == [(1, 1)]
+    assert [path.name for path in (own_cache / "weights").iterdir()] == [name.file]
+    assert (model.info["source"], model.info["training_seed"]) == ("own", 11)
+    assert model.info["settings"]["epochs"] == 1
+    loaded = load(name)
+    assert loaded.info == model.info
+    np.testing.assert_array_equal(
+        Classifier(loaded).logits(digits.images[:9]), Classifier(model).logits(digits.images[:9])
+    )
+    accuracy = (predict(loaded, digits.images) == digits.labels).mean()
+    assert accuracy == pytest.approx(loaded.info["test_accuracy"], abs=1.5 / len(digits.labels))
+
+
+def test_a_finished_training_is_not_done_again(name: Name, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = quick(name, tmp_path)
+    before = (tmp_path / name.file).read_bytes()
+
+    monkeypatch.setattr(zoo, "train", never)
+    again = quick(name, tmp_path)
+    assert again.info == first.info
+    assert (tmp_path / name.file).read_bytes() == before
+
+    # And another training than the one that lies there is an error that changes nothing.
+    with pytest.raises(WeightsError, match=r"was trained with .*'epochs': 1.*'epochs': 2.*out= \(--out\)"):
+        quick(name, tmp_path, epochs=2)
+    assert (tmp_path / name.file).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".h5"] == [name.file]
+
+
+def test_an_interrupted_fit_goes_on(name: Name, tmp_path: Path) -> None:
+    whole = quick(name, tmp_path / "whole", epochs=2)
+
+    def interrupt(epoch: int, epochs: int, last: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    out, told = tmp_path / "part", []
+    with pytest.raises(KeyboardInterrupt):
+        quick(name, out, epochs=2, progress=interrupt)
+    assert not (out / name.file).exists()
+    with pytest.raises(WeightsError, match="no weights"):
+        load(name, directory=out)
+    with pytest.raises(WeightsError, match="belongs to another training: its settings is"):
+        quick(name, out, epochs=3)
+    model = quick(name, out, epochs=2, progress=lambda epoch, epochs, last: told.append(epoch))
+    assert told == [2]
+    assert [path.name for path in out.iterdir()] == [name.file]
+    contents = [read_weights(path / name.file) for path in (tmp_path / "whole", out)]
+    for key, array in contents[0].weights.items():
+        assert contents[1].weights[key].tobytes() == array.tobytes()
+    ignored = ("sha256", "environment")  # the seconds of the epochs differ, and with them the checksum
+    assert {k: v for k, v in model.info.items() if k not in ignored} == {
+        k: v for k, v in whole.info.items() if k not in ignored
+    }
+
+
+@pytest.mark.parametrize("epochs", [0, -1])
+def test_epochs_below_one(epochs: int, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"epochs should be 1 or more, received {epochs}"):
+        quick(Name("lenet1", "digits", installed()[0]), tmp_path, epochs=epochs)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(zoo, "train", never)
+    with pytest.raises(UsageError, match="cannot be written"):
+        quick(Name("lenet1", "digits", installed()[0]), tmp_path / "file" / "out")
+
+
+# Models and data of a comparison
+
+
+def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
+    said: list[str] = []
+    models = zoo.load_models("lenet1", dataset="digits", device="cpu", say=said.append)
+    assert list(models) == installed()
+    assert said == [f"{name}: lenet1 trained on digits, from the zoo that ships" for name in installed()]
+    assert [(len(seeds), seeds[0].framework) for seeds in models.values()] == [(1, name) for name in installed()]
+
+    first = installed()[0]
+    shipped = find_weights(Name("lenet1", "digits", first))
+    assert shipped is not None
+    write_weights(own_cache / "weights" / Name("lenet1", "digits", first, seed=4).file, shipped)
+    said.clear()
+    models = zoo.load_models("lenet1", dataset="digits", seeds=(0, 4), device="cpu", say=said.append)
+    assert {name: len(seeds) for name, seeds in models.items()} == {first: 2}
+    assert said == [f"{first}: lenet1 trained on digits, from the zoo that ships, trained here"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"frameworks": ["torch", "torch"]}, UsageError, "framework was given twice: torch, torch"),
+        ({"seeds": (0, 0)}, UsageError, "training seed was given twice: 0, 0"),
+        ({"seeds": (0, -2)}, UsageError, "0 or more, received -2"),
+        ({"seeds": (0, 9)}, WeightsError, r"training seeds 0, 9 .*Train them, .*python -m robustcmp\.train"),
+        ({"dataset": "digit"}, UsageError, r"unknown dataset 'digit': did you mean 'digits'\?"),
+        ({"recipe": "defalt"}, UsageError, r"'defalt': did you mean 'default'\?"),
+    ],
+)
+def test_comparisons_that_cannot_be(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        zoo.load_models("lenet1", **({"dataset": "digits"} | options))
+
+
+def test_a_comparison_without_any_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zoo, "installed", list)
+    with pytest.raises(UsageError, match="no framework is installed"):
+        zoo.load_models("lenet1", dataset="digits")
+
+
+def test_digits_stand_in_for_mnist_only_where_no_dataset_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, digits: Dataset
+) -> None:
+    said: list[str] = []
+
+    def without_mnist(name: str, split: str, **options: Any) -> Dataset:
+        if name == "mnist":
+            raise DataError("no network")
+        assert (name, split) == ("digits", "test")
+        return digits
+
+    monkeypatch.setattr(zoo, "load_dataset", without_mnist)
+    assert zoo.load_test_set("lenet5", say=said.append) is digits
+    assert len(said) == 1
+    assert "mnist cannot be had here, so this runs on digits" in said[0]
+    for options in ({"dataset": "mnist"}, {"data_dir": "nowhere"}):
+        with pytest.raises(DataError, match="no network"):
+            zoo.load_test_set("lenet5", say=said.append, **options)
+    assert zoo.load_test_set("lenet5", "digits", say=said.append) is digits
+    assert len(said) == 1
