@@ -23,12 +23,12 @@ coverage: $(VENV)/.ready
 
 FRAMEWORKS := torch tensorflow jax
 zoo: $(VENV)/.ready  ## train every model that ships again, into zoo/weights (an hour on two cores)
-	rm -f zoo/weights/*.h5
 	for model in lenet1 lenet5; do \
-	  $(BIN)/python -m robustcmp.train --model $$model --framework $(FRAMEWORKS) --dataset digits --out zoo/weights && \
+	  $(BIN)/python -m robustcmp.train --model $$model --framework $(FRAMEWORKS) --dataset digits --out build/zoo && \
 	  $(BIN)/python -m robustcmp.train --model $$model --framework $(FRAMEWORKS) --dataset mnist --training-seeds 0 1 2 \
-	    --out zoo/weights || exit 1; \
+	    --out build/zoo || exit 1; \
 	done
+	mv build/zoo/*.h5 zoo/weights/
 
 clean:
 	rm -rf $(VENV) build dist runs .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -122,7 +122,9 @@ def test_an_attack_of_foolbox_with_its_parameters(write: Write) -> None:
         "steps": 5,
         "random_start": False,
         "epsilons": [0.1, 0.3, 1.0],
+        "foolbox": fb.__version__,
     }
+    assert attack.needs_gradient
     assert not attack.deterministic
 
 
@@ -214,13 +216,19 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         '[attacks.x]\nattack = "BoundaryAttack"\ninit_attack = "LinfPGD"\n',
         ["[attacks.x]", "BoundaryAttack", "init_attack"],
     ),
-    "FGSM without steps": (FGSM + "epsilons = 0\n", ["[attacks.x]", "epsilons >= 1", "received 0"]),
-    "FGSM without size": (FGSM + "max_epsilon = 0.0\n", ["[attacks.x]", "max_epsilon > 0", "0.0"]),
+    "FGSM without steps": (FGSM + "epsilons = 0\n", ["[attacks.x]", "epsilons should be 1 or more", "received 0"]),
+    "FGSM without size": (FGSM + "max_epsilon = 0.0\n", ["[attacks.x]", "max_epsilon should be more than 0", "0.0"]),
     "FGSM without end": (FGSM + "max_epsilon = inf\n", ["[attacks.x]", "max_epsilon", "inf"]),
-    "FGSM of no number": (FGSM + "max_epsilon = nan\n", ["[attacks.x]", "max_epsilon > 0", "nan"]),
-    "no pixels": ('[attacks.x]\nattack = "SinglePixel"\nmax_pixels = 0\n', ["[attacks.x]", "max_pixels >= 1", "0"]),
+    "FGSM of no number": (FGSM + "max_epsilon = nan\n", ["[attacks.x]", "max_epsilon should be more than 0", "nan"]),
+    "no pixels": (
+        '[attacks.x]\nattack = "SinglePixel"\nmax_pixels = 0\n',
+        ["[attacks.x]", "max_pixels should be 1 or more", "0"],
+    ),
     "no iterations": ('[attacks.x]\nattack = "Boundary"\niterations = 0\n', ["[attacks.x]", "iterations", "0"]),
-    "no step": ('[attacks.x]\nattack = "Boundary"\nsource_step = 0.0\n', ["[attacks.x]", "steps > 0", "0.0"]),
+    "no step": (
+        '[attacks.x]\nattack = "Boundary"\nsource_step = 0.0\n',
+        ["[attacks.x]", "steps should be more than 0"],
+    ),
     "epsilons missing": (PGD, ["[attacks.x]", "LinfPGD", "key epsilons"]),
     "epsilons empty": (PGD + "epsilons = []\n", ["[attacks.x]", "epsilons", ">= 1"]),
     "epsilons negative": (PGD + "epsilons = [0.1, -0.1]\n", ["[attacks.x]", "epsilons", "> 0"]),

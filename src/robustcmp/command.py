@@ -48,6 +48,9 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     except RobustcmpError as error:
         say(f"error: {error}")
         return FAILED
+    except OSError as error:  # a full disk, a pipe that was closed
+        say(f"error: {error}. What is finished is kept.")
+        return FAILED
     except KeyboardInterrupt:
         say(f"\ninterrupted. What is finished is kept; this goes on from there:\n  {command} {shlex.join(given)}")
         return INTERRUPTED

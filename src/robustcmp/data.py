@@ -28,7 +28,7 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from robustcmp.errors import DataError, UsageError, unknown
+from .errors import DataError, MissingDataError, UsageError, unknown
 
 DATASETS = ("mnist", "digits", "cifar10")
 SPLITS = ("train", "test")
@@ -464,7 +464,7 @@ def _fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
                 return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, downloader=downloader))
         except (OSError, ValueError) as error:  # the network, the cache's disk; another checksum
             failures.append(f"  {url}: {error}")
-    raise DataError(
+    raise MissingDataError(
         f"Cannot get {name}: it is neither in $ROBUSTCMP_DATA ({os.environ.get('ROBUSTCMP_DATA') or 'not set'}) nor in "
         f"the user cache ({folder}), and downloading it failed:\n" + "\n".join(failures) + "\n"
         "Name a directory that holds the dataset with --data-dir (data_dir=) or $ROBUSTCMP_DATA, or use "

@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-PACKAGES = ("robustcmp", "numpy", "scipy", "foolbox", "eagerpy", "h5py", "xarray")
+PACKAGES = ("robustcmp", "numpy", "scipy", "foolbox", "eagerpy", "h5py", "xarray", "keras", "jaxlib")
 
 
 def package_version(name: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
 
 
 class RobustcmpError(Exception):
@@ -18,6 +19,10 @@ class DataError(RobustcmpError):
     """A dataset cannot be had, or its files are broken."""
 
 
+class MissingDataError(DataError):
+    """A dataset is nowhere to be had; what there is of it is not broken."""
+
+
 class ModelError(RobustcmpError):
     """A trained network does not behave as a classifier that can be compared."""
 
@@ -28,6 +33,18 @@ class WeightsError(RobustcmpError):
 
 class StoreError(RobustcmpError):
     """A run's directory cannot be read or written."""
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise `UsageError` unless a value is a whole number of 1 or more."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
+        raise UsageError(f"{name} should be 1 or more, received {value!r}")
+
+
+def check_seed(seed: object) -> None:
+    """Raise `UsageError` unless a value is a whole number of 64 bits, which is what draws are keyed by."""
+    if not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**63:
+        raise UsageError(f"seed should be a 64-bit integer, received {seed!r}")
 
 
 def unknown(kind: str, given: object, allowed: Iterable[str]) -> UsageError:

@@ -42,11 +42,21 @@ def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     # Only now: a mistyped option should not wait for imports.
     from .attacks.suite import load_suite
-    from .evaluation import evaluate
+    from .evaluation import check_question, evaluate
+    from .frameworks import check_device
     from .report import to_text
-    from .zoo import load_models, load_test_set
+    from .zoo import DEFAULT_DATASET, check_names, load_models, load_test_set
 
     suite = load_suite(options.suite)
+    check_question(options.images, options.repeats, options.batch_size, options.seed)
+    check_device(options.device)
+    check_names(
+        options.model,
+        options.dataset or DEFAULT_DATASET,
+        options.framework,
+        options.training_seeds,
+        options.recipe,
+    )
     data = load_test_set(options.model, options.dataset, options.data_dir, say=say)
     models = load_models(
         options.model,
@@ -61,14 +71,14 @@ def _evaluate(given: Sequence[str]) -> None:
         models,
         data.images,
         data.labels,
-        suite=options.suite,
+        suite=suite,
         n=options.images,
         repeats=options.repeats,
         seed=options.seed,
         out=options.out or f"runs/{options.model}-{data.name}-{suite.name}",
         batch_size=options.batch_size,
         keep_images=not options.no_images,
-        about={"model": options.model, "dataset": data.name, "recipe": options.recipe},
+        about={"model": options.model, "dataset": data.name, "recipe": options.recipe, "data": data.digest},
     )
     if options.json:
         print(json.dumps(evaluation.to_json()))

@@ -7,10 +7,10 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import foolbox as fb
 import numpy as np
@@ -18,16 +18,24 @@ from numpy.typing import NDArray
 
 from .attacks.suite import Suite, load_suite
 from .environment import environment
-from .errors import ModelError, UsageError
-from .experiment import Contestant, Plan, plan, queries_left, run
-from .model import Classifier, check_gradient, check_images, check_labels, check_model
+from .errors import ModelError, UsageError, check_count, check_seed
+from .experiment import Contestant, Plan, json_digest, plan, queries_left, run
+from .model import (
+    UNIT_BOUNDS,
+    UNIT_REMEDY,
+    Classifier,
+    check_gradient,
+    check_images,
+    check_labels,
+    check_model,
+    in_unit_bounds,
+    unwrapped,
+)
 from .report import to_html, to_text
 from .results import Results
 from .store import Run, assemble
 from .subset import Models, chosen
 from .weights import digest, write_atomically
-
-UNIT_BOUNDS = (0.0, 1.0)
 
 
 class Evaluation(Results):
@@ -60,7 +68,7 @@ def evaluate(
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     *,
-    suite: str | os.PathLike[str] = "guo2019",
+    suite: str | os.PathLike[str] | Suite = "guo2019",
     n: int | None = None,
     repeats: int | None = None,
     seed: int = 0,
@@ -125,21 +133,20 @@ def evaluate(
     loaded = load_suite(suite)
     n = loaded.images if n is None else n
     repeats = loaded.repeats if repeats is None else repeats
-    for name, count in (("n (--images)", n), ("repeats", repeats), ("batch_size", batch_size)):
-        if count is not None and count < 1:
-            raise UsageError(f"{name} should be 1 or more, received {count}")
-    if not -(2**63) <= seed < 2**63:
-        raise UsageError(f"seed should be a 64-bit integer, received {seed}")
-    images = check_images(images, UNIT_BOUNDS)
+    check_question(n, repeats, batch_size, seed)
+    images = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
     labels = check_labels(labels, len(images))
+    if not len(images):
+        raise UsageError("expected at least one image, received none")
     contestants = _contestants(models)
     for contestant in contestants:
         _check(contestant, loaded, images, labels)
 
     store = Run.create(tempfile.mkdtemp(prefix="robustcmp-") if out is None else out, keep_images)
     if out is None:
+        store.temporary = True
         weakref.finalize(store, shutil.rmtree, store.directory, ignore_errors=True)
-    contestants = _with_batch_sizes(contestants, store, images, batch_size)
+    contestants, batch_sizes = _with_batch_sizes(contestants, store, images, batch_size)
     correct = np.array([contestant.classifier.predict(images) == labels for contestant in contestants])
     by_all: NDArray[np.bool_] = np.all(correct, axis=0)
     subset = chosen(by_all, images, n, seed)
@@ -151,21 +158,24 @@ def evaluate(
         )
 
     planned = plan(contestants, loaded, images[subset], labels[subset], repeats, seed)
+    attacks = {
+        name: {
+            "class": type(attack).__name__,
+            "settings": attack.settings,
+            "semantics": attack.semantics,
+            "deterministic": attack.deterministic,
+        }
+        for name, attack in loaded.attacks.items()
+    }
     manifest = {
         "about": about or {},
         "suite": {
             "name": loaded.name,
             "description": loaded.description,
-            "attacks": {
-                name: {
-                    "class": type(attack).__name__,
-                    "settings": attack.settings,
-                    "semantics": attack.semantics,
-                    "deterministic": attack.deterministic,
-                }
-                for name, attack in loaded.attacks.items()
-            },
+            "attacks": attacks,
+            "digest": json_digest(attacks),
         },
+        "batch_sizes": batch_sizes,
         "seed": seed,
         "repeats": repeats,
         "images": {
@@ -183,7 +193,8 @@ def evaluate(
                 "framework_version": contestant.classifier.framework.version(),
                 "batch_size": contestant.classifier.batch_size,
                 "clean_accuracy": float(its.mean()),
-                "info": getattr(contestant.classifier.model, "info", {}),
+                "logits": planned.logits[contestant.name, contestant.training_seed],
+                "info": getattr(unwrapped(contestant.classifier.model), "info", {}),
             }
             for contestant, its in zip(contestants, correct, strict=True)
         ],
@@ -196,6 +207,14 @@ def evaluate(
     results = assemble(store, planned.cells, subset, labels[subset], repeats, grids)
     store.write_results(results, manifest)
     return Evaluation(store, results, manifest)
+
+
+def check_question(n: int | None, repeats: int | None, batch_size: int | None, seed: int) -> None:
+    """Raise `UsageError` for a number that `evaluate` cannot use; None stands for what is found out later."""
+    for name, count in (("n (--images)", n), ("repeats", repeats), ("batch_size", batch_size)):
+        if count is not None:
+            check_count(name, count)
+    check_seed(seed)
 
 
 def open_run(directory: str | os.PathLike[str]) -> Evaluation:
@@ -221,29 +240,27 @@ def _contestants(models: Models) -> list[Contestant]:
     """Return all models with their training seeds: as they were trained where that is known, else counted."""
     if not models:
         raise UsageError("expected at least one model, received none")
+    if not isinstance(models, Mapping):
+        raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
     lists = {name: list(entry) if isinstance(entry, Sequence) else [entry] for name, entry in models.items()}
-    known = {name: [getattr(model, "info", {}).get("training_seed") for model in its] for name, its in lists.items()}
-    first = next(iter(known.values()))
-    as_trained = None not in first and len(set(first)) == len(first) and all(seeds == first for seeds in known.values())
+    known = {name: [_training_seed(model) for model in its] for name, its in lists.items()}
+    as_trained = all(None not in seeds and len(set(seeds)) == len(seeds) for seeds in known.values())
     contestants = []
     for name, its in lists.items():
         if not its:
             raise UsageError(f"expected at least one model for {name!r}, received an empty list")
         for i, model in enumerate(its):
-            seed = int(first[i] or 0) if as_trained else i
-            contestants.append(Contestant(str(name), seed, Classifier(_in_unit_bounds(model))))
+            seed = known[name][i] if as_trained else i
+            contestants.append(Contestant(str(name), cast(int, seed), Classifier(in_unit_bounds(model))))
     return contestants
 
 
-def _in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
-    if isinstance(model, fb.models.base.Model) and tuple(model.bounds) != UNIT_BOUNDS:
-        return model.transform_bounds(UNIT_BOUNDS)
-    return model
+def _training_seed(model: fb.models.base.Model) -> int | None:
+    seed: int | None = getattr(unwrapped(model), "info", {}).get("training_seed")
+    return seed
 
 
 def _check(contestant: Contestant, suite: Suite, images: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
-    if not len(images):
-        raise UsageError("expected at least one image, received none")
     check_model(contestant.name, contestant.classifier, images, labels)
     if any(attack.needs_gradient for attack in suite.attacks.values()):
         check_gradient(contestant.name, contestant.classifier, images)
@@ -251,23 +268,19 @@ def _check(contestant: Contestant, suite: Suite, images: NDArray[np.float32], la
 
 def _with_batch_sizes(
     contestants: list[Contestant], store: Run, images: NDArray[np.float32], batch_size: int | None
-) -> list[Contestant]:
-    """Give every model its batch size: the caller's, or what an earlier session of the run found, or measured now."""
-    found = {
-        (model["name"], model["training_seed"]): model["batch_size"] for model in store.manifest().get("models", [])
-    }
+) -> tuple[list[Contestant], dict[str, int]]:
+    """Give every model its batch size: the caller's, or what an earlier session of the run found, or measured now.
+
+    Return them with all that were ever found in the run, for its manifest.
+    """
+    found: dict[str, int] = dict(store.manifest().get("batch_sizes", {}))
     sized = []
     for contestant in contestants:
-        classifier = contestant.classifier
-        size = (
-            batch_size
-            or found.get((contestant.name, contestant.training_seed))
-            or classifier.measured_batch_size(images)
-        )
-        sized.append(
-            Contestant(contestant.name, contestant.training_seed, Classifier(classifier.model, batch_size=size))
-        )
-    return sized
+        classifier, label = contestant.classifier, f"{contestant.name}/{contestant.training_seed}"
+        if batch_size is None and label not in found:
+            found[label] = classifier.measured_batch_size(images)
+        sized.append(replace(contestant, classifier=Classifier(classifier.model, batch_size or found[label])))
+    return sized, found
 
 
 def _run_with_bar(planned: Plan, store: Run, progress: bool) -> None:

@@ -59,6 +59,7 @@ class Plan:
     labels: NDArray[np.int64]
     seed: int
     contestants: list[Contestant]
+    logits: dict[tuple[str, int], str]  # a digest of each model's clean logits, by name and training seed
     cells: list[Cell]
 
 
@@ -72,11 +73,14 @@ def plan(
 ) -> Plan:
     """Return the cells of a comparison, models first, then attacks, then repeats; a deterministic attack has one."""
     images_digest = digest({"images": images, "labels": labels})
+    logits = {}
     cells = []
     for contestant in contestants:
         classifier = contestant.classifier
+        logits_digest = digest({"logits": classifier.logits(images)})
+        logits[contestant.name, contestant.training_seed] = logits_digest
         content = {
-            "model": digest({"logits": classifier.logits(images)}),
+            "model": logits_digest,
             "framework": [classifier.framework.name, classifier.framework.version()],
             "images": images_digest,
             "batch_size": classifier.batch_size,
@@ -85,13 +89,14 @@ def plan(
         for name, attack in suite.attacks.items():
             described = content | {"attack": [type(attack).__name__, attack.semantics, attack.settings]}
             for repeat in range(1 if attack.deterministic else repeats):
-                key = _key(described | {"repeat": repeat})
+                key = json_digest(described | {"repeat": repeat})[:32]
                 cells.append(Cell(contestant.name, contestant.training_seed, name, repeat, key))
-    return Plan(suite, images, labels, seed, contestants, cells)
+    return Plan(suite, images, labels, seed, contestants, logits, cells)
 
 
-def _key(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+def json_digest(content: dict[str, Any]) -> str:
+    """Return the SHA-256 (hex) of JSON types."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = None) -> None:

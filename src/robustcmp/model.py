@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import frameworks
-from .errors import ModelError, UsageError, unknown
+from .errors import ModelError, UsageError, check_count, unknown
 from .frameworks import DataFormat, Device
 
 OUTPUTS = ("logits", "probabilities")
 DEFAULT_BATCH_SIZE = 256
+UNIT_BOUNDS = (0.0, 1.0)
+UNIT_REMEDY = "Images are compared in [0, 1] whatever bounds a model has: divide 8-bit images by 255."
 
 
 class Model(fb.models.base.ModelWithPreprocessing):
@@ -65,7 +67,9 @@ class Model(fb.models.base.ModelWithPreprocessing):
 
     def __repr__(self) -> str:
         known = [str(self.info[key]) for key in ("model", "dataset", "training_seed") if key in self.info]
-        return f"<robustcmp.Model {' '.join([*known, self.framework])}, bounds {tuple(self.bounds)}>"
+        return (
+            f"<robustcmp.Model {' '.join([*known, self.framework])}, bounds ({self.bounds[0]:g}, {self.bounds[1]:g})>"
+        )
 
 
 def wrap(
@@ -127,8 +131,7 @@ def wrap(
         raise unknown("outputs", outputs, OUTPUTS)
     if data_format not in (None, "channels_first", "channels_last"):
         raise unknown("data_format", data_format, ("channels_first", "channels_last"))
-    if device not in (None, *frameworks.DEVICES):
-        raise unknown("device", device, frameworks.DEVICES)
+    frameworks.check_device(device or "auto")
     adapter = frameworks.get_framework(framework) if framework else frameworks.recognise(native)
     function, dummy = adapter.place(native, device or "auto")
     return Model(
@@ -145,9 +148,9 @@ def wrap(
 
 def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     try:
-        lower, upper = (float(bound) for bound in bounds)
+        lower, upper = (float(bound + 0) for bound in bounds)  # no text
     except (TypeError, ValueError):
-        raise UsageError(f"bounds should be two numbers, the smaller one first; received {bounds!r}") from None
+        raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds!r}") from None
     if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds}")
     return lower, upper
@@ -198,8 +201,8 @@ class Classifier:
             raise UsageError(
                 f"expected a Foolbox model, received {type(model).__name__}. Make one with robustcmp.wrap."
             )
-        if batch_size is not None and batch_size < 1:
-            raise UsageError(f"batch_size should be 1 or more, received {batch_size}")
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
         if like is None:
             like = _dummy(model)
         self.model = model
@@ -223,7 +226,10 @@ class Classifier:
         """Return the classes (N,) of images (N, H, W, C)."""
         if not len(images):
             return np.zeros(0, np.int64)
-        classes: NDArray[np.int64] = self.logits(images).argmax(axis=1)
+        logits = self.logits(images)
+        if not np.isfinite(logits).all():
+            raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
+        classes: NDArray[np.int64] = logits.argmax(axis=1)
         return classes
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
@@ -266,12 +272,16 @@ class Classifier:
         return np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self.data_format == "channels_first" else images
 
 
-def _dummy(model: Any) -> Any:
-    while not hasattr(model, "dummy"):
-        if not hasattr(model, "_model"):  # what Foolbox's TransformBoundsWrapper wraps
-            return np.zeros(0, np.float32)
+def unwrapped(model: Any) -> Any:
+    """Return the model that Foolbox's `TransformBoundsWrapper` wraps, or the model itself."""
+    while isinstance(model, fb.models.base.TransformBoundsWrapper):
         model = model._model
-    return model.dummy.raw
+    return model
+
+
+def _dummy(model: Any) -> Any:
+    model = unwrapped(model)
+    return model.dummy.raw if hasattr(model, "dummy") else np.zeros(0, np.float32)  # foolbox.NumPyModel has none
 
 
 def predict(
@@ -308,7 +318,16 @@ def predict(
     return classifier.predict(check_images(images, classifier.bounds))
 
 
-def check_images(images: Any, bounds: tuple[float, float]) -> NDArray[np.float32]:
+def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
+    """Return a model that takes images in [0, 1], whatever bounds it has."""
+    if isinstance(model, fb.models.base.Model) and tuple(model.bounds) != UNIT_BOUNDS:
+        return model.transform_bounds(UNIT_BOUNDS)
+    return model
+
+
+def check_images(
+    images: Any, bounds: tuple[float, float], remedy: str = "Scale the images, or pass bounds= to robustcmp.wrap."
+) -> NDArray[np.float32]:
     """Return images as float32 (N, H, W, C), or raise `UsageError` saying what is wrong with them."""
     array = np.asarray(images)
     if array.ndim != 4:
@@ -326,7 +345,7 @@ def check_images(images: Any, bounds: tuple[float, float]) -> NDArray[np.float32
     if outside.any():
         raise UsageError(
             f"images should lie within the bounds {bounds}, received values from {array.min()} to {array.max()}, "
-            f"the first outside in image {_first(outside)}. Scale the images, or pass bounds= to robustcmp.wrap."
+            f"the first outside in image {_first(outside)}. {remedy}"
         )
     return array
 
@@ -377,7 +396,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         )
     if not np.isfinite(logits).all():
         raise ModelError(f"model {name!r} answers NaN or infinity; check its weights and preprocessing")
-    insisted = getattr(classifier.model, "outputs", "logits") == "probabilities"
+    insisted = getattr(unwrapped(classifier.model), "outputs", "logits") == "probabilities"
     if not insisted and logits.shape[1] > 1 and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, atol=1e-4):
         raise ModelError(
             f"model {name!r} answers probabilities (every row lies in [0, 1] and sums to 1), where logits are "

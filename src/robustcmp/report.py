@@ -60,7 +60,7 @@ def _indicator(results: Results) -> Table:
     rates, failed = results.rates(), results.failed_starts
     columns = ["model", "R", *(f"R without {attack}" for attack in failed), "clean accuracy"]
     paper = robustness_indicator(results.paper) if results.paper else {}
-    columns += ["paper's R"] if paper else []
+    columns += ["paper's R, beside Theano"] if paper else []
     without = [
         robustness_indicator({m: {a: r for a, r in its.items() if a != attack} for m, its in rates.items()})
         for attack in failed
@@ -108,10 +108,12 @@ def notes(results: Results) -> list[str]:
     """Return the sentences that belong under the tables: what the figures are conditional on, and what R is not."""
     images, manifest = results.manifest["images"], results.manifest
     count = len(manifest["models"])
+    classify = f"all {count} models classify" if count > 1 else "the model classifies"
+    repeats = f"{manifest['repeats']} repeat{'s' * (manifest['repeats'] != 1)}"
     text = [
-        f"Conditional on images that all {count} models classify correctly ({_percent(results.correct_by_all)} of the "
+        f"Conditional on images that {classify} correctly ({_percent(results.correct_by_all)} of the "
         "test set); adding or removing a model changes the subset, every rate and R.",
-        f"{images['used']} images, {manifest['repeats']} repeats, suite {manifest['suite']['name']}, seed "
+        f"{images['used']} images, {repeats}, suite {manifest['suite']['name']}, seed "
         f"{manifest['seed']}. R compares only the models beside each other: 0 and 1 in P are the least and the most "
         "easily fooled of them, however near they are.",
     ]
@@ -127,11 +129,12 @@ def notes(results: Results) -> list[str]:
             f"{attack}: start failed, not robustness. Where an image has no start, the attack could not begin; R is "
             "also given without it."
         )
-    if any(results.has_start(attack) for attack in results.attacks) and manifest["suite"]["name"] == "guo2019":
-        text.append(
-            "boundary: with the paper's 100 iterations success means that a start was found; the distances say more, "
-            "and the suite boundary-long runs it long enough to."
-        )
+    for attack in results.attacks:
+        if results.has_start(attack) and manifest["suite"]["attacks"][attack]["settings"]["iterations"] <= 100:
+            text.append(
+                f"{attack}: with as few iterations as the paper's 100 success means that a start was found; the "
+                "distances say more, and the suite boundary-long runs it long enough to."
+            )
     foolbox = [a for a, spec in manifest["suite"]["attacks"].items() if spec["class"] == "FoolboxAttack"]
     if foolbox:
         text.append(
@@ -142,7 +145,7 @@ def notes(results: Results) -> list[str]:
     differences = {model["framework"]: model["info"]["differences"] for model in trained}
     for kind in dict.fromkeys(kind for its in differences.values() for kind in its):
         each = "; ".join(f"{framework}: {its[kind]}" for framework, its in differences.items() if kind in its)
-        text.append(f"The frameworks' own {kind} stays: {each}.")
+        text.append(f"The frameworks' own {kind} stays: {each}. The rest of the training is the same in all of them.")
     if len(results.training_seeds) == 1 and len(results.models) > 1:
         text.append(
             "One training for each model: a difference between models says nothing yet about their frameworks, as two "

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import xarray
 
 
+# What Guo et al. trained the networks on.
+PAPER_DATASETS = {"lenet1": "mnist", "lenet5": "mnist", "resnet20": "cifar10", "vgg16": "cifar10"}
+
+
 class Results:
     """The outcomes of a comparison.
 
@@ -241,11 +245,19 @@ class Results:
     def paper(self) -> dict[str, dict[str, float]]:
         """The success rates that Guo et al. published for this network, by framework and attack, or nothing.
 
-        Only for the suite with the paper's settings.
+        Only for the paper's attacks with the paper's settings, on the dataset that the paper has for the network.
         """
-        if self.manifest["suite"]["name"] != "guo2019":
+        about, attacks = self.manifest["about"], self.manifest["suite"]["attacks"]
+        figures = published()
+        same_settings = all(
+            attack in attacks and settings.items() <= attacks[attack]["settings"].items()
+            for attack, settings in figures["settings"].items()
+            if isinstance(settings, dict)
+        )
+        model = about.get("model")
+        if not same_settings or model not in PAPER_DATASETS or about.get("dataset") != PAPER_DATASETS[model]:
             return {}
-        return dict(published()["success_rate"].get(self.manifest["about"].get("model"), {}))
+        return dict(figures["success_rate"][model])
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary that ``python -m robustcmp.eval --json`` prints; what is undefined is None."""
@@ -266,7 +278,7 @@ class Results:
             "indicator": self.indicator,
             "clean_accuracy": self.clean_accuracy,
             "correct_by_all": self.correct_by_all,
-            "out": str(self.run.directory),
+            "out": None if self.run.temporary else str(self.run.directory),
         }
 
 

@@ -35,6 +35,7 @@ class Run:
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = Path(directory)
         self._keep_images = keep_images
+        self.temporary = False  # whether the directory goes with this object
 
     @classmethod
     def create(cls, directory: str | os.PathLike[str], keep_images: bool = True) -> Run:
@@ -51,7 +52,15 @@ class Run:
             raise UsageError(f"{run.directory} is not empty and is no run of robustcmp. Name another directory.")
         if run._manifest_path.exists():
             run.manifest()  # a broken one is found before any work
+        run._remove_left_over()
         return run
+
+    def _remove_left_over(self) -> None:
+        """Remove what sessions that were killed while they wrote have left."""
+        for path in [*self.directory.glob(".*.tmp"), *self.directory.glob("cells/.*.tmp")]:
+            pid = path.name.split(".")[-2]
+            if pid.isdigit() and int(pid) != os.getpid() and not _is_alive(int(pid)):
+                path.unlink(missing_ok=True)
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Run:
@@ -87,7 +96,7 @@ class Run:
             manifest: dict[str, Any] = json.loads(self._manifest_path.read_text(encoding="utf-8"))
             if manifest["format"] != FORMAT:
                 raise UsageError(f"{self._manifest_path}: expected {FORMAT!r}, received {manifest['format']!r}")
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(f"{self._manifest_path} is no manifest of a run: {error!r}") from None
@@ -235,6 +244,16 @@ class Run:
             f"the run {self.directory} was interrupted before its results were complete. "
             "The same command, or the same call of robustcmp.evaluate, goes on from there."
         )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
 
 
 def _is_temporary(path: Path) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .draws import image_hashes
-from .errors import UsageError
-from .model import Classifier, check_images, check_labels
+from .errors import UsageError, check_count, check_seed
+from .model import UNIT_BOUNDS, UNIT_REMEDY, Classifier, check_images, check_labels, in_unit_bounds
 
 Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
 
@@ -26,7 +26,7 @@ def common_subset(
     models : dict of str to model, or to a list of models
         All models of all lists count.
     images : ndarray of float32, shape (N, H, W, C)
-        Within the models' bounds.
+        In [0, 1], whatever bounds the models have.
     labels : ndarray of int, shape (N,)
         The true classes.
     n : int, optional
@@ -52,10 +52,11 @@ def common_subset(
     >>> common_subset(models, data.images, data.labels, n=3).shape
     (3,)
     """
-    classifiers = [Classifier(model) for model in flat(models)]
+    classifiers = [Classifier(in_unit_bounds(model)) for model in flat(models)]
     if not classifiers:
-        raise UsageError("expected at least one model")
-    x = check_images(images, classifiers[0].bounds)
+        raise UsageError("expected at least one model, received none")
+    check_seed(seed)
+    x = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
     y = check_labels(labels, len(x))
     correct = np.all([classifier.predict(x) == y for classifier in classifiers], axis=0)
     return chosen(correct, x, n, seed)
@@ -71,8 +72,8 @@ def chosen(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | Non
 
     Ranked by the image and not by its place: the choice does not depend on which other images there are.
     """
-    if n is not None and n < 1:
-        raise UsageError(f"the number of images should be 1 or more, received {n}")
+    if n is not None:
+        check_count("n", n)
     candidates = np.flatnonzero(correct)
     ranks = list(image_hashes(images[candidates], b"subset" + struct.pack("<q", seed)))
     order = sorted(range(len(candidates)), key=ranks.__getitem__)

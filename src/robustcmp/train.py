@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from .command import Parser, run_command, say
+from .errors import check_count
+from .frameworks import check_device
 
 
 def _parser() -> Parser:
@@ -33,8 +35,12 @@ def _train(given: Sequence[str]) -> None:
     # Only now: a mistyped option should not wait for imports.
     from tqdm import tqdm
 
-    from .zoo import fit
+    from .zoo import check_names, fit
 
+    check_names(options.model, options.dataset, options.framework, options.training_seeds, options.recipe)
+    if options.epochs is not None:
+        check_count("epochs", options.epochs)
+    check_device(options.device)
     for framework in options.framework:
         for seed in options.training_seeds:
             bar = tqdm(desc=f"{options.model} {options.dataset} {framework} seed {seed}", unit="epoch")

@@ -13,7 +13,7 @@ import msgspec
 
 from .architecture import get_architecture
 from .data import DATASETS, Dataset, load_dataset, user_cache
-from .errors import DataError, UsageError, WeightsError, unknown
+from .errors import MissingDataError, UsageError, WeightsError, check_count, unknown
 from .frameworks import NAMES, Device, TrainableFramework, get_framework, installed
 from .model import Model, wrap
 from .training import Recipe, train
@@ -105,17 +105,32 @@ def find_weights(name: Name, directory: str | os.PathLike[str] | None = None) ->
 
 
 def _with_source(content: WeightsFile, source: str) -> WeightsFile:
-    sha256 = content.sha256
-    return WeightsFile(content.weights, content.metadata | {"source": source, "sha256": sha256}, content.curves)
+    about = {"source": source, "sha256": content.sha256}
+    return WeightsFile(content.weights, content.metadata | about, content.curves)
 
 
 def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Sequence[int] = (0,)) -> list[str]:
-    """Return the installed frameworks for which there are weights of a model with every training seed."""
+    """Return the installed frameworks for which there are weights of a model with any of the training seeds."""
     return [
         framework
         for framework in installed()
-        if all(find_weights(Name(model, dataset, framework, recipe, seed)) for seed in seeds)
+        if any(find_weights(Name(model, dataset, framework, recipe, seed)) for seed in seeds)
     ]
+
+
+def check_names(
+    model: str, dataset: str, frameworks: Sequence[str] | None, seeds: Sequence[int], recipe: str = "default"
+) -> None:
+    """Raise `UsageError` for a name that is unknown, a framework that is not installed, or what was given twice."""
+    for what, given in (("framework", frameworks or ()), ("training seed", seeds)):
+        if len(set(given)) < len(given):
+            raise UsageError(f"a {what} was given twice: {', '.join(map(str, given))}")
+    for framework in frameworks or NAMES[:1]:
+        for seed in seeds:
+            Name(model, dataset, framework, recipe, seed).check()
+    for framework in frameworks or ():
+        get_framework(framework)
+    load_recipe(model, dataset, recipe)
 
 
 def load_model(
@@ -164,7 +179,10 @@ def load_model(
     content = find_weights(name, directory)
     if content is None:
         load_recipe(model, dataset, recipe)  # where there is no such recipe, training is no remedy
-        raise WeightsError(f"there are no weights for {name.file.removesuffix('.h5')}. Train them with: {name.command}")
+        raise WeightsError(
+            f"there are no weights for {name.file.removesuffix('.h5')}. Train them with: {name.command}\n"
+            "or name those that there are with --framework and --training-seeds."
+        )
     return _as_model(adapter, name, content, device)
 
 
@@ -228,8 +246,7 @@ def fit(
     adapter = get_framework(framework)
     settings = load_recipe(model, dataset, recipe)
     if epochs is not None:
-        if epochs < 1:
-            raise UsageError(f"epochs should be 1 or more, received {epochs}")
+        check_count("epochs", epochs)
         settings = msgspec.structs.replace(settings, epochs=epochs)
     path = Path(out or trained_directory()) / name.file
     if path.exists():
@@ -281,7 +298,7 @@ def load_models(
     model, dataset, recipe, device : str
         As for `load_model`.
     frameworks : sequence of str, optional
-        Every installed one that has weights of all seeds if nothing is said.
+        Every installed one that has weights of any of the seeds if nothing is said.
     seeds : sequence of int, default (0,)
         The training seeds.
     say : callable, optional
@@ -299,14 +316,10 @@ def load_models(
     WeightsError
         There are no such weights, or a file is broken.
     """
-    for what, given in (("framework", frameworks or ()), ("training seed", seeds)):
-        if len(set(given)) < len(given):
-            raise UsageError(f"a {what} was given twice: {', '.join(map(str, given))}")
+    check_names(model, dataset, frameworks, seeds, recipe)
     if frameworks is None:
         if not installed():
             raise UsageError("no framework is installed. Install one with: pip install 'robustcmp[torch]'")
-        for seed in seeds:
-            Name(model, dataset, NAMES[0], recipe, seed).check()
         frameworks = frameworks_with(model, dataset, recipe, seeds)
     if not frameworks:
         load_recipe(model, dataset, recipe)
@@ -321,9 +334,18 @@ def load_models(
             load_model(model, framework=framework, dataset=dataset, seed=seed, recipe=recipe, device=device)
             for seed in seeds
         ]
-        sources = ", ".join(dict.fromkeys(SOURCES[loaded.info["source"]] for loaded in models[framework]))
+        sources = ", ".join(dict.fromkeys(_source(loaded) for loaded in models[framework]))
         say(f"{framework}: {model} trained on {dataset}, {sources}")
     return models
+
+
+def _source(model: Model) -> str:
+    """Say where weights come from, and whether they were trained in another way than the recipe says now."""
+    info = model.info
+    expected = msgspec.to_builtins(load_recipe(info["model"], info["dataset"], info["recipe"]))
+    changed = {key: value for key, value in info["settings"].items() if expected.get(key) != value}
+    but = f" (with {', '.join(f'{key} {value}' for key, value in changed.items())})" if changed else ""
+    return SOURCES[info["source"]] + but
 
 
 def load_test_set(
@@ -349,7 +371,7 @@ def load_test_set(
         return load_dataset(dataset or DEFAULT_DATASET, "test", data_dir=data_dir)
     try:
         return load_dataset(DEFAULT_DATASET, "test")
-    except DataError:
+    except MissingDataError:
         say(
             f"{DEFAULT_DATASET} cannot be had here, so this runs on {FALLBACK_DATASET}, scikit-learn's handwritten "
             "digits. Name a directory with --data-dir or $ROBUSTCMP_DATA for the real one."

@@ -14,7 +14,7 @@ import numpy as np
 from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwargs
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import UsageError, check_count, check_seed
 from ..model import Classifier, check_images, check_labels
 
 Images = NDArray[np.float32]
@@ -215,7 +215,11 @@ class Attack(MinimizationAttack):
         numpy_images = isinstance(images, np.ndarray)
         classifier = Classifier(model, batch_size, like=None if numpy_images else ep.astensor(images).raw)
         x = check_images(images if numpy_images else classifier.array(images), classifier.bounds)
-        y = check_labels(labels if isinstance(labels, np.ndarray) else ep.astensor(labels).numpy(), len(x))
+        if not len(x):
+            raise UsageError("expected at least one image, received none")
+        classes = classifier.logits(x[:1]).shape[1]
+        y = check_labels(labels if isinstance(labels, np.ndarray) else ep.astensor(labels).numpy(), len(x), classes)
+        check_seed(seed)
         for result in self.outcomes(classifier, x, y, seed, repeats):
             yield result if numpy_images else replace(result, adversarials=classifier.tensor(result.adversarials))
 
@@ -264,8 +268,7 @@ class Attack(MinimizationAttack):
 
     def repeat(self, times: int) -> Attack:
         """Return the attack whose result is the best of `times` repeats, counted from the one that it stands for."""
-        if times < 1:
-            raise UsageError(f"times should be 1 or more, received {times}")
+        check_count("times", times)
         attack = copy.copy(self)
         attack._times = self._times * times
         return attack

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..draws import Draws
-from ..errors import UsageError
+from ..errors import UsageError, check_count
 from ..model import Classifier
 from .base import Attack, Found, Images, Labels, unit
 
@@ -70,11 +70,10 @@ class Boundary(Attack):
         spherical_step: float = 0.01,
         source_step: float = 0.01,
     ):
-        if iterations < 1 or max_directions < 1 or not (spherical_step > 0 and source_step > 0):
-            raise UsageError(
-                "Boundary expects iterations and max_directions >= 1 and both steps > 0, "
-                f"received {iterations}, {max_directions}, {spherical_step} and {source_step}"
-            )
+        check_count("iterations", iterations)
+        check_count("max_directions", max_directions)
+        if not (0 < spherical_step < np.inf and 0 < source_step < np.inf):
+            raise UsageError(f"both steps should be more than 0 and finite, received {spherical_step}, {source_step}")
         self.iterations = iterations
         self.max_directions = max_directions
         self.spherical_step = spherical_step

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import ModelError, UsageError, check_count
 from ..model import Classifier
 from .base import Attack, Found, Images, Labels
 
@@ -46,8 +46,9 @@ class FGSM(Attack):
     norm = "linf"
 
     def __init__(self, *, epsilons: int = 100, max_epsilon: float = 0.1):
-        if epsilons < 1 or not 0 < max_epsilon < np.inf:
-            raise UsageError(f"FGSM expects epsilons >= 1 and max_epsilon > 0, received {epsilons} and {max_epsilon}")
+        check_count("epsilons", epsilons)
+        if not 0 < max_epsilon < np.inf:
+            raise UsageError(f"max_epsilon should be more than 0 and finite, received {max_epsilon}")
         self.epsilons = epsilons
         self.max_epsilon = max_epsilon
 
@@ -94,4 +95,7 @@ def _gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray
     v = np.exp(z - z.max(axis=1, keepdims=True))
     v /= v.sum(axis=1, keepdims=True)
     v[rows, labels] = -1
-    return classifier.vjp(images, v).astype(np.float64)
+    gradient = classifier.vjp(images, v).astype(np.float64)
+    if not np.isfinite(gradient).all():
+        raise ModelError("the gradient of the model is NaN or infinite for some images, so FGSM on it means nothing")
+    return gradient

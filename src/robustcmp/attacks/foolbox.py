@@ -15,6 +15,24 @@ from ..errors import ModelError
 from ..model import Classifier
 from .base import AttackResult, Found, Images, Labels, judge
 
+# The modules of foolbox.attacks whose attacks ask for nothing but the model's answers.
+GRADIENT_FREE = {
+    "additive_noise",
+    "binarization",
+    "blended_noise",
+    "blur",
+    "boundary_attack",
+    "contrast",
+    "contrast_min",
+    "dataset_attack",
+    "gen_attack",
+    "hop_skip_jump",
+    "inversion",
+    "pointwise",
+    "saltandpepper",
+    "spatial_attack",
+}
+
 
 class FoolboxAttack:
     """An attack of Foolbox with the epsilons at which its success is counted.
@@ -37,12 +55,16 @@ class FoolboxAttack:
 
     semantics = 1
     deterministic = False
-    needs_gradient = False
     most_queries = 1  # Foolbox does not say
 
     def __init__(self, attack: fb.attacks.base.Attack, settings: dict[str, Any], epsilons: list[float] | None):
         self.attack = attack
-        self.settings = settings | {"class": type(attack).__name__, "epsilons": epsilons}
+        self.settings = settings | {
+            "class": type(attack).__name__,
+            "epsilons": epsilons,
+            "foolbox": fb.__version__,
+        }
+        self.needs_gradient = type(attack).__module__.rpartition(".")[2] not in GRADIENT_FREE
         self.grid = epsilons or []
 
     def outcomes(

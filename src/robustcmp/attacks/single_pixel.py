@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..draws import Draws
-from ..errors import UsageError
+from ..errors import check_count
 from ..model import Classifier
 from .base import Attack, Found, Images, Labels, unit
 
@@ -47,8 +47,7 @@ class SinglePixel(Attack):
     norm = "l0"
 
     def __init__(self, *, max_pixels: int = 100, exact: bool = False):
-        if max_pixels < 1:
-            raise UsageError(f"SinglePixel expects max_pixels >= 1, received {max_pixels}")
+        check_count("max_pixels", max_pixels)
         self.max_pixels = max_pixels
         self.exact = exact
 

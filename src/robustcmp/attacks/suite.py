@@ -108,13 +108,14 @@ def suite_names() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
 
 
-def load_suite(suite: str | os.PathLike[str]) -> Suite:
+def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
     """Return a suite by name or from a TOML file.
 
     Parameters
     ----------
     suite : str or path
-        The name of one that ships (``"guo2019"``), or the path of a file that ends in ``.toml``.
+        The name of one that ships (``"guo2019"``), or the path of a file that ends in ``.toml``; a suite is returned
+        as it is.
 
     Raises
     ------
@@ -126,6 +127,8 @@ def load_suite(suite: str | os.PathLike[str]) -> Suite:
     >>> list(load_suite("guo2019").attacks)
     ['fgsm', 'single_pixel', 'boundary']
     """
+    if isinstance(suite, Suite):
+        return suite
     path = Path(suite)
     if path.suffix == ".toml":
         try:

@@ -20,6 +20,7 @@ __all__ = [
     "Function",
     "TrainableFramework",
     "Trainer",
+    "check_device",
     "get_framework",
     "installed",
     "recognise",
@@ -27,6 +28,12 @@ __all__ = [
 
 NAMES = ("torch", "tensorflow", "jax")
 DEVICES = ("auto", "cpu", "cuda")
+
+
+def check_device(device: str) -> None:
+    """Raise `UsageError` for a device that is none of `DEVICES`."""
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
 
 
 def installed() -> list[str]:

@@ -59,6 +59,17 @@ def apply(architecture: Architecture, parameters: Parameters, x: jax.Array) -> j
     return x
 
 
+def _exact(function: Function) -> Function:
+    """Switch TF32 and bfloat16 off, which GPUs and TPUs would use: too few bits for a comparison of near ties."""
+
+    def exact(x: jax.Array) -> jax.Array:
+        with jax.default_matmul_precision("float32"):
+            logits: jax.Array = function(x)
+        return logits
+
+    return exact
+
+
 class Network:
     """An architecture with its parameters: ``network(images) -> logits``."""
 
@@ -92,13 +103,12 @@ class Jax(TrainableFramework):
         n = len(images)
         padded = np.zeros((1 << (n - 1).bit_length(), *images.shape[1:]), images.dtype)
         padded[:n] = images
-        with jax.default_matmul_precision("float32"):
-            return self.array(function(self.tensor(padded, like)))[:n]
+        return self.array(function(self.tensor(padded, like)))[:n]
 
     def vjp(
         self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:
-        with jax.default_matmul_precision("float32"):
+        with jax.default_matmul_precision("float32"):  # the pullback is traced outside the function
             _, pullback = jax.vjp(function, self.tensor(images, like))
             (gradient,) = pullback(self.tensor(v, like))
         return self.array(gradient)
@@ -121,11 +131,11 @@ class Jax(TrainableFramework):
         where = _device(device)
         like = jax.device_put(jnp.zeros(0), where)
         if not isinstance(native, Network):
-            return jax.jit(native), like
+            return _exact(jax.jit(native)), like
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         native.parameters = jax.device_put(native.parameters, where)
         compiled = jax.jit(partial(apply, native.architecture))
-        return lambda x: compiled(native.parameters, x), like
+        return _exact(lambda x: compiled(native.parameters, x)), like
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> Network:
         shapes = architecture.weight_shapes
@@ -163,7 +173,8 @@ class _Trainer(Trainer):
         def step(
             parameters: Parameters, velocity: Parameters, images: jax.Array, labels: jax.Array, rate: float
         ) -> tuple[Parameters, Parameters, jax.Array]:
-            value, gradients = jax.value_and_grad(loss)(parameters, images, labels)
+            with jax.default_matmul_precision("float32"):
+                value, gradients = jax.value_and_grad(loss)(parameters, images, labels)
             velocity = jax.tree.map(
                 lambda v, g, w: momentum * v + (g + weight_decay * w), velocity, gradients, parameters
             )

@@ -22,15 +22,20 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import context as _context
 
+if keras.backend.backend() != "tensorflow":
+    raise UsageError(
+        f"expected Keras on the TensorFlow backend, received {keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow "
+        "before Keras is imported."
+    )
+
 
 def _device(name: Device) -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if name == "cuda" and not gpus:
         raise UsageError("device 'cuda' was asked for, but tensorflow sees no GPU. Use device='cpu' or 'auto'.")
-    if name == "cpu" or not gpus:
-        return "/CPU:0"
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # too few bits for a comparison of near ties
-    return "/GPU:0"
+    if gpus:
+        tf.config.experimental.enable_tensor_float_32_execution(False)  # too few bits for a comparison of near ties
+    return "/GPU:0" if gpus and name != "cpu" else "/CPU:0"
 
 
 def _share_gpus() -> None:
@@ -86,9 +91,13 @@ class TensorFlow(TrainableFramework):
         if not isinstance(native, keras.Model):
             raise ModelError(f"expected a keras.Model, received {type(native).__name__}")
         where = _device(device)
-        function = tf.function(lambda x: native(x, training=False), reduce_retracing=True)
+
+        def function(x: tf.Tensor) -> tf.Tensor:
+            with tf.device(where):
+                return native(x, training=False)
+
         with tf.device(where):
-            return function, tf.zeros(0)
+            return tf.function(function, reduce_retracing=True), tf.zeros(0)
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> keras.Model:
         seeds = iter(np.random.SeedSequence(seed).generate_state(len(architecture.layers)).tolist())
@@ -142,11 +151,12 @@ class _Trainer(Trainer):
     def __init__(self, variables: dict[str, Any], network: keras.Model, momentum: float, weight_decay: float):
         self._variables, self._network = variables, network
         self._momentum, self._weight_decay = momentum, weight_decay
+        self._device = next(iter(variables.values())).device
         self._velocity = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in variables.items()}
         self._step = tf.function(self._update, reduce_retracing=True)
 
     def _update(self, images: tf.Tensor, labels: tf.Tensor, learning_rate: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
+        with tf.device(self._device), tf.GradientTape() as tape:
             logits = self._network(images, training=True)
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
         gradients = tape.gradient(loss, self._variables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,21 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def _exact(device: torch.device) -> AbstractContextManager[Any]:
-    # TF32 keeps 10 bits of mantissa: too few for a comparison of near ties.
-    return torch.backends.cudnn.flags(allow_tf32=False) if device.type == "cuda" else nullcontext()
+@contextmanager
+def _exact(device: torch.device) -> Iterator[None]:
+    """Switch TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties."""
+    if device.type != "cuda":
+        yield
+        return
+    backends: tuple[Any, Any] = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    kept = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = False
+    try:
+        yield
+    finally:
+        for backend, allowed in zip(backends, kept, strict=True):
+            backend.allow_tf32 = allowed
 
 
 class Torch(TrainableFramework):
@@ -76,7 +88,7 @@ class Torch(TrainableFramework):
         module = native.to(where)
 
         def function(x: torch.Tensor) -> torch.Tensor:
-            with torch.set_grad_enabled(x.requires_grad):
+            with torch.set_grad_enabled(x.requires_grad), _exact(where):
                 return module(x)  # type: ignore[no-any-return]
 
         return function, torch.zeros(0, device=where)
@@ -158,10 +170,11 @@ class _Trainer(Trainer):
         self._optimizer.param_groups[0]["lr"] = learning_rate
         self._module.train()
         try:
-            self._optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(self._module(x), y)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimizer.step()
+            with _exact(self._device):
+                self._optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(self._module(x), y)
+                loss.backward()  # type: ignore[no-untyped-call]
+                self._optimizer.step()
         finally:
             self._module.eval()
         return float(loss.detach())

@@ -1,0 +1,687 @@
+"""The commands, from the arguments to the exit status."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp import command, data, training
+from robustcmp import eval as eval_command
+from robustcmp import train as train_command
+from robustcmp.attacks import AttackResult
+from robustcmp.experiment import Cell
+from robustcmp.store import Run
+from robustcmp.weights import read_weights
+from robustcmp.zoo import SHIPPED
+
+QUICK = """
+description = "two attacks without a long search"
+images = 4
+repeats = 2
+[attacks.fgsm]
+attack = "FGSM"
+epsilons = 4
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 3
+"""
+KEYS = [
+    "model",
+    "dataset",
+    "recipe",
+    "training_seeds",
+    "suite",
+    "images",
+    "repeats",
+    "seed",
+    "frameworks",
+    "success_rate",
+    "success_std",
+    "indicator",
+    "clean_accuracy",
+    "correct_by_all",
+    "out",
+]
+
+
+class Done(NamedTuple):
+    """How a command ended and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run in a directory of the test's own, with a quick suite in it; return it."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    (directory / "quick.toml").write_text(QUICK)
+    monkeypatch.chdir(directory)
+    return directory
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Call:
+    """Return a function that runs a command's main; what any library writes to the terminal counts as well."""
+
+    def call(main: Callable[[list[str]], int], *arguments: object) -> Done:
+        capfd.readouterr()
+        status = main([str(argument) for argument in arguments])
+        done = Done(status, *capfd.readouterr())
+        assert "Traceback" not in done.err + done.out
+        return done
+
+    return call
+
+
+def quick(**options: Any) -> list[str]:
+    """Arguments of a comparison that takes a second; None leaves an option out, and a list is its values."""
+    given = {"model": "lenet1", "framework": "torch", "dataset": "digits", "suite": "quick.toml", "batch_size": 64}
+    arguments = []
+    for name, value in (given | options).items():
+        values = value if isinstance(value, list) else [value]
+        if value is not None:
+            arguments += [f"--{name.replace('_', '-')}", *map(str, values)]
+    return arguments
+
+
+def files(directory: Path) -> dict[str, str]:
+    """Every file below a directory with its SHA-256."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run this Python as a process of its own."""
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, **options)
+
+
+# eval
+
+
+def test_json_is_one_object_and_nothing_else(run: Call, elsewhere: Path) -> None:
+    done = run(eval_command.main, *quick(framework=["torch", "jax"], repeats=1), "--json")
+    assert done.status == 0, done.err
+    assert done.out.count("\n") == 1
+    summary = json.loads(done.out)
+    assert list(summary) == KEYS
+    assert (summary["model"], summary["dataset"], summary["recipe"]) == ("lenet1", "digits", "default")
+    assert (summary["images"], summary["repeats"], summary["seed"]) == (4, 1, 0)
+    assert summary["training_seeds"] == [0]
+    assert summary["suite"] == "quick"
+    assert summary["frameworks"] == ["torch", "jax"]
+    assert summary["out"] == "runs/lenet1-digits-quick"
+    for key in ("success_rate", "success_std"):
+        assert {name: set(its) for name, its in summary[key].items()} == {
+            "torch": {"fgsm", "pixel"},
+            "jax": {"fgsm", "pixel"},
+        }
+    # A deviation over one repeat is undefined; FGSM has none at all.
+    assert summary["success_std"]["torch"] == {"fgsm": 0.0, "pixel": None}
+    ev = rc.open_run(elsewhere / summary["out"])
+    assert summary == ev.to_json() | {"out": summary["out"]}
+    assert summary["indicator"] == rc.robustness_indicator(summary["success_rate"])
+    assert 0.9 < summary["correct_by_all"] <= min(summary["clean_accuracy"].values())
+
+
+def test_the_table_names_what_was_compared(run: Call, elsewhere: Path) -> None:
+    done = run(eval_command.main, *quick(framework=["jax", "torch"]))
+    assert done.status == 0
+    ev = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick")
+    assert done.out == repr(ev) + "\n"
+    assert done.out.startswith("lenet1 on digits — quick\n")
+    rows = [line.split() for line in done.out.splitlines()]
+    for attack in ("fgsm", "pixel"):
+        assert [row[1] for row in rows if row[:1] == [attack]] == ["jax", "torch"]
+    assert "Conditional on images that all 2 models classify correctly" in " ".join(done.out.split())
+    assert "jax: lenet1 trained on digits, from the zoo that ships" in done.err
+    assert "the run is kept in runs/lenet1-digits-quick" in done.err
+
+
+def test_the_same_command_again_changes_no_byte(run: Call, elsewhere: Path) -> None:
+    # Without --batch-size: the one that was measured stands in the manifest and is used again.
+    arguments = quick(suite="smoke", images=3, batch_size=None)
+    first = run(eval_command.main, *arguments)
+    before = files(elsewhere)
+    again = run(eval_command.main, *arguments)
+    assert (first.status, again.status) == (0, 0)
+    assert again.out == first.out
+    assert files(elsewhere) == before
+    assert len([name for name in before if "/cells/" in name]) == 1 + 2 + 2
+
+
+def test_options_reach_the_run(run: Call, elsewhere: Path) -> None:
+    done = run(
+        eval_command.main,
+        *quick(images=2, repeats=3, seed=7, out="deep/er", batch_size=16, device="cpu"),
+        "--no-images",
+    )
+    assert done.status == 0
+    ev = rc.open_run(elsewhere / "deep" / "er")
+    assert (ev.manifest["images"]["used"], ev.manifest["repeats"], ev.manifest["seed"]) == (2, 3, 7)
+    assert ev.manifest["models"][0]["batch_size"] == 16
+    assert not ev.has_adversarials("torch", "fgsm")
+    assert not (elsewhere / "runs").exists()
+
+
+def test_the_suite_says_how_many(run: Call, elsewhere: Path) -> None:
+    assert run(eval_command.main, *quick()).status == 0
+    manifest = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick").manifest
+    assert (manifest["images"]["used"], manifest["repeats"]) == (4, 2)
+
+
+def test_every_framework_on_digits_where_mnist_cannot_be_had(
+    run: Call, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{probe.getsockname()[1]}/"
+    monkeypatch.delenv("ROBUSTCMP_DATA", raising=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(data, "MNIST_URLS", (nowhere,))
+    done = run(eval_command.main, "--model", "lenet1", "--suite", "smoke", "--images", 2, "--batch-size", 64, "--json")
+    assert done.status == 0, done.err
+    summary = json.loads(done.out)
+    assert summary["dataset"] == "digits"
+    assert summary["frameworks"] == ["torch", "tensorflow", "jax"]
+    assert summary["out"] == "runs/lenet1-digits-smoke"
+    assert (elsewhere / "runs" / "lenet1-digits-smoke" / "results.h5").exists()
+    assert all(set(its) == {"fgsm", "single_pixel", "boundary"} for its in summary["success_rate"].values())
+    lines = [line for line in done.err.splitlines() if "cannot be had" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("mnist cannot be had here, so this runs on digits")
+    assert "--data-dir" in lines[0]
+    # Asked for by name, it is an error, before anything is done.
+    named = run(eval_command.main, *quick(dataset="mnist", out="named"))
+    assert named.status == 1
+    assert "error: Cannot get t10k-images-idx3-ubyte.gz" in named.err
+    assert not (elsewhere / "named").exists()
+
+
+# interruption
+
+
+def test_an_interruption_keeps_what_is_finished(run: Call, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = Run.save
+
+    def interrupted(self: Run, cell: Cell, result: AttackResult) -> None:
+        save(self, cell, result)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "save", interrupted)
+    arguments = quick(out="with space")
+    done = run(eval_command.main, *arguments)
+    monkeypatch.setattr(Run, "save", save)
+    assert done.status == 130
+    assert done.out == ""
+    last = done.err.splitlines()[-1].strip()
+    assert last.startswith("python -m robustcmp.eval --model lenet1 --framework torch --dataset digits")
+    assert "--out 'with space'" in last
+    before = files(elsewhere / "with space")
+    (cell,) = (name for name in before if name.startswith("cells/"))
+    stamp = (elsewhere / "with space" / cell).stat().st_mtime_ns
+    opened = process("-c", f"import robustcmp; robustcmp.open_run({str(elsewhere / 'with space')!r})")
+    assert "was interrupted before its results were complete" in opened.stderr
+
+    assert run(eval_command.main, *arguments).status == 0
+    assert (elsewhere / "with space" / cell).stat().st_mtime_ns == stamp
+    assert len(rc.open_run(elsewhere / "with space").manifest["cells"]) == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")
+def test_ctrl_c_ends_a_real_process_in_order(elsewhere: Path) -> None:
+    (elsewhere / "long.toml").write_text(QUICK + '[attacks.walk]\nattack = "Boundary"\niterations = 10000000\n')
+    # A shell that starts the tests in the background has its children ignore the signal.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from robustcmp.eval import main; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = quick(suite="long.toml", out="run")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            # FGSM and two draws of single pixel; then it walks.
+            while len(list(elsewhere.glob("run/cells/*.h5"))) < 3 and child.poll() is None:
+                time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=120)
+        finally:
+            child.kill()
+    assert child.returncode == 130, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert "python -m robustcmp.eval --model lenet1" in err.splitlines()[-1]
+    assert len(list(elsewhere.glob("run/cells/*.h5"))) == 3
+    assert list(elsewhere.glob("run/**/*.tmp")) == []
+
+
+# bad input
+
+UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "model": ({"model": "lenet55"}, ["unknown model 'lenet55'", "did you mean 'lenet5'", "lenet1, lenet5"]),
+    "framework": ({"framework": "pytorch"}, ["unknown framework 'pytorch'", "did you mean 'torch'", "tensorflow"]),
+    "dataset": ({"dataset": "mnits"}, ["unknown dataset 'mnits'", "did you mean 'mnist'", "cifar10"]),
+    "suite": ({"suite": "guo2091"}, ["unknown suite 'guo2091'", "did you mean 'guo2019'", "smoke"]),
+    "recipe": ({"recipe": "defalt"}, ["unknown recipe for lenet1 'defalt'", "did you mean 'default'"]),
+    "recipe of every framework": (
+        {"recipe": "defalt", "framework": None},
+        ["unknown recipe for lenet1 'defalt'", "did you mean 'default'"],
+    ),
+    "device": ({"device": "cudda"}, ["unknown device 'cudda'", "did you mean 'cuda'", "auto, cpu"]),
+    "no images": ({"images": 0}, ["--images", "1 or more, received 0"]),
+    "negative images": ({"images": -1}, ["--images", "1 or more, received -1"]),
+    "no repeats": ({"repeats": 0}, ["repeats", "1 or more, received 0"]),
+    "negative repeats": ({"repeats": -3}, ["repeats", "1 or more, received -3"]),
+    "no batch": ({"batch_size": 0}, ["batch_size", "1 or more, received 0"]),
+    "negative batch": ({"batch_size": -64}, ["batch_size", "1 or more, received -64"]),
+    "negative training seed": ({"training_seeds": -1}, ["received -1"]),
+    "training seed twice": ({"training_seeds": [0, 0]}, ["a training seed was given twice: 0, 0"]),
+    "framework twice": (
+        {"framework": ["torch", "jax", "torch"]},
+        ["a framework was given twice: torch, jax, torch"],
+    ),
+    "seed": ({"seed": 2**63}, ["seed should be a 64-bit integer", str(2**63)]),
+    "images in words": ({"images": "many"}, ["--images", "'many'", "--help"]),
+    "seed in words": ({"training_seeds": [0, "one"]}, ["--training-seeds", "'one'", "--help"]),
+    "suite that is not there": ({"suite": "nowhere.toml"}, ["nowhere.toml cannot be read", "No such file"]),
+    "unknown option": ({"imges": 3}, ["--imges", "--help"]),
+    "abbreviated option": ({"image": 3}, ["unrecognized arguments: --image", "--help"]),
+    "no value": ({"out": []}, ["--out", "expected one argument"]),
+    "no model": ({"model": None}, ["required: --model", "--help"]),
+}
+
+
+@pytest.mark.parametrize("mistake", UNUSABLE)
+def test_unusable_arguments_end_with_2_before_any_work(mistake: str, run: Call, elsewhere: Path) -> None:
+    options, parts = UNUSABLE[mistake]
+    done = run(eval_command.main, *quick(**options))
+    assert done.status == 2, done.err
+    assert done.out == ""
+    errors = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert [part for part in parts if part not in errors[0]] == [], errors[0]
+    assert [path.name for path in elsewhere.iterdir()] == ["quick.toml"]
+
+
+@pytest.mark.parametrize("option", ["--mod", "--frame", "--js", "--training-seed", "--batch"])
+def test_options_are_not_abbreviated(option: str, run: Call) -> None:
+    done = run(eval_command.main, *quick(), option, "1")
+    assert done.status == 2
+    assert f"unrecognized arguments: {option}" in done.err
+
+
+def test_a_suite_with_a_mistake(run: Call, elsewhere: Path) -> None:
+    (elsewhere / "mine.toml").write_text('[attacks.x]\nattack = "FGSM"\nepsilon = 4\n')
+    done = run(eval_command.main, *quick(suite="mine.toml"))
+    assert done.status == 2
+    assert "error: the suite mine.toml: [attacks.x]: FGSM: unknown key 'epsilon': did you mean 'epsilons'?" in done.err
+    assert not (elsewhere / "runs").exists()
+
+
+def test_a_file_where_the_run_should_be(run: Call, elsewhere: Path) -> None:
+    (elsewhere / "taken").write_text("mine")
+    for out in ("taken", "taken/below"):
+        done = run(eval_command.main, *quick(out=out))
+        assert done.status == 2
+        assert f"error: {out} cannot be written: " in done.err
+    assert (elsewhere / "taken").read_text() == "mine"
+
+
+def test_a_directory_that_is_no_run(run: Call, elsewhere: Path) -> None:
+    (elsewhere / "photos").mkdir()
+    (elsewhere / "photos" / "cat.jpg").touch()
+    done = run(eval_command.main, *quick(out="photos"))
+    assert done.status == 2
+    assert "error: photos is not empty and is no run of robustcmp. Name another directory." in done.err
+    assert [path.name for path in (elsewhere / "photos").iterdir()] == ["cat.jpg"]
+
+
+@pytest.mark.parametrize("content", ["no JSON", "{}"])
+def test_a_run_with_a_broken_manifest(run: Call, elsewhere: Path, content: str) -> None:
+    (elsewhere / "run").mkdir()
+    (elsewhere / "run" / "manifest.json").write_text(content)
+    done = run(eval_command.main, *quick(out="run"))
+    assert done.status == 2
+    assert "manifest.json is no manifest of a run" in done.err
+
+
+def test_a_framework_that_is_not_installed(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("robustcmp.frameworks.installed", lambda: ["torch"])
+    done = run(eval_command.main, *quick(framework="jax"))
+    assert done.status == 2
+    assert "error: the framework 'jax' is not installed. Install it with: pip install 'robustcmp[jax]'" in done.err
+
+
+def test_no_framework_at_all(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("robustcmp.zoo.installed", list)
+    done = run(eval_command.main, *quick(framework=None))
+    assert done.status == 2
+    assert "no framework is installed. Install one with: pip install 'robustcmp[torch]'" in done.err
+
+
+# what only running shows
+
+
+def test_a_directory_without_the_dataset(run: Call, elsewhere: Path) -> None:
+    for dataset in ("mnist", None):
+        done = run(eval_command.main, *quick(dataset=dataset, data_dir="empty"))
+        assert done.status == 1
+        assert "t10k-images-idx3-ubyte" in done.err
+        assert "received no directory" in done.err
+    assert not (elsewhere / "runs").exists()
+
+
+def test_weights_that_nobody_trained(run: Call) -> None:
+    for framework in ("torch", None):
+        done = run(eval_command.main, *quick(training_seeds=[0, 41], framework=framework))
+        assert done.status == 1
+        assert "error: there are no weights" in done.err
+        assert "python -m robustcmp.train --model lenet1 --framework torch --dataset digits" in done.err
+
+
+def wrong_sha(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file["weights/conv1/bias"][0] += np.float32(1e-3)
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-2000])
+
+
+def not_hdf5(path: Path) -> None:
+    path.write_bytes(b"these are no weights")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def of_another_network(path: Path) -> None:
+    shutil.copyfile(str(SHIPPED / "weights" / "lenet5-digits-torch-default-0.h5"), path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (wrong_sha, "expected SHA-256"),
+        (truncated, "expected SHA-256"),
+        (not_hdf5, "is no weights file of robustcmp"),
+        (empty, "is no weights file of robustcmp"),
+        (of_another_network, "The weights belong to another network"),
+    ],
+)
+@pytest.mark.parametrize("framework", ["torch", None])
+def test_weights_that_are_damaged(
+    damage: Callable[[Path], None],
+    message: str,
+    framework: str | None,
+    run: Call,
+    own_cache: Path,
+    elsewhere: Path,
+) -> None:
+    name = "lenet1-digits-torch-default-0.h5"
+    path = own_cache / "weights" / name
+    path.parent.mkdir(parents=True)
+    shutil.copyfile(str(SHIPPED / "weights" / name), path)
+    damage(path)
+    done = run(eval_command.main, *quick(framework=framework))
+    assert done.status == 1, done.err
+    assert done.out == ""
+    assert f"error: {path}" in done.err
+    assert message in done.err
+    assert [path.name for path in elsewhere.iterdir()] == ["quick.toml"]
+
+
+def test_own_weights_come_before_the_zoo(run: Call, own_cache: Path) -> None:
+    name = "lenet1-digits-torch-default-0.h5"
+    (own_cache / "weights").mkdir(parents=True)
+    shutil.copyfile(str(SHIPPED / "weights" / name), own_cache / "weights" / name)
+    done = run(eval_command.main, *quick())
+    assert done.status == 0
+    assert "torch: lenet1 trained on digits, trained here" in done.err
+
+
+def test_a_broken_cell_is_an_error_of_its_own(run: Call, elsewhere: Path) -> None:
+    assert run(eval_command.main, *quick(out="run")).status == 0
+    cell = next((elsewhere / "run" / "cells").iterdir())
+    cell.write_bytes(b"no HDF5")
+    done = run(eval_command.main, *quick(out="run"))
+    assert done.status == 1
+    assert f"error: run/cells/{cell.name} is broken" in done.err
+
+
+def test_an_attack_that_cannot_run_is_one_error(run: Call, elsewhere: Path) -> None:
+    (elsewhere / "feed.toml").write_text('[attacks.x]\nattack = "DatasetAttack"\n')
+    done = run(eval_command.main, *quick(suite="feed.toml"))
+    assert done.status == 1
+    assert "error: Foolbox's DatasetAttack cannot attack a model of torch" in done.err
+
+
+# train
+
+
+def training_of(**options: Any) -> list[str]:
+    """Arguments of a training that takes seconds."""
+    given = {"model": "lenet1", "framework": "torch", "dataset": "digits", "epochs": 1, "out": "trained"}
+    arguments = []
+    for name, value in (given | options).items():
+        if value is not None:
+            arguments += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    return arguments
+
+
+def test_a_training(run: Call, elsewhere: Path) -> None:
+    done = run(train_command.main, *training_of(framework=["torch", "jax"], training_seeds=[3, 4]))
+    assert done.status == 0, done.err
+    assert done.out == ""
+    assert done.err.count("test accuracy 0.") == 4
+    names = {f"lenet1-digits-{framework}-default-{seed}.h5" for framework in ("torch", "jax") for seed in (3, 4)}
+    assert {path.name for path in (elsewhere / "trained").iterdir()} == names
+    content = read_weights(elsewhere / "trained" / "lenet1-digits-jax-default-4.h5")
+    assert content.metadata["settings"]["epochs"] == 1
+    assert content.metadata["training_seed"] == 4
+    # A finished training is not done again.
+    before = files(elsewhere)
+    assert run(train_command.main, *training_of(framework=["torch", "jax"], training_seeds=[3, 4])).status == 0
+    assert files(elsewhere) == before
+
+
+def test_a_training_goes_on_where_it_was_interrupted(
+    run: Call, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, seen = training.batch_order, []
+
+    def interrupted(seed: int, epoch: int, n: int) -> Any:
+        seen.append(epoch)
+        if epoch == 1:
+            raise KeyboardInterrupt
+        return order(seed, epoch, n)
+
+    monkeypatch.setattr(training, "batch_order", interrupted)
+    done = run(train_command.main, *training_of(epochs=2))
+    assert done.status == 130
+    assert done.err.splitlines()[-1].strip().startswith("python -m robustcmp.train --model lenet1 --framework torch")
+    assert [path.name for path in (elsewhere / "trained").iterdir()] == ["lenet1-digits-torch-default-0.checkpoint.h5"]
+    seen.clear()
+    monkeypatch.setattr(training, "batch_order", lambda *given: seen.append(given[1]) or order(*given))
+    assert run(train_command.main, *training_of(epochs=2)).status == 0
+    assert seen == [1]
+    assert run(train_command.main, *training_of(epochs=2, out="straight")).status == 0
+    assert seen == [1, 0, 1]
+    name = "lenet1-digits-torch-default-0.h5"
+    assert [path.name for path in (elsewhere / "trained").iterdir()] == [name]
+    resumed, straight = (read_weights(elsewhere / out / name).weights for out in ("trained", "straight"))
+    for weights in straight:
+        np.testing.assert_array_equal(resumed[weights], straight[weights])
+
+
+def test_what_was_trained_can_be_compared(run: Call, own_cache: Path, elsewhere: Path) -> None:
+    assert run(train_command.main, *training_of(out=None, training_seeds=5)).status == 0
+    assert (own_cache / "weights" / "lenet1-digits-torch-default-5.h5").exists()
+    assert list(elsewhere.iterdir()) == [elsewhere / "quick.toml"]
+    done = run(eval_command.main, *quick(training_seeds=5, images=2))
+    assert done.status == 0
+    assert "trained here" in done.err
+    ev = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick")
+    assert ev.training_seeds == [5]
+    assert ev.manifest["models"][0]["info"]["training_seed"] == 5
+
+
+UNTRAINABLE: dict[str, tuple[dict[str, Any], int, list[str]]] = {
+    "model": ({"model": "lenet6"}, 2, ["unknown model 'lenet6'", "did you mean 'lenet5'"]),
+    "framework": ({"framework": "touch"}, 2, ["unknown framework 'touch'", "did you mean 'torch'"]),
+    "dataset": ({"dataset": "digit"}, 2, ["unknown dataset 'digit'", "did you mean 'digits'"]),
+    "recipe": ({"recipe": "defalt"}, 2, ["unknown recipe for lenet1 'defalt'", "did you mean 'default'"]),
+    "dataset without a recipe": ({"dataset": "cifar10"}, 2, ["unknown dataset for lenet1", "digits, mnist"]),
+    "device": ({"device": "gpu"}, 2, ["unknown device 'gpu'", "auto, cpu, cuda"]),
+    "no epochs": ({"epochs": 0}, 2, ["epochs should be 1 or more, received 0"]),
+    "negative epochs": ({"epochs": -2}, 2, ["epochs should be 1 or more, received -2"]),
+    "epochs in words": ({"epochs": "two"}, 2, ["--epochs", "'two'", "--help"]),
+    "negative seed": ({"training_seeds": -1}, 2, ["received -1"]),
+    "file in the way": ({"out": "quick.toml"}, 2, ["quick.toml cannot be written: File exists"]),
+    "file above": ({"out": "quick.toml/x"}, 2, ["quick.toml/x cannot be written: Not a directory"]),
+    "abbreviated option": ({"epoch": 3}, 2, ["unrecognized arguments: --epoch", "--help"]),
+    "no framework": ({"framework": None}, 2, ["required: --framework", "--help"]),
+    "no data": ({"dataset": "mnist", "data_dir": "empty"}, 1, ["train-images-idx3-ubyte", "received no directory"]),
+}
+
+
+@pytest.mark.parametrize("mistake", UNTRAINABLE)
+def test_a_training_that_cannot_be(mistake: str, run: Call, elsewhere: Path) -> None:
+    options, status, parts = UNTRAINABLE[mistake]
+    done = run(train_command.main, *training_of(**options))
+    assert done.status == status, done.err
+    assert done.out == ""
+    (error,) = (line for line in done.err.splitlines() if line.startswith("error: "))
+    assert [part for part in parts if part not in error] == [], error
+    assert not list(elsewhere.rglob("*.h5"))
+
+
+def test_weights_of_another_training_are_kept(run: Call, elsewhere: Path) -> None:
+    assert run(train_command.main, *training_of()).status == 0
+    before = files(elsewhere)
+    done = run(train_command.main, *training_of(epochs=2))
+    assert done.status == 1
+    assert "Delete it, or train into another directory with out= (--out)" in done.err
+    assert files(elsewhere) == before
+
+
+def test_a_checkpoint_that_is_broken(run: Call, elsewhere: Path) -> None:
+    (elsewhere / "trained").mkdir()
+    checkpoint = elsewhere / "trained" / "lenet1-digits-torch-default-0.checkpoint.h5"
+    checkpoint.write_bytes(b"no HDF5")
+    done = run(train_command.main, *training_of())
+    assert done.status == 1
+    assert f"error: trained/{checkpoint.name} is no weights file of robustcmp" in done.err
+
+
+# robustcmp, and processes
+
+
+def test_the_console_script_holds_both_commands(run: Call, elsewhere: Path) -> None:
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="robustcmp")
+    main = script.load()
+    assert main is command.main
+    done = run(main, "eval", *quick(), "--json")
+    assert done.status == 0
+    assert json.loads(done.out)["frameworks"] == ["torch"]
+    assert run(main, "train", *training_of(epochs=0)).status == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([], ["required: command"]),
+        (["evil"], ["'evil'", "eval", "train"]),
+        (["eval"], ["required: --model", "robustcmp.eval --help"]),
+        (["train", "--model", "lenet1"], ["required: --framework", "robustcmp.train --help"]),
+    ],
+)
+def test_the_console_script_without_a_command(arguments: list[str], parts: list[str], run: Call) -> None:
+    done = run(command.main, *arguments)
+    assert done.status == 2
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert [part for part in parts if part not in done.err] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["-m", "robustcmp.eval", "--help"], ["--model", "--training-seeds", "--no-images", "--json", "--data-dir"]),
+        (["-m", "robustcmp.train", "--help"], ["--model", "--training-seeds", "--epochs", "--out"]),
+    ],
+)
+def test_help_as_a_process(arguments: list[str], options: list[str]) -> None:
+    done = process(*arguments)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert [option for option in options if option not in done.stdout] == []
+
+
+@pytest.mark.parametrize("name", ["eval", "train"])
+def test_help_of_the_console_script(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        command.main([name, "--help"])
+    assert stopped.value.code == 0
+    assert f"usage: python -m robustcmp.{name}" in capsys.readouterr().out
+
+
+def test_the_installed_script_runs() -> None:
+    script = Path(sys.executable).with_name("robustcmp")
+    assert script.exists()
+    done = subprocess.run([script, "eval", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "--training-seeds" in done.stdout
+
+
+def test_statuses_of_real_processes(elsewhere: Path) -> None:
+    done = process("-m", "robustcmp.eval", *quick(), "--json")
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)) == KEYS
+    before = files(elsewhere)
+    # In this process, what the other one found is found again.
+    assert eval_command.main(quick()) == 0
+    assert files(elsewhere) == before
+
+    unusable = process("-m", "robustcmp.eval", *quick(images=0))
+    assert (unusable.returncode, unusable.stdout) == (2, "")
+    assert "Traceback" not in unusable.stderr
+    failed = process("-m", "robustcmp.train", *training_of(dataset="mnist", data_dir="nowhere"))
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_mistyped_option_waits_for_no_framework() -> None:
+    code = (
+        "import sys; from robustcmp.eval import main; status = main(['--model', 'lenet1', '--imagse', '3']); "
+        "print(status, [name for name in ('torch', 'tensorflow', 'jax') if name in sys.modules])"
+    )
+    done = process("-c", code)
+    assert done.stdout == "2 []\n"
+    assert "--imagse" in done.stderr

@@ -1,0 +1,901 @@
+"""The figures of a run, read again from its outcomes, and the tables that show them."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import math
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.data import Dataset
+from robustcmp.errors import ModelError, UsageError
+from robustcmp.indicator import indicator_terms
+from robustcmp.model import Classifier
+from robustcmp.report import Table, notes, tables, title, to_html, to_markdown, to_text
+from robustcmp.results import Results
+from robustcmp.statistics import bootstrap_interval, wilson_interval
+
+BATCH = 32
+ZooModel = Callable[..., rc.Model]
+
+# every attack on trained models
+
+ALL = """
+[attacks.fgsm]
+attack = "FGSM"
+epsilons = 10
+max_epsilon = 0.1
+[attacks.single_pixel]
+attack = "SinglePixel"
+max_pixels = 30
+[attacks.boundary]
+attack = "Boundary"
+iterations = 10
+max_directions = 2
+[attacks.pgd]
+attack = "LinfPGD"
+epsilons = [0.1, 0.025, 0.05]
+steps = 4
+rel_stepsize = 0.3
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(zoo_model: ZooModel) -> dict[str, list[rc.Model]]:
+    """Two trainings of one name and one of another: two networks stand in for two training seeds."""
+    return {"jax": [zoo_model("jax", "lenet1"), zoo_model("jax", "lenet5")], "torch": [zoo_model("torch", "lenet1")]}
+
+
+@pytest.fixture(scope="module")
+def real(
+    trained: dict[str, list[rc.Model]], digits: Dataset, tmp_path_factory: pytest.TempPathFactory
+) -> rc.Evaluation:
+    """Every attack on trained models."""
+    directory = tmp_path_factory.mktemp("real")
+    (directory / "all.toml").write_text(ALL)
+    return rc.evaluate(
+        trained,
+        digits.images,
+        digits.labels,
+        suite=directory / "all.toml",
+        n=6,
+        repeats=2,
+        seed=3,
+        out=directory / "run",
+        batch_size=BATCH,
+        progress=False,
+        about={"model": "lenet1", "dataset": "digits", "recipe": "default"},
+    )
+
+
+def cells(ev: Results) -> list[tuple[str, int, str, int]]:
+    """All (model, training seed, attack, repeat) that ran."""
+    return [
+        (model, seed, attack, repeat)
+        for model in ev.models
+        for seed in ev.training_seeds
+        for attack in ev.attacks
+        for repeat in range(ev.manifest["repeats"])
+        if ev.dataset.ran.sel(model=model, training_seed=seed, attack=attack)
+    ]
+
+
+def test_dimensions_and_dtypes(real: rc.Evaluation, digits: Dataset) -> None:
+    data = real.dataset
+    assert dict(data.sizes) == {
+        "model": 2,
+        "training_seed": 2,
+        "attack": 4,
+        "repeat": 2,
+        "image": 6,
+        "epsilon": len(data.epsilon),
+    }
+    per_image = {"success": bool, "l0": float, "l2": float, "linf": float, "adversarial_class": int, "queries": int}
+    extras = ("smallest_epsilon", "start", "source_step", "spherical_step", "l2_half")
+    for name, dtype in (per_image | dict.fromkeys(extras, float)).items():
+        assert data[name].dims == ("model", "training_seed", "attack", "repeat", "image")
+        assert data[name].dtype == np.dtype(dtype), name
+    assert data.ran.dims == ("model", "training_seed", "attack")
+    assert data.epsilon_curve.dims == ("model", "training_seed", "attack", "epsilon")
+    assert data.model.values.tolist() == real.models == ["jax", "torch"]
+    assert data.attack.values.tolist() == real.attacks == ["fgsm", "single_pixel", "boundary", "pgd"]
+    assert data.training_seed.values.tolist() == real.training_seeds == [0, 1]
+    assert data.repeat.values.tolist() == [0, 1]
+    np.testing.assert_array_equal(data.label, digits.labels[data.image])
+
+
+def test_the_images_are_the_common_subset(
+    real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset
+) -> None:
+    expected = rc.common_subset(trained, digits.images, digits.labels, n=6, seed=3)
+    np.testing.assert_array_equal(real.dataset.image, expected)
+
+
+def test_unequal_numbers_of_trainings(real: rc.Evaluation) -> None:
+    assert real.dataset.ran.sel(model="jax").values.all()
+    assert real.dataset.ran.sel(model="torch", training_seed=0).values.all()
+    missing = real.dataset.sel(model="torch", training_seed=1)
+    assert not missing.ran.values.any()
+    assert np.isnan(missing.l2).all()
+    assert np.isnan(missing.epsilon_curve).all()
+    assert np.isnan(real.success_rate.sel(model="torch", training_seed=1)).all()
+    with pytest.raises(UsageError, match="the run has no repeat 0 of fgsm on torch, training seed 1"):
+        real.adversarials("torch", "fgsm", training_seed=1)
+
+
+def test_the_success_rate_is_counted(real: rc.Evaluation) -> None:
+    rate = real.success_rate
+    assert rate.dims == ("model", "training_seed", "attack", "repeat")
+    assert rate.name == "success_rate"
+    for model, seed, attack, repeat in cells(real):
+        where = {"model": model, "training_seed": seed, "attack": attack, "repeat": repeat}
+        assert float(rate.sel(where)) == np.count_nonzero(real.dataset.success.sel(where)) / 6
+    assert int(np.isfinite(rate).sum()) == len(cells(real)) == (2 + 1) * 4 * 2
+
+
+def test_rates_are_means_over_trainings_and_repeats(real: rc.Evaluation) -> None:
+    rates = real.rates()
+    for attack in real.attacks:
+        success = real.dataset.success.sel(attack=attack)
+        assert rates["jax"][attack] == np.count_nonzero(success.sel(model="jax")) / (2 * 2 * 6)
+        assert rates["torch"][attack] == np.count_nonzero(success.sel(model="torch", training_seed=0)) / (2 * 6)
+    assert real.indicator == rc.robustness_indicator(rates)
+    assert 0 < rates["jax"]["fgsm"] < 1  # else little is tested here
+    assert rates["jax"]["boundary"] == rates["torch"]["boundary"] == 1
+
+
+def test_a_deterministic_attack_is_one_cell_for_all_repeats(real: rc.Evaluation) -> None:
+    repeats: dict[str, set[int]] = {attack: set() for attack in real.attacks}
+    for cell in real.manifest["cells"]:
+        repeats[cell["attack"]].add(cell["repeat"])
+    assert repeats == {"fgsm": {0}, "single_pixel": {0, 1}, "boundary": {0, 1}, "pgd": {0, 1}}
+    assert [attack for attack in real.attacks if real.deterministic(attack)] == ["fgsm"]
+    fgsm = real.dataset.sel(attack="fgsm").drop_vars("ran")
+    assert fgsm.sel(repeat=0).drop_vars("repeat").identical(fgsm.sel(repeat=1).drop_vars("repeat"))
+    boundary = real.dataset.l2.sel(attack="boundary", model="torch", training_seed=0)
+    assert (boundary.sel(repeat=0).values != boundary.sel(repeat=1).values).any()
+
+
+def test_the_adversarial_images_fool_and_lie_where_it_is_said(
+    real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset
+) -> None:
+    index = real.dataset.image.values
+    clean, labels = digits.images[index], digits.labels[index]
+    for model, seed, attack, repeat in cells(real):
+        outcome = real.dataset.sel(model=model, training_seed=seed, attack=attack, repeat=repeat)
+        images = real.adversarials(model, attack, training_seed=seed, repeat=repeat)
+        success = outcome.success.values
+        assert images.dtype == np.float32
+        assert images.shape == clean.shape
+        assert 0 <= images.min() <= images.max() <= 1
+        np.testing.assert_array_equal(images[~success], clean[~success])
+        classes = np.full(len(index), -1)
+        classes[success] = Classifier(trained[model][seed], BATCH).predict(images[success])
+        np.testing.assert_array_equal(outcome.adversarial_class, classes)
+        assert (classes[success] != labels[success]).all()
+        change = images.astype(np.float64) - clean
+        l2 = np.sqrt((change**2).sum(axis=(1, 2, 3)))
+        for name, distance in (
+            ("l0", (change != 0).any(axis=3).sum(axis=(1, 2))),
+            ("l2", l2),
+            ("linf", np.abs(change).max(axis=(1, 2, 3))),
+        ):
+            np.testing.assert_allclose(outcome[name], np.where(success, distance, np.inf), rtol=1e-12)
+
+
+def test_what_only_one_attack_has(real: rc.Evaluation) -> None:
+    ran = real.dataset.ran
+    for name, owner in (
+        ("smallest_epsilon", "fgsm"),
+        ("start", "boundary"),
+        ("source_step", "boundary"),
+        ("spherical_step", "boundary"),
+        ("l2_half", "boundary"),
+    ):
+        known = real.dataset[name].notnull()
+        for attack in real.attacks:
+            expected = ran.sel(attack=attack) if attack == owner else ran.sel(attack=attack) & False
+            assert (known.sel(attack=attack) == expected).all(), (name, attack)
+    fgsm = real.dataset.sel(attack="fgsm", model="jax")
+    # The grid's ε is the distance, but for what the bounds cut off.
+    assert (fgsm.linf <= fgsm.smallest_epsilon + 1e-6).all()
+    assert (np.isfinite(fgsm.smallest_epsilon) == fgsm.success).all()
+    walk = real.dataset.sel(attack="boundary", model="jax")
+    assert (walk.l2 <= walk.l2_half + 1e-9).all()
+
+
+def test_queries_are_what_the_attacks_may_ask(real: rc.Evaluation) -> None:
+    queries = real.dataset.queries
+    ran = real.dataset.ran
+    assert (queries.where(ran, -1) == queries).all()
+    two = real.dataset.sel(model="jax")
+    np.testing.assert_array_equal(
+        two.queries.sel(attack="fgsm"), np.minimum(np.rint(two.smallest_epsilon.sel(attack="fgsm") * 100), 10)
+    )
+    pixel = two.sel(attack="single_pixel")
+    assert pixel.queries.where(~pixel.success, 60).min() == 60
+    assert ((pixel.queries >= 1) & (pixel.queries <= 60)).all()
+    assert (two.queries.sel(attack="pgd") == -1).all()
+
+
+def test_the_epsilon_curve_of_fgsm_is_success_at_each_epsilon(real: rc.Evaluation) -> None:
+    curve = real.epsilon_curve.sel(attack="fgsm")
+    smallest = real.dataset.smallest_epsilon.sel(attack="fgsm", repeat=0)
+    grid = [0.1 * k / 10 for k in range(1, 11)]
+    for epsilon in real.dataset.epsilon.values:
+        at = curve.sel(epsilon=epsilon)
+        if epsilon in grid:
+            expected = (smallest <= epsilon).mean("image").where(real.dataset.ran.sel(attack="fgsm"))
+            np.testing.assert_array_equal(at, expected)
+        else:
+            assert np.isnan(at).all()
+    on_grid = curve.sel(epsilon=grid, training_seed=0)
+    assert (on_grid.diff("epsilon") >= 0).all()
+    assert float(on_grid.min()) < float(on_grid.max())
+    np.testing.assert_array_equal(on_grid.isel(epsilon=-1), real.success_rate.sel(attack="fgsm").isel(repeat=0)[:, 0])
+
+
+def test_the_epsilon_curve_of_the_others(real: rc.Evaluation) -> None:
+    curve = real.epsilon_curve
+    assert np.isnan(curve.sel(attack=["single_pixel", "boundary"])).all()
+    pgd = curve.sel(attack="pgd")
+    known = pgd.notnull().any(["model", "training_seed"])
+    assert real.dataset.epsilon.values[known].tolist() == [0.025, 0.05, 0.1]
+    at_last = real.success_rate.sel(attack="pgd").mean("repeat")
+    np.testing.assert_allclose(pgd.sel(epsilon=0.1), at_last)
+    assert (pgd.sel(epsilon=0.025, training_seed=0) <= pgd.sel(epsilon=0.1, training_seed=0)).all()
+
+
+def test_foolboxs_attack_finds_within_its_epsilon_what_it_says(real: rc.Evaluation) -> None:
+    pgd = real.dataset.sel(attack="pgd")
+    assert float(pgd.linf.where(pgd.success).max()) <= 0.1 + 1e-6
+    assert bool(pgd.success.any())
+
+
+def test_intervals(real: rc.Evaluation) -> None:
+    data = real.dataset
+    hits = int(data.success.sel(model="torch", attack="fgsm", training_seed=0, repeat=0).sum())
+    assert real.interval("torch", "fgsm") == wilson_interval(hits, 6)
+    # Two trainings, or an attack with draws: the bootstrap of the images' means.
+    means = data.success.sel(model="jax", attack="fgsm").mean(["training_seed", "repeat"]).values
+    assert real.interval("jax", "fgsm") == bootstrap_interval(means)
+    assert real.interval("jax", "fgsm") != wilson_interval(int(means.sum()), 6)
+    assert real.interval("jax", "boundary") == wilson_interval(6, 6)
+    for model in real.models:
+        for attack in real.attacks:
+            low, high = real.interval(model, attack)
+            assert low <= real.rates()[model][attack] <= high
+
+
+def test_accuracies(real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset) -> None:
+    right = {
+        name: np.array([rc.predict(model, digits.images) == digits.labels for model in its])
+        for name, its in trained.items()
+    }
+    assert real.clean_accuracy == pytest.approx({name: its.mean() for name, its in right.items()}, abs=1e-12)
+    by_all = np.concatenate(list(right.values())).all(axis=0)
+    assert real.correct_by_all == pytest.approx(by_all.mean(), abs=1e-12)
+
+
+def test_the_summary(real: rc.Evaluation) -> None:
+    summary = real.to_json()
+    assert summary["success_rate"] == real.rates()
+    assert summary["indicator"] == real.indicator
+    assert summary["frameworks"] == ["jax", "torch"]
+    assert summary["training_seeds"] == [0, 1]
+    assert (summary["images"], summary["repeats"], summary["seed"], summary["suite"]) == (6, 2, 3, "all")
+    assert (summary["model"], summary["dataset"], summary["recipe"]) == ("lenet1", "digits", "default")
+    assert summary["clean_accuracy"] == real.clean_accuracy
+    assert summary["correct_by_all"] == real.correct_by_all
+    assert summary["out"] == str(real.run.directory)
+    assert summary["success_std"]["torch"]["fgsm"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("jaxx", "fgsm"), r"unknown model 'jaxx': did you mean 'jax'\?"),
+        (("jax", "fgms"), r"unknown attack 'fgms': did you mean 'fgsm'\?"),
+    ],
+)
+def test_a_cell_that_is_not_there(real: rc.Evaluation, arguments: tuple[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        real.adversarials(*arguments)
+    with pytest.raises(UsageError, match="the run has no repeat 2 of boundary on torch, training seed 0"):
+        real.adversarials("torch", "boundary", repeat=2)
+
+
+def test_training_seeds_in_any_order_stay_with_their_images(
+    trained: dict[str, list[rc.Model]], digits: Dataset, tmp_path: Path
+) -> None:
+    # A seed is known by what the model says of itself, not by its place in the list.
+    def known(model: rc.Model, seed: int) -> rc.Model:
+        model = copy.copy(model)
+        model.info = {"training_seed": seed}
+        return model
+
+    first, second = trained["jax"]
+    (tmp_path / "fgsm.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nepsilons = 4\n')
+    ev = rc.evaluate(
+        {"jax": [known(first, 9), known(second, 2)]},
+        digits.images,
+        digits.labels,
+        suite=tmp_path / "fgsm.toml",
+        n=6,
+        repeats=1,
+        batch_size=BATCH,
+        progress=False,
+    )
+    assert ev.training_seeds == [2, 9]
+    for seed, model in ((9, first), (2, second)):
+        outcome = ev.dataset.sel(model="jax", training_seed=seed, attack="fgsm", repeat=0)
+        images = ev.adversarials("jax", "fgsm", training_seed=seed)[outcome.success.values]
+        np.testing.assert_array_equal(
+            rc.predict(model, images), outcome.adversarial_class.values[outcome.success.values]
+        )
+    np.testing.assert_array_equal(ev.adversarials("jax", "fgsm"), ev.adversarials("jax", "fgsm", training_seed=2))
+
+
+# planted models, whose every vulnerable pixel is known
+
+SIDE, N = 8, 24
+PLANTED = """
+[attacks.exact]
+attack = "SinglePixel"
+max_pixels = 12
+exact = true
+[attacks.drawn]
+attack = "SinglePixel"
+max_pixels = 12
+[attacks.walk]
+attack = "Boundary"
+iterations = 3
+max_directions = 1
+"""
+
+
+def region(columns: int, threshold: float) -> fb.NumPyModel:
+    """Class 0 where the first columns are bright together: every pixel of noise, so class 0 has no start."""
+
+    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
+        gap = x[:, :, :columns, 0].sum(axis=(1, 2)) - np.float32(threshold)
+        return np.stack([gap, -gap], axis=1)
+
+    return fb.NumPyModel(logits, bounds=(0, 1))
+
+
+def corner() -> fb.NumPyModel:
+    """Class 0 where the last pixel is bright: one vulnerable pixel, and a start for every image."""
+
+    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
+        gap = x[:, -1, -1, 0] - np.float32(0.3)
+        return np.stack([gap, -gap], axis=1)
+
+    return fb.NumPyModel(logits, bounds=(0, 1))
+
+
+MODELS = {"region": [region(2, 1.5), region(2, 1.2)], "corner": [corner()]}
+LABELS = np.arange(N) % 2
+IMAGES = np.full((N, SIDE, SIDE, 1), 0.5, np.float32)
+IMAGES[1::2] = 0
+_random = np.random.default_rng(8)
+IMAGES[1::2, :, :2] = _random.random((N // 2, SIDE, 2, 1))
+# Their sums are from 0.3 to 1.15, so that between no pixel and all of the region are vulnerable.
+IMAGES[1::2, :, :2] *= (np.linspace(0.3, 1.15, N // 2) / IMAGES[1::2, :, :2].sum(axis=(1, 2, 3)))[:, None, None, None]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
+    """Attacks that need no gradient, on models whose weak points are known."""
+    directory = tmp_path_factory.mktemp("planted")
+    (directory / "planted.toml").write_text(PLANTED)
+    return rc.evaluate(
+        MODELS,
+        IMAGES,
+        LABELS,
+        suite=directory / "planted.toml",
+        n=100,
+        repeats=4,
+        out=directory / "run",
+        batch_size=64,
+        progress=False,
+    )
+
+
+def vulnerable(model: fb.NumPyModel, image: NDArray[np.float32], label: int) -> int:
+    """Count the pixels that fool a model when they are set to 0 or to 1, one by one."""
+    count = 0
+    for row in range(SIDE):
+        for column in range(SIDE):
+            candidates = np.repeat(image[None], 2, axis=0)
+            candidates[0, row, column] = 0
+            candidates[1, row, column] = 1
+            count += bool((model(candidates).argmax(axis=1) != label).any())
+    return count
+
+
+def test_vulnerable_pixels_are_counted(planted: rc.Evaluation) -> None:
+    counted = planted.dataset.vulnerable_pixels.sel(attack="exact")
+    for name, its in MODELS.items():
+        for seed, model in enumerate(its):
+            expected = [vulnerable(model, image, label) for image, label in zip(IMAGES, LABELS, strict=True)]
+            assert len(set(expected)) > 1 or name == "corner"
+            for repeat in range(4):
+                assert counted.sel(model=name, training_seed=seed, repeat=repeat).values.tolist() == expected
+    assert (planted.dataset.pixels.sel(attack="exact", training_seed=0) == SIDE * SIDE).all()
+    assert np.isnan(planted.dataset.vulnerable_pixels.sel(attack=["drawn", "walk"])).all()
+    assert np.isnan(counted.sel(model="corner", training_seed=1)).all()
+
+
+def test_the_expected_success_rate_is_exact(planted: rc.Evaluation) -> None:
+    rate, sd = planted.expected_success_rate, planted.expected_success_sd
+    for result in (rate, sd):
+        assert result.dims == ("model", "training_seed", "attack")
+        assert np.isnan(result.sel(attack=["drawn", "walk"])).all()
+        assert np.isnan(result.sel(model="corner", training_seed=1)).all()
+    everything = math.comb(64, 12)
+    for name, its in MODELS.items():
+        for seed in range(len(its)):
+            where = {"model": name, "training_seed": seed, "attack": "exact"}
+            k = planted.dataset.vulnerable_pixels.sel(where).isel(repeat=0).values.astype(int)
+            falls = [1 - math.comb(64 - int(count), 12) / everything for count in k]
+            assert float(rate.sel(where)) == pytest.approx(sum(falls) / N, abs=1e-12)
+            assert float(sd.sel(where)) == pytest.approx(math.sqrt(sum(p * (1 - p) for p in falls)) / N, abs=1e-12)
+    assert float(rate.sel(model="corner", training_seed=0, attack="exact")) == pytest.approx(12 / 64, abs=1e-12)
+
+
+def test_the_expected_success_rate_is_that_of_many_draws(planted: rc.Evaluation) -> None:
+    rng = np.random.default_rng(21)
+    for name, its in MODELS.items():
+        for seed in range(len(its)):
+            where = {"model": name, "training_seed": seed, "attack": "exact"}
+            k = planted.dataset.vulnerable_pixels.sel(where).isel(repeat=0).values.astype(int)
+            rates = (rng.hypergeometric(k, 64 - k, 12, size=(2000, N)) > 0).mean(axis=1)
+            expected, sd = (float(of.sel(where)) for of in (planted.expected_success_rate, planted.expected_success_sd))
+            assert abs(rates.mean() - expected) <= 4 * sd / math.sqrt(2000)
+            assert rates.std() == pytest.approx(sd, rel=0.1)
+            # The repeats of the run are draws as well.
+            ran = planted.success_rate.sel(where).values
+            assert (np.abs(ran - expected) <= 4 * sd).all()
+
+
+def test_an_image_with_no_room_to_escape_falls_for_certain(tmp_path: Path) -> None:
+    # 64 positions, of which all 64 are tried: an image with one vulnerable pixel falls always.
+    (tmp_path / "all.toml").write_text('[attacks.x]\nattack = "SinglePixel"\nmax_pixels = 1000\nexact = true\n')
+    ev = rc.evaluate(
+        {"corner": corner()}, IMAGES, LABELS, suite=tmp_path / "all.toml", repeats=2, batch_size=64, progress=False
+    )
+    assert float(ev.expected_success_rate.squeeze()) == 1
+    assert float(ev.expected_success_sd.squeeze()) == 0
+    assert ev.rates() == {"corner": {"x": 1.0}}
+
+
+def test_without_exact_nothing_is_expected(real: rc.Evaluation) -> None:
+    for name in ("expected_success_rate", "expected_success_sd"):
+        with pytest.raises(UsageError, match="exact = true in the suite"):
+            getattr(real, name)
+
+
+def test_exact_draws_what_the_other_draws(planted: rc.Evaluation) -> None:
+    exact, drawn = (planted.dataset.sel(attack=attack, training_seed=0) for attack in ("exact", "drawn"))
+    for name in ("success", "queries", "l2", "adversarial_class"):
+        np.testing.assert_array_equal(exact[name], drawn[name])
+    assert planted.dataset.success.sel(attack="drawn", model="corner", training_seed=0).values.std(axis=0).any()
+
+
+def test_deviations_over_repeats_and_trainings(planted: rc.Evaluation) -> None:
+    rates = planted.dataset.success.sel(attack="drawn").mean("image").values  # (model, training seed, repeat)
+    assert planted.repeat_std("corner", "drawn") == pytest.approx(np.std(rates[1, 0], ddof=1))
+    within = np.sqrt(np.mean([np.var(rates[0, seed], ddof=1) for seed in range(2)]))
+    assert planted.repeat_std("region", "drawn") == pytest.approx(within)
+    assert within > 0
+    assert planted.seed_std("region", "drawn") == pytest.approx(np.std(rates[0].mean(axis=1), ddof=1))
+    assert planted.seed_std("region", "drawn") > 0
+    assert math.isnan(planted.seed_std("corner", "drawn"))
+
+
+def test_a_deviation_over_one_repeat_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(PLANTED)
+    ev = rc.evaluate(
+        {"corner": corner()}, IMAGES, LABELS, suite=tmp_path / "x.toml", n=4, repeats=1, batch_size=64, progress=False
+    )
+    assert math.isnan(ev.repeat_std("corner", "drawn"))
+    assert ev.to_json()["success_std"] == {"corner": {"exact": None, "drawn": None, "walk": None}}
+    assert {row[4] for row in tables(ev)[0].rows} == {"–"}
+    assert ev.success_rate.dims == ("model", "training_seed", "attack", "repeat")
+    assert ev.success_rate.shape == (1, 1, 3, 1)
+    # One model alone has nobody to be compared with.
+    assert ev.indicator == {"corner": 0.0}
+    assert any("One model alone" in note for note in notes(ev))
+
+
+def test_fewer_images_than_were_asked_for(planted: rc.Evaluation) -> None:
+    assert planted.to_json()["images"] == N
+    assert planted.manifest["images"]["asked"] == 100
+    assert any(f"Only {N} of the 100 images" in note for note in notes(planted))
+
+
+def test_quantiles_and_budgets_count_failures_as_infinite(planted: rc.Evaluation) -> None:
+    for model, trainings in (("region", 2), ("corner", 1)):
+        values = np.sort(planted.dataset.l2.sel(model=model, attack="walk").values[:trainings].ravel())
+        assert np.isinf(values).any() == (model == "region")
+        for q in (0.0, 0.25, 0.5, 0.9, 1.0):
+            expected = values[math.ceil(q * (len(values) - 1))]
+            assert planted.distance_quantile(model, "walk", q=q) == expected
+        for budget in (0.0, 0.2, 1.0, 2.0, 100.0):
+            assert planted.success_within(model, "walk", budget) == np.count_nonzero(values <= budget) / len(values)
+    assert planted.success_within("region", "walk", 1e9) == planted.rates()["region"]["walk"] < 1
+    assert planted.distance_quantile("corner", "drawn", "l0") == math.inf
+    assert planted.success_within("corner", "drawn", 1, "l0") == planted.rates()["corner"]["drawn"]
+
+
+# starts that fail
+
+
+def test_an_image_without_a_start_is_that_images_failure(planted: rc.Evaluation) -> None:
+    walk = planted.dataset.sel(model="region", attack="walk")
+    dark = LABELS[planted.dataset.image.values] == 1
+    np.testing.assert_array_equal(walk.start.values, np.broadcast_to(dark, walk.start.shape))
+    np.testing.assert_array_equal(walk.success.values, walk.start.values.astype(bool))
+    assert np.isinf(walk.l2.values[..., ~dark]).all()
+    assert (walk.adversarial_class.values[..., ~dark] == -1).all()
+    # 1,000 draws and 1,000 blends, and nothing after that.
+    assert (walk.queries.values[..., ~dark] == 2000).all()
+    assert planted.start_share("region", "walk") == 0.5
+    assert planted.start_share("corner", "walk") == 1
+    assert planted.has_start("walk")
+    assert not planted.has_start("drawn")
+    assert planted.failed_starts == ["walk"]
+
+
+def test_a_failed_start_is_marked_and_r_is_given_without_it(planted: rc.Evaluation) -> None:
+    assert any(note.startswith("walk: start failed, not robustness") for note in notes(planted))
+    table = tables(planted)[1]
+    assert list(table.columns)[:3] == ["model", "R", "R without walk"]
+    without = rc.robustness_indicator(
+        {model: {a: rate for a, rate in its.items() if a != "walk"} for model, its in planted.rates().items()}
+    )
+    assert [row[2] for row in table.rows] == [f"{without[model]:.3f}" for model in planted.models]
+    assert without != planted.indicator
+
+
+def test_where_every_start_is_found_nothing_is_marked(real: rc.Evaluation) -> None:
+    assert real.failed_starts == []
+    assert real.start_share("torch", "boundary") == 1
+    assert not any("start failed" in note for note in notes(real))
+    assert not any("R without" in column for column in tables(real)[1].columns)
+
+
+# tables
+
+
+def column(table: Table, name: str) -> list[str]:
+    place = list(table.columns).index(name)
+    return [row[place] for row in table.rows]
+
+
+@pytest.mark.parametrize("run", ["real", "planted"])
+def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) -> None:
+    ev: rc.Evaluation = request.getfixturevalue(run)
+    table = tables(ev)[0]
+    pairs = [(attack, model) for attack in ev.attacks for model in ev.models]
+    assert list(zip(column(table, "attack"), column(table, "model"), strict=True)) == pairs
+    terms = indicator_terms(ev.rates())
+    for row, (attack, model) in enumerate(pairs):
+        assert column(table, "success rate")[row] == f"{100 * ev.rates()[model][attack]:.1f} %"
+        low, high = ev.interval(model, attack)
+        assert column(table, "95 % over images")[row] == f"{100 * low:.1f} % to {100 * high:.1f} %"
+        expected = "deterministic" if attack == "fgsm" else f"{100 * ev.repeat_std(model, attack):.1f} %"
+        assert column(table, "sd over repeats")[row] == expected
+        spread = ev.seed_std(model, attack)
+        assert column(table, "sd over trainings")[row] == ("–" if math.isnan(spread) else f"{100 * spread:.1f} %")
+        assert column(table, "P")[row] == f"{terms[model][attack]:.3f}"
+
+
+def test_the_table_of_the_indicator(real: rc.Evaluation) -> None:
+    table = tables(real)[1]
+    assert column(table, "model") == real.models
+    assert column(table, "R") == [f"{real.indicator[model]:.3f}" for model in real.models]
+    assert column(table, "clean accuracy") == [f"{100 * real.clean_accuracy[model]:.2f} %" for model in real.models]
+
+
+def test_the_table_of_the_boundary_attack(planted: rc.Evaluation) -> None:
+    (table,) = (table for table in tables(planted) if table.title.startswith("walk"))
+    assert list(table.columns) == ["model", "with a start", "L2 ≤ 1", "L2 ≤ 2", "L2 ≤ 3", "L2 ≤ 5", "median L2"]
+    assert column(table, "model") == planted.models
+    assert column(table, "with a start") == ["50.0 %", "100.0 %"]
+    for budget in (1, 2, 3, 5):
+        assert column(table, f"L2 ≤ {budget}") == [
+            f"{100 * planted.success_within(model, 'walk', budget):.1f} %" for model in planted.models
+        ]
+    median = planted.distance_quantile("corner", "walk")
+    assert column(table, "median L2") == ["∞", f"{median:.3f}"]
+
+
+def test_the_table_of_exact_rates(planted: rc.Evaluation, real: rc.Evaluation) -> None:
+    table = tables(planted)[-1]
+    assert list(table.columns) == ["attack", "model", "expected success", "sd of a draw"]
+    assert [row[:2] for row in table.rows] == [["exact", "region"], ["exact", "corner"]]
+    means = planted.expected_success_rate.sel(attack="exact").mean("training_seed").values
+    assert column(table, "expected success") == [f"{100 * mean:.2f} %" for mean in means]
+    assert not any("expected success" in table.columns for table in tables(real))
+
+
+def test_every_table_says_what_it_is_conditional_on(real: rc.Evaluation) -> None:
+    sentence = (
+        f"Conditional on images that all 3 models classify correctly ({100 * real.correct_by_all:.1f} % of the test "
+        "set); adding or removing a model changes the subset, every rate and R."
+    )
+    assert notes(real)[0] == sentence
+    for text in (to_text(real), to_markdown(real), to_html(real)):
+        assert sentence in " ".join(text.split())
+
+
+def test_notes_on_foolbox_and_on_the_frameworks(real: rc.Evaluation, planted: rc.Evaluation) -> None:
+    assert any(note.startswith("pgd: Foolbox's own") for note in notes(real))
+    (own,) = (note for note in notes(real) if "own initialisation stays" in note)
+    assert "torch: " in own
+    assert "jax: " in own
+    assert not any("Foolbox" in note or "initialisation" in note for note in notes(planted))
+
+
+def test_one_training_each_is_said(real: rc.Evaluation, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(PLANTED)
+    one = rc.evaluate(
+        {"a": corner(), "b": region(2, 1.5)},
+        IMAGES,
+        LABELS,
+        suite=tmp_path / "x.toml",
+        n=4,
+        repeats=2,
+        batch_size=64,
+        progress=False,
+    )
+    assert any(note.startswith("One training for each model") for note in notes(one))
+    assert "sd over trainings" not in tables(one)[0].columns
+    assert not any(note.startswith("One training") for note in notes(real))
+
+
+def test_the_title(real: rc.Evaluation, planted: rc.Evaluation) -> None:
+    assert title(real) == "lenet1 on digits — all"
+    assert title(planted) == "planted"
+
+
+def test_text_holds_every_cell(real: rc.Evaluation) -> None:
+    text = to_text(real)
+    assert repr(real) == text
+    assert text.startswith("lenet1 on digits — all\n")
+    assert "\x1b" not in text
+    assert "\x1b[" in to_text(real, color=True)
+    for table in tables(real):
+        assert table.title in text
+        for row in table.rows:
+            assert any(re.findall(r"\S+", " ".join(row)) == line.split() for line in text.splitlines()), row
+
+
+def test_markdown_tables_are_whole(real: rc.Evaluation) -> None:
+    blocks = to_markdown(real).split("\n\n")
+    drawn = [block.splitlines() for block in blocks if block.startswith("|")]
+    assert len(drawn) == len(tables(real))
+    for lines, table in zip(drawn, tables(real), strict=True):
+        assert f"**{table.title}**" in blocks
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        assert rows[0] == list(table.columns)
+        assert all(re.fullmatch(r"---:?", cell) for cell in rows[1])
+        assert len(rows[1]) == len(rows[0])
+        assert rows[2:] == [list(row) for row in table.rows]
+    assert blocks[-1].splitlines() == [f"- {note}" for note in notes(real)]
+
+
+# names that mean something elsewhere
+
+
+ODD = ["<b>bold</b>", "a|b", "[red]x[/red] & 'y\""]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
+    """A run whose models have names that HTML, Markdown or the terminal could take for their own."""
+    directory = tmp_path_factory.mktemp("odd")
+    (directory / "x.toml").write_text(PLANTED)
+    return rc.evaluate(
+        dict.fromkeys(ODD, corner()),
+        IMAGES,
+        LABELS,
+        suite=directory / "x.toml",
+        n=4,
+        repeats=2,
+        batch_size=64,
+        out=directory / "run",
+        progress=False,
+        about={"model": "<script>alert(1)</script>", "dataset": "[bold]noise"},
+    )
+
+
+def test_odd_names_in_text(odd: rc.Evaluation) -> None:
+    text = to_text(odd)
+    assert all(text.count(name) >= 5 for name in ODD)
+    assert text.startswith("<script>alert(1)</script> on [bold]noise — x\n")
+
+
+def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
+    drawn = [block.splitlines() for block in to_markdown(odd).split("\n\n") if block.startswith("|")]
+    for lines, table in zip(drawn, tables(odd), strict=True):
+        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+        assert {len(row) for row in rows} == {len(table.columns)}
+        place = list(table.columns).index("model")
+        assert {row[place].replace("\\|", "|") for row in rows[2:]} == set(ODD)
+
+
+def test_odd_names_in_html(odd: rc.Evaluation) -> None:
+    page = Page.of(to_html(odd))
+    assert set(ODD) <= set(page.texts)
+    assert page.texts[0] == "<script>alert(1)</script> on [bold]noise — x"
+    assert not {"b", "script", "red"} & page.tags
+
+
+# the page
+
+
+class Page(HTMLParser):
+    """A page taken apart: its tags, that each one is closed, its attributes and its texts."""
+
+    EMPTY = {"meta", "img", "link", "br", "hr", "input"}
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.texts: list[str] = []
+        self.tables: list[list[list[str]]] = []
+
+    @classmethod
+    def of(cls, text: str) -> Page:
+        page = cls()
+        page.feed(text)
+        page.close()
+        assert page.open == []
+        return page
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.tables[-1][-1][-1] += data
+        if data.strip():
+            self.texts.append(data.strip())
+
+
+def test_the_page_holds_the_tables_and_the_notes(real: rc.Evaluation) -> None:
+    page = Page.of(to_html(real))
+    assert page.tables == [[list(table.columns), *map(list, table.rows)] for table in tables(real)]
+    assert set(notes(real)) <= set(page.texts)
+    assert {"lenet1 on digits — all", "Adversarial images", "Made with"} <= set(page.texts)
+
+
+def test_the_page_is_self_contained(real: rc.Evaluation) -> None:
+    text = to_html(real)
+    assert re.search(r"https?:|//[a-z]|@import|url\(", re.sub(r'"data:[^"]*"', "", text)) is None
+    page = Page.of(text)
+    assert not {"script", "link", "iframe", "object"} & page.tags
+    sources = [value or "" for _, name, value in page.attributes if name in ("src", "href", "srcset")]
+    assert sources
+    for source in sources:
+        kind, _, data = source.partition(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(data, validate=True).startswith(b"\x89PNG\r\n")
+
+
+def test_the_page_shows_a_few_images_that_fool(real: rc.Evaluation) -> None:
+    page = Page.of(to_html(real))
+    captions = [text for text in page.texts if " taken for " in text]
+    expected = []
+    for attack in real.attacks:
+        for model in real.models:
+            outcome = real.dataset.sel(model=model, attack=attack, training_seed=0, repeat=0)
+            expected += [
+                f"{int(outcome.label[i])} taken for {int(outcome.adversarial_class[i])}, L2 {float(outcome.l2[i]):.2f}"
+                for i in np.flatnonzero(outcome.success.values)[:6]
+            ]
+    assert captions == expected
+    assert len([1 for tag, name, _ in page.attributes if (tag, name) == ("img", "src")]) == len(expected) > 12
+
+
+def test_to_html_writes_the_page(real: rc.Evaluation, tmp_path: Path) -> None:
+    real.to_html(tmp_path / "new" / "page.html")
+    assert (tmp_path / "new" / "page.html").read_text(encoding="utf-8") == to_html(real)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]
+
+
+def test_to_html_where_nothing_can_be_written(real: rc.Evaluation, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"page\.html cannot be written"):
+        real.to_html(tmp_path / "file" / "page.html")
+
+
+# beside the paper
+
+
+def nearest_mean(data: Dataset, scale: float) -> rc.Model:
+    """A linear network: the class whose mean image is the nearest."""
+    import torch
+
+    means = np.array([data.images[data.labels == label].mean(axis=0).ravel() for label in range(10)])
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
+    with torch.no_grad():
+        network[1].weight.copy_(torch.tensor(scale * means))
+        network[1].bias.copy_(torch.tensor(-scale * (means**2).sum(axis=1) / 2))
+    return rc.wrap(network, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def as_in_the_paper(digits: Dataset) -> rc.Evaluation:
+    """The paper's suite on two images, and two small networks: what they are called is what counts."""
+    return rc.evaluate(
+        {"torch": nearest_mean(digits, 20), "mine": nearest_mean(digits, 30)},
+        digits.images,
+        digits.labels,
+        suite="guo2019",
+        n=2,
+        repeats=1,
+        batch_size=BATCH,
+        progress=False,
+        about={"model": "lenet5", "dataset": "mnist"},
+    )
+
+
+def test_the_papers_figures_stand_beside_ours(as_in_the_paper: rc.Evaluation) -> None:
+    success, indicator, *_ = tables(as_in_the_paper)
+    assert column(success, "attack") == ["fgsm", "fgsm", "single_pixel", "single_pixel", "boundary", "boundary"]
+    assert column(success, "paper") == ["28.3 %", "–", "3.1 %", "–", "100.0 %", "–"]
+    assert column(indicator, "paper's R, beside Theano") == ["1.525", "–"]
+    assert notes(as_in_the_paper)[-1].startswith("paper: Guo et al., Fig. 6")
+    assert any("success means that a start was found" in note for note in notes(as_in_the_paper))
+
+
+@pytest.mark.parametrize("about", [{}, {"model": "mine"}, {"model": "lenet5", "dataset": "digits"}])
+def test_another_network_has_no_figures_in_the_paper(as_in_the_paper: rc.Evaluation, about: dict[str, str]) -> None:
+    ev = as_in_the_paper
+    other = Results(ev.run, ev.dataset, ev.manifest | {"about": about})
+    assert other.paper == {}
+    assert not any("paper" in column for table in tables(other) for column in table.columns)
+    assert not any(note.startswith("paper:") for note in notes(other))
+
+
+def test_other_settings_have_no_figures_in_the_paper(real: rc.Evaluation) -> None:
+    assert real.manifest["about"]["model"] == "lenet1"
+    assert real.paper == {}
+    assert "paper" not in tables(real)[0].columns
+
+
+# what cannot be run
+
+
+def test_an_attack_of_foolboxs_that_cannot_run_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text('[attacks.x]\nattack = "DatasetAttack"\n')
+    with pytest.raises(ModelError, match=r"Foolbox's DatasetAttack cannot attack a model of numpy: ValueError: "):
+        rc.evaluate({"a": corner()}, IMAGES, LABELS, suite=tmp_path / "x.toml", n=2, batch_size=8, progress=False)

@@ -1,0 +1,588 @@
+"""A run on disk: cells, the manifest, results.h5, and every way in which one of them can be wrong."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import h5py
+import numpy as np
+import pytest
+import xarray
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.attacks import AttackResult
+from robustcmp.errors import ModelError, StoreError, UsageError
+from robustcmp.experiment import Cell
+from robustcmp.store import Run, assemble
+
+N = 12
+IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
+IMAGES[::2, 0, 0, 0] = 0.9
+LABELS = np.arange(N) % 2
+
+SUITE = """
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 9
+[attacks.walk]
+attack = "Boundary"
+iterations = 2
+max_directions = 2
+"""
+
+
+def corner(threshold: float) -> fb.NumPyModel:
+    """A model that looks at the first pixel only: class 0 where it is bright."""
+
+    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
+        gap = x[:, 0, 0, 0] - np.float32(threshold)
+        return np.stack([gap, -gap], axis=1) * 4
+
+    return fb.NumPyModel(logits, bounds=(0, 1))
+
+
+Evaluate = Callable[..., rc.Evaluation]
+
+
+@pytest.fixture
+def evaluate(tmp_path: Path) -> Evaluate:
+    """Return `robustcmp.evaluate` of two planted models, into ``tmp_path / "run"`` unless asked otherwise."""
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE)
+
+    def call(**options: Any) -> rc.Evaluation:
+        defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 16, "progress": False}
+        return rc.evaluate({"a": corner(0.5), "b": corner(0.3)}, IMAGES, LABELS, **defaults | options)
+
+    return call
+
+
+def stamps(directory: Path) -> dict[str, tuple[int, int, str]]:
+    """What every file is: which one, from when, and its content."""
+    return {
+        str(path.relative_to(directory)): (
+            path.stat().st_ino,
+            path.stat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+        )
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def result(success: list[bool], **extras: Any) -> AttackResult:
+    """An outcome of the attack on some images of 2×2 pixels, with values that tell the images apart."""
+    hit = np.array(success)
+    number = np.arange(1, len(hit) + 1)
+    return AttackResult(
+        adversarials=np.full((len(hit), 2, 2, 1), 0.25, np.float32),
+        success=hit,
+        l0=np.where(hit, number, np.inf),
+        l2=np.where(hit, number / 10, np.inf),
+        linf=np.where(hit, number / 100, np.inf),
+        adversarial_class=np.where(hit, number, -1),
+        queries=number * 7,
+        extras={name: np.asarray(values) for name, values in extras.items()},
+    )
+
+
+CELL = Cell("a", 0, "fgsm", 0, "0" * 32)
+
+
+# cells
+
+
+def test_a_cell_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    saved = result([True, False, True], smallest_epsilon=[0.1, np.inf, 0.2], many=np.eye(3))
+    assert CELL.key not in run
+    run.save(CELL, saved)
+    assert CELL.key in run
+    arrays = run.load(CELL.key)
+    for name in ("success", "l0", "l2", "linf", "adversarial_class", "queries"):
+        np.testing.assert_array_equal(arrays[name], getattr(saved, name))
+        assert arrays[name].dtype == getattr(saved, name).dtype
+    np.testing.assert_array_equal(arrays["extras/smallest_epsilon"], [0.1, np.inf, 0.2])
+    np.testing.assert_array_equal(arrays["extras/many"], np.eye(3))
+    np.testing.assert_array_equal(run.adversarials(CELL.key), saved.adversarials)
+    assert run.has_images(CELL.key)
+    assert not run.has_images("another")
+
+
+def test_a_cell_is_plain_hdf5(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.save(CELL, result([True, False]))
+    (path,) = (tmp_path / "run" / "cells").iterdir()
+    assert path.name == f"{CELL.key}.h5"
+    with h5py.File(path) as file:
+        assert dict(file.attrs) == {"model": "a", "training_seed": 0, "attack": "fgsm", "repeat": 0}
+        assert file["adversarials"].dtype == np.float32
+        assert file["adversarials"].compression == "gzip"
+        assert file["success"].dtype == np.bool_
+        assert file["success"][()].tolist() == [True, False]
+
+
+def test_the_same_cell_is_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        Run.create(tmp_path / name).save(CELL, result([True, False]))
+    one, two = (stamps(tmp_path / name)[f"cells/{CELL.key}.h5"][2] for name in ("one", "two"))
+    assert one == two
+
+
+def test_a_save_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    with pytest.raises(TypeError):
+        run.save(CELL, result([True], odd=np.array([object()])))
+    assert CELL.key not in run
+    assert list((tmp_path / "run").rglob("*.*")) == []
+
+
+def test_a_cell_that_is_broken(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.save(CELL, result([True]))
+    path = tmp_path / "run" / "cells" / f"{CELL.key}.h5"
+    for content in (path.read_bytes()[:500], b"", b"no HDF5"):
+        path.write_bytes(content)
+        for ask in (run.load, run.has_images, run.adversarials):
+            with pytest.raises(StoreError, match=rf"{CELL.key}\.h5 is broken.*Delete it; the same command"):
+                ask(CELL.key)
+    path.unlink()
+    with pytest.raises(StoreError, match=rf"{CELL.key}\.h5 is gone\. The same command makes it again"):
+        run.adversarials(CELL.key)
+    with h5py.File(path, "w") as file:
+        file["success"] = [True]
+    with pytest.raises(StoreError, match=r"is broken .*l0.*Delete it; the same command makes it again"):
+        run.load(CELL.key)
+
+
+# directories
+
+
+def test_a_directory_is_made_with_its_parents(tmp_path: Path) -> None:
+    Run.create(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert list((tmp_path / "a" / "b").rglob("*.*")) == []
+
+
+def test_an_empty_directory_will_do(tmp_path: Path) -> None:
+    Run.create(tmp_path)
+    assert Run.create(tmp_path).manifest() == {}
+
+
+def test_a_directory_that_holds_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match=r"is not empty and is no run of robustcmp\. Name another directory"):
+        Run.create(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_what_a_killed_session_left_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".manifest.json.4711.tmp").write_text("{")
+    assert Run.create(tmp_path).manifest() == {}
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_file_in_the_way(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"file.* cannot be written: (File exists|Not a directory)"):
+        Run.create(tmp_path / "file" / below)
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_a_directory_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Whoever tests as root may write everywhere, so the refusal is planted.
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(UsageError, match="run cannot be written: Permission denied"):
+        Run.create(tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", ["no JSON", "[]", "{}", "3", '{"format": "robustcmp run 99"}', "\xff"])
+def test_a_manifest_that_is_none(tmp_path: Path, evaluate: Evaluate, content: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text(content, encoding="latin-1")
+    with pytest.raises(UsageError, match=r"manifest\.json( is no manifest of a run|: expected 'robustcmp run 1')"):
+        evaluate()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["manifest.json"]
+
+
+def test_open_run_where_there_is_none(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UsageError, match=r"is no run of robustcmp: it has no manifest\.json"):
+            rc.open_run(path)
+
+
+# a whole run
+
+
+def test_the_files_of_a_run(tmp_path: Path, evaluate: Evaluate) -> None:
+    ev = evaluate()
+    keys = {cell["key"] for cell in ev.manifest["cells"]}
+    assert len(keys) == 2 * 2 * 2
+    assert set(stamps(tmp_path / "run")) == {"manifest.json", "results.h5"} | {f"cells/{key}.h5" for key in keys}
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest == {"format": "robustcmp run 1"} | ev.manifest
+
+
+def test_the_manifest_says_what_was_asked_and_with_what(evaluate: Evaluate) -> None:
+    manifest = evaluate(seed=4, about={"why": "a test"}).manifest
+    assert manifest["about"] == {"why": "a test"}
+    assert (manifest["seed"], manifest["repeats"]) == (4, 2)
+    assert manifest["suite"]["name"] == "suite"
+    assert manifest["suite"]["attacks"]["pixel"] == {
+        "class": "SinglePixel",
+        "settings": {"max_pixels": 9, "exact": False},
+        "semantics": rc.attacks.SinglePixel.semantics,
+        "deterministic": False,
+    }
+    images = manifest["images"]
+    assert (images["asked"], images["used"], images["of"], images["correct_by_all"]) == (5, 5, 12, 1.0)
+    assert [(m["name"], m["training_seed"], m["framework"], m["batch_size"]) for m in manifest["models"]] == [
+        ("a", 0, "numpy", 16),
+        ("b", 0, "numpy", 16),
+    ]
+    assert manifest["environment"]["versions"]["numpy"] == np.__version__
+
+
+def test_the_same_question_again_touches_nothing(tmp_path: Path, evaluate: Evaluate) -> None:
+    first = evaluate()
+    before = stamps(tmp_path / "run")
+    again = evaluate()
+    assert stamps(tmp_path / "run") == before
+    assert again.dataset.identical(first.dataset)
+
+
+def test_results_do_not_say_when_they_were_written(tmp_path: Path, evaluate: Evaluate) -> None:
+    results = tmp_path / "run" / "results.h5"
+    evaluate()
+    first, written = results.read_bytes(), int(time.time())
+    results.unlink()
+    while int(time.time()) == written:  # HDF5 counts in seconds
+        time.sleep(0.05)
+    evaluate()
+    assert results.read_bytes() == first
+
+
+def test_another_question_adds_cells_and_results_hold_the_last(tmp_path: Path, evaluate: Evaluate) -> None:
+    evaluate()
+    before = stamps(tmp_path / "run")
+    second = evaluate(repeats=3)
+    after = stamps(tmp_path / "run")
+    kept = {name for name in before if name.startswith("cells/")}
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert len([name for name in after if name.startswith("cells/")]) == 12
+    assert rc.open_run(tmp_path / "run").dataset.identical(second.dataset)
+    assert second.dataset.sizes["repeat"] == 3
+    # Back to the first question: nothing is done again, and the results are those of the first.
+    cells = {name: stamp for name, stamp in after.items() if name.startswith("cells/")}
+    assert evaluate().dataset.sizes["repeat"] == 2
+    last = stamps(tmp_path / "run")
+    assert {name: last[name] for name in cells} == cells
+    assert last["results.h5"][2] == before["results.h5"][2]
+    assert last["manifest.json"][2] == before["manifest.json"][2]
+
+
+def test_a_run_opens_as_it_was_evaluated(tmp_path: Path, evaluate: Evaluate) -> None:
+    ev = evaluate(about={"model": "planted", "dataset": "noise"})
+    opened = rc.open_run(str(tmp_path / "run"))
+    assert opened.dataset.identical(ev.dataset)
+    assert opened.manifest == ev.manifest
+    assert opened.to_json() == ev.to_json()
+    assert repr(opened) == repr(ev)
+    np.testing.assert_array_equal(opened.adversarials("b", "walk", repeat=1), ev.adversarials("b", "walk", repeat=1))
+
+
+def test_a_run_opens_without_any_framework(tmp_path: Path, evaluate: Evaluate) -> None:
+    ev = evaluate()
+    code = """
+import importlib.abc, json, sys
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "tensorflow", "jax", "jaxlib", "keras"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Refuse())
+try:
+    import torch
+except ModuleNotFoundError:
+    import robustcmp
+    ev = robustcmp.open_run(sys.argv[1])
+    ev.to_html(sys.argv[2])
+    print(json.dumps([ev.to_json(), repr(ev), ev.dataset.l2.values.tolist()]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run"), str(tmp_path / "page.html")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    summary, table, l2 = json.loads(done.stdout)
+    assert summary == ev.to_json()
+    assert table == repr(ev)
+    np.testing.assert_array_equal(np.array(l2, float), ev.dataset.l2.values)
+    assert "<table>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_results_open_in_xarray(tmp_path: Path, evaluate: Evaluate) -> None:
+    ev = evaluate()
+    with xarray.open_dataset(tmp_path / "run" / "results.h5") as content:
+        assert json.loads(content.attrs["manifest"]) == ev.manifest
+        assert content.drop_attrs().identical(ev.dataset.drop_attrs())
+        assert content.success.dtype == np.bool_
+
+
+def test_results_open_in_h5py_and_hold_no_pickle(tmp_path: Path, evaluate: Evaluate) -> None:
+    ev = evaluate()
+    for path in (tmp_path / "run").rglob("*.h5"):
+        with h5py.File(path) as file:
+            file.visititems(lambda name, item: _plain(item) if isinstance(item, h5py.Dataset) else None)
+    with h5py.File(tmp_path / "run" / "results.h5") as file:
+        np.testing.assert_array_equal(file["success"][()].astype(bool), ev.dataset.success.values)
+        np.testing.assert_array_equal(file["l2"][()], ev.dataset.l2.values)
+        assert [name.decode() for name in file["attack"][()]] == ["pixel", "walk"]
+        assert json.loads(file.attrs["manifest"]) == ev.manifest
+
+
+def _plain(item: h5py.Dataset) -> None:
+    assert item.dtype.kind in "biuf" or h5py.check_string_dtype(item.dtype) is not None, item
+
+
+# with and without images
+
+
+def test_without_images_a_cell_is_smaller_and_finished(tmp_path: Path, evaluate: Evaluate) -> None:
+    bare = evaluate(keep_images=False)
+    assert not bare.has_adversarials("a", "pixel")
+    with pytest.raises(StoreError, match=r"was stored without images\. Delete it .* without --no-images"):
+        bare.adversarials("a", "pixel")
+    before = stamps(tmp_path / "run")
+    full = evaluate(keep_images=True)
+    assert stamps(tmp_path / "run") == before
+    assert full.dataset.identical(bare.dataset)
+    with pytest.raises(StoreError, match="was stored without images"):
+        full.adversarials("a", "pixel")
+
+
+def test_images_do_not_change_what_is_found(tmp_path: Path, evaluate: Evaluate) -> None:
+    bare = evaluate(keep_images=False, out=tmp_path / "bare")
+    full = evaluate(keep_images=True, out=tmp_path / "full")
+    assert full.dataset.identical(bare.dataset)
+    assert [cell["key"] for cell in full.manifest["cells"]] == [cell["key"] for cell in bare.manifest["cells"]]
+    assert full.has_adversarials("a", "pixel")
+
+
+def test_a_page_needs_no_images(tmp_path: Path, evaluate: Evaluate) -> None:
+    evaluate(keep_images=False).to_html(tmp_path / "bare.html")
+    assert "<img" not in (tmp_path / "bare.html").read_text(encoding="utf-8")
+
+
+# what can go wrong with a run
+
+
+def test_a_broken_cell_is_named_and_is_made_again_once_deleted(tmp_path: Path, evaluate: Evaluate) -> None:
+    ev = evaluate()
+    key = ev.manifest["cells"][3]["key"]
+    path = tmp_path / "run" / "cells" / f"{key}.h5"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StoreError, match=rf"{key}\.h5 is broken .*Delete it; the same command makes it again"):
+        evaluate()
+    path.unlink()
+    assert evaluate().dataset.identical(ev.dataset)
+    assert path.read_bytes() == whole
+
+
+def test_a_page_of_a_run_with_a_broken_cell(tmp_path: Path, evaluate: Evaluate) -> None:
+    ev = evaluate()
+    (tmp_path / "run" / "cells" / f"{ev.manifest['cells'][0]['key']}.h5").write_bytes(b"no HDF5")
+    with pytest.raises(StoreError, match="is broken"):
+        rc.open_run(tmp_path / "run").to_html(tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_broken_results_are_named_and_made_again(tmp_path: Path, evaluate: Evaluate) -> None:
+    ev = evaluate()
+    path = tmp_path / "run" / "results.h5"
+    whole = path.read_bytes()
+    for content in (b"", b"no HDF5", whole[: len(whole) // 3]):
+        path.write_bytes(content)
+        with pytest.raises(StoreError, match=r"results\.h5 is broken .*makes it again from the cells"):
+            rc.open_run(tmp_path / "run")
+        assert evaluate().dataset.identical(ev.dataset)
+        assert path.read_bytes() == whole
+
+
+def test_results_that_are_anothers(tmp_path: Path, evaluate: Evaluate) -> None:
+    evaluate()
+    xarray.Dataset({"x": ("i", [1.0])}).to_netcdf(tmp_path / "run" / "results.h5", engine="h5netcdf")
+    with pytest.raises(StoreError, match=r"results\.h5 is broken"):
+        rc.open_run(tmp_path / "run")
+
+
+def test_a_run_that_was_interrupted(tmp_path: Path, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_after(3, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate()
+    assert len(list((tmp_path / "run" / "cells").iterdir())) == 3
+    with pytest.raises(UsageError, match=r"run was interrupted before .*The same command, .* goes on from there"):
+        rc.open_run(tmp_path / "run")
+    before = {name: stamp for name, stamp in stamps(tmp_path / "run").items() if name.startswith("cells/")}
+    monkeypatch.undo()
+    ev = evaluate()
+    after = stamps(tmp_path / "run")
+    assert {name: after[name] for name in before} == before
+    assert ev.dataset.identical(evaluate(out=tmp_path / "straight").dataset)
+
+
+def test_a_run_whose_last_question_was_interrupted(
+    tmp_path: Path, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The old results are there, but they do not answer what the manifest asks.
+    evaluate()
+    interrupt_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(seed=1)
+    with pytest.raises(UsageError, match="was interrupted before its results were complete"):
+        rc.open_run(tmp_path / "run")
+    monkeypatch.undo()
+    assert evaluate(seed=1).manifest["seed"] == rc.open_run(tmp_path / "run").manifest["seed"] == 1
+
+
+def interrupt_after(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    save, saved = Run.save, []
+
+    def interrupted(self: Run, cell: Cell, outcome: AttackResult) -> None:
+        if len(saved) == cells:
+            raise KeyboardInterrupt
+        save(self, cell, outcome)
+        saved.append(cell)
+
+    monkeypatch.setattr(Run, "save", interrupted)
+
+
+def test_an_interruption_before_the_manifest_can_go_on(
+    tmp_path: Path, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Run, manifest: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "write_manifest", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate()
+    monkeypatch.undo()
+    assert evaluate().dataset.sizes["image"] == 5
+
+
+def test_a_comparison_without_images_leaves_a_directory_that_can_be_used(tmp_path: Path, evaluate: Evaluate) -> None:
+    with pytest.raises(ModelError, match="no image is classified correctly by all models"):
+        rc.evaluate({"a": corner(0.5)}, IMAGES, 1 - LABELS, suite="boundary-long", out=tmp_path / "run", batch_size=8)
+    assert evaluate().dataset.sizes["image"] == 5
+
+
+# nothing is kept
+
+
+def test_without_out_nothing_is_kept(evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    ev = evaluate(out=None)
+    directory = ev.run.directory
+    assert directory.parent == tmp_path / "tmp"
+    assert ev.adversarials("a", "pixel").shape == (5, 6, 6, 1)
+    rate = ev.success_rate
+    del ev
+    gc.collect()
+    assert os.listdir(tmp_path / "tmp") == []
+    assert rate.shape == (2, 1, 2, 2)
+
+
+def test_without_out_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    message = ""
+    try:
+        rc.evaluate({"a": corner(0.5)}, IMAGES, 1 - LABELS, suite="boundary-long", batch_size=8, progress=False)
+    except ModelError as error:
+        message = str(error)
+    gc.collect()
+    assert "no image is classified correctly" in message
+    assert os.listdir(tmp_path) == []
+
+
+# putting cells together
+
+
+def test_assembled_cells(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    outcomes = {
+        Cell("a", 0, "fgsm", 0, "k0"): result([True, False, True], smallest_epsilon=[0.2, np.inf, 0.1]),
+        Cell("a", 0, "walk", 0, "k1"): result([True, True, True], start=[True, True, True]),
+        Cell("a", 0, "walk", 1, "k2"): result([False, False, True], start=[False, False, True]),
+        Cell("b", 3, "fgsm", 0, "k3"): result([False, False, True], smallest_epsilon=[np.inf, np.inf, 0.2]),
+        Cell("b", 3, "walk", 0, "k4"): result([True, False, True], start=[True, False, True]),
+        Cell("b", 3, "walk", 1, "k5"): result([True, True, False], start=[True, True, False]),
+    }
+    for cell, outcome in outcomes.items():
+        run.save(cell, outcome)
+    index, labels = np.array([4, 8, 9]), np.array([1, 0, 1])
+    data = assemble(run, list(outcomes), index, labels, 2, {"fgsm": [0.1, 0.2]})
+
+    assert data.success.dims == ("model", "training_seed", "attack", "repeat", "image")
+    assert dict(data.sizes) == {"model": 2, "training_seed": 2, "attack": 2, "repeat": 2, "image": 3, "epsilon": 2}
+    assert data.model.values.tolist() == ["a", "b"]
+    assert data.training_seed.values.tolist() == [0, 3]
+    assert data.attack.values.tolist() == ["fgsm", "walk"]
+    assert data.image.values.tolist() == [4, 8, 9]
+    assert data.label.values.tolist() == [1, 0, 1]
+    assert data.ran.values.tolist() == [[[True, True], [False, False]], [[False, False], [True, True]]]
+
+    # One cell of a deterministic attack stands for all repeats.
+    of_a = data.sel(model="a", training_seed=0)
+    assert of_a.success.sel(attack="fgsm").values.tolist() == [[True, False, True]] * 2
+    assert of_a.l0.sel(attack="fgsm").values.tolist() == [[1, np.inf, 3]] * 2
+    assert of_a.success.sel(attack="walk").values.tolist() == [[True, True, True], [False, False, True]]
+    assert of_a.adversarial_class.sel(attack="walk", repeat=1).values.tolist() == [-1, -1, 3]
+    assert of_a.queries.sel(attack="walk", repeat=1).values.tolist() == [7, 14, 21]
+
+    # What an attack does not have is NaN, what a model did not run likewise.
+    assert of_a.smallest_epsilon.sel(attack="fgsm", repeat=1).values.tolist() == [0.2, np.inf, 0.1]
+    assert np.isnan(of_a.smallest_epsilon.sel(attack="walk")).all()
+    assert np.isnan(of_a.start.sel(attack="fgsm")).all()
+    assert data.start.sel(model="b", training_seed=3, attack="walk").values.tolist() == [[1, 0, 1], [1, 1, 0]]
+    missing = data.sel(model="a", training_seed=3)
+    assert not missing.success.any()
+    assert (missing.queries == -1).all()
+    assert (missing.adversarial_class == -1).all()
+    for name in ("l0", "l2", "linf", "start", "smallest_epsilon"):
+        assert np.isnan(missing[name]).all()
+
+    curve = data.epsilon_curve
+    assert curve.dims == ("model", "training_seed", "attack", "epsilon")
+    np.testing.assert_allclose(curve.sel(model="a", training_seed=0, attack="fgsm"), [1 / 3, 2 / 3])
+    np.testing.assert_allclose(curve.sel(model="b", training_seed=3, attack="fgsm"), [0, 1 / 3])
+    assert np.isnan(curve.sel(attack="walk")).all()
+    assert np.isnan(curve.sel(model="a", training_seed=3)).all()
+
+
+def test_a_curve_of_foolboxs_is_the_mean_over_repeats(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    at_each = [[[False, True], [False, False]], [[True, True], [False, True]]]
+    cells = [Cell("a", 0, "pgd", repeat, f"k{repeat}") for repeat in range(2)]
+    for cell, epsilon_success in zip(cells, at_each, strict=True):
+        run.save(cell, result([row[-1] for row in epsilon_success], epsilon_success=np.array(epsilon_success)))
+    data = assemble(run, cells, np.arange(2), np.zeros(2, int), 2, {"pgd": [0.1, 0.3], "fgsm": [0.2]})
+    assert data.epsilon.values.tolist() == [0.1, 0.2, 0.3]
+    np.testing.assert_array_equal(data.epsilon_curve.values.squeeze(), [0.25, np.nan, 0.75])
+    assert "epsilon_success" not in data
