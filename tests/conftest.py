@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -62,6 +63,15 @@ class NumpyNetwork(NamedTuple):
     logits: Callable[[NDArray[Any]], NDArray[np.float64]]
     vjp: Callable[[NDArray[Any], NDArray[Any]], NDArray[np.float64]]
     layers: ref.Layers
+
+
+def files(directory: Path) -> dict[str, str]:
+    """Every file below a directory with its SHA-256."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
 
 
 def pytest_configure(config: pytest.Config) -> None:

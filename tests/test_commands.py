@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import pytest
+from conftest import files
 
 import robustcmp as rc
 from robustcmp import command, data, training
@@ -104,15 +104,6 @@ def quick(**options: Any) -> list[str]:
         if value is not None:
             arguments += [f"--{name.replace('_', '-')}", *map(str, values)]
     return arguments
-
-
-def files(directory: Path) -> dict[str, str]:
-    """Every file below a directory with its SHA-256."""
-    return {
-        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file()
-    }
 
 
 def process(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 import pytest
+from conftest import files
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -72,15 +72,6 @@ def compare(zoo_model: Zoo, digits: Dataset, suite: Path) -> Callable[..., Evalu
         return rc.evaluate(**(given | changes))
 
     return run
-
-
-def files(directory: Path) -> dict[str, str]:
-    """Every file below a directory with its SHA-256."""
-    return {
-        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.fixture
