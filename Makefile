@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: eval test check coverage zoo clean
+.PHONY: eval test check coverage bench zoo clean
 
 eval: $(VENV)/.ready  ## the main job: LeNet-5 of every framework under the paper's attacks
 	$(BIN)/python -m robustcmp.eval --model lenet5
@@ -20,6 +20,10 @@ check: $(VENV)/.ready
 
 coverage: $(VENV)/.ready
 	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=90
+
+bench: $(VENV)/.ready  ## how near the attacks are to the forward pass, and what other tools take; into benchmarks/results
+	PYTHON311=$(abspath $(BIN)/python) benchmarks/rivals/environments.sh build/rivals
+	$(BIN)/python benchmarks/bench.py
 
 FRAMEWORKS := torch tensorflow jax
 zoo: $(VENV)/.ready  ## train every model that ships again, into zoo/weights (an hour on two cores)

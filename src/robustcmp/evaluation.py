@@ -17,19 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .attacks.suite import Suite, load_suite
+from .classifier import Classifier, check_batch_size, unwrapped
 from .environment import environment
 from .errors import ModelError, UsageError, check_count, check_seed
 from .experiment import Contestant, Plan, json_digest, plan, queries_left, run
 from .model import (
     UNIT_BOUNDS,
     UNIT_REMEDY,
-    Classifier,
     check_gradient,
     check_images,
     check_labels,
     check_model,
     in_unit_bounds,
-    unwrapped,
 )
 from .report import to_html, to_text
 from .results import Results
@@ -139,8 +138,11 @@ def evaluate(
     if not len(images):
         raise UsageError("expected at least one image, received none")
     contestants = _contestants(models)
+    if batch_size is not None:
+        check_batch_size(batch_size, images)
     for contestant in contestants:
         _check(contestant, loaded, images, labels)
+    contestants = [replace(one, classifier=one.classifier.compiled(images)) for one in contestants]
 
     store = Run.create(tempfile.mkdtemp(prefix="robustcmp-") if out is None else out, keep_images)
     if out is None:
@@ -279,7 +281,7 @@ def _with_batch_sizes(
         classifier, label = contestant.classifier, f"{contestant.name}/{contestant.training_seed}"
         if batch_size is None and label not in found:
             found[label] = classifier.measured_batch_size(images)
-        sized.append(replace(contestant, classifier=Classifier(classifier.model, batch_size or found[label])))
+        sized.append(replace(contestant, classifier=classifier.sized(batch_size or found[label])))
     return sized, found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from .attacks.base import AttackResult
 from .attacks.suite import RunnableAttack, Suite
-from .model import Classifier
+from .classifier import Classifier
 from .weights import digest
 
 
@@ -114,10 +115,12 @@ def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = 
     for contestant, name, missing in _missing(planned, cells):
         attack = planned.suite.attacks[name]
         meter = _Meter(progress or (lambda queries: None), most_queries(planned, attack))
-        # The same batch size, but counted.
-        classifier = Classifier(contestant.classifier.model, contestant.classifier.batch_size, asked=meter.count)
         results = attack.outcomes(
-            classifier, planned.images, planned.labels, planned.seed, [cell.repeat for cell in missing]
+            contestant.classifier.watched(meter.count),
+            planned.images,
+            planned.labels,
+            planned.seed,
+            [cell.repeat for cell in missing],
         )
         for cell, result in zip(missing, results, strict=True):
             cells.save(cell, result)
@@ -153,11 +156,13 @@ class _Meter:
 
     def __init__(self, progress: Callable[[int], object], cell: int):
         self._progress, self._cell, self._left = progress, cell, cell
+        self._one_at_a_time = threading.Lock()
 
     def count(self, queries: int) -> None:
-        queries = min(queries, self._left)
-        self._left -= queries
-        self._progress(queries)
+        with self._one_at_a_time:
+            queries = min(queries, self._left)
+            self._left -= queries
+            self._progress(queries)
 
     def finish_cell(self) -> None:
         self._progress(self._left)

@@ -1,9 +1,7 @@
-"""Trained networks behind Foolbox's `Model`, and any Foolbox model asked in NumPy."""
+"""Trained networks behind Foolbox's `Model`, and what is checked of a model and of images before any work."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import eagerpy as ep
@@ -12,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import frameworks
-from .errors import ModelError, UsageError, check_count, unknown
+from .classifier import Classifier, unwrapped
+from .errors import ModelError, UsageError, unknown
 from .frameworks import DataFormat, Device
 
 OUTPUTS = ("logits", "probabilities")
-DEFAULT_BATCH_SIZE = 256
 UNIT_BOUNDS = (0.0, 1.0)
 UNIT_REMEDY = "Images are compared in [0, 1] whatever bounds a model has: divide 8-bit images by 255."
 
@@ -31,6 +29,8 @@ class Model(fb.models.base.ModelWithPreprocessing):
     ----------
     framework : str
         Its framework's name.
+    native : object
+        The network that was wrapped.
     bounds : foolbox.types.Bounds
         The smallest and the largest value of a pixel.
     data_format : str
@@ -50,12 +50,14 @@ class Model(fb.models.base.ModelWithPreprocessing):
         preprocessing: dict[str, Any] | None = None,
         outputs: str = "logits",
         info: dict[str, Any] | None = None,
+        native: Any = None,
     ):
         super().__init__(function, bounds=bounds, dummy=ep.astensor(dummy), preprocessing=preprocessing)
         self.framework = framework
         self.data_format = data_format
         self.outputs = outputs
         self.info = info or {}
+        self.native = native
 
     def __call__(self, inputs: Any) -> Any:
         outputs = super().__call__(inputs)
@@ -143,6 +145,7 @@ def wrap(
         _float32(preprocessing),
         outputs,
         info,
+        native,
     )
 
 
@@ -166,122 +169,6 @@ def _float32(preprocessing: dict[str, Any] | None) -> dict[str, Any] | None:
         else value
         for key, value in preprocessing.items()
     }
-
-
-class Classifier:
-    """A Foolbox model seen from NumPy: images (N, H, W, C) float32 in, logits (N, K) out, in batches.
-
-    Parameters
-    ----------
-    model : foolbox.models.base.Model
-        From `wrap`, or one that Foolbox made.
-    batch_size : int, optional
-        How many images are asked at once.
-    like : tensor, optional
-        A tensor of the model's framework on its device; needed only for a Foolbox model that carries none.
-    asked : callable, optional
-        Called with the number of images after every batch that was asked, for a progress bar.
-
-    Attributes
-    ----------
-    bounds : tuple of float
-        The smallest and the largest value of a pixel.
-    data_format : str
-        The layout of the model's own tensors.
-    """
-
-    def __init__(
-        self,
-        model: fb.models.base.Model,
-        batch_size: int | None = None,
-        like: Any = None,
-        asked: Callable[[int], None] | None = None,
-    ):
-        if not isinstance(model, fb.models.base.Model):
-            raise UsageError(
-                f"expected a Foolbox model, received {type(model).__name__}. Make one with robustcmp.wrap."
-            )
-        if batch_size is not None:
-            check_count("batch_size", batch_size)
-        if like is None:
-            like = _dummy(model)
-        self.model = model
-        self.batch_size = batch_size or DEFAULT_BATCH_SIZE
-        self.bounds: tuple[float, float] = (float(model.bounds[0]), float(model.bounds[1]))
-        self.framework = frameworks.recognise(like)
-        self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
-        self._like = like
-        self._asked = asked
-
-    def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the logits (N, K) of images (N, H, W, C)."""
-        parts = []
-        for batch in self._batches(images):
-            parts.append(self.framework.infer(self.model, self._own(batch), self._like))
-            if self._asked is not None:
-                self._asked(len(batch))
-        return np.concatenate(parts)
-
-    def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Return the classes (N,) of images (N, H, W, C)."""
-        if not len(images):
-            return np.zeros(0, np.int64)
-        logits = self.logits(images)
-        if not np.isfinite(logits).all():
-            raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
-        classes: NDArray[np.int64] = logits.argmax(axis=1)
-        return classes
-
-    def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
-        gradients = [
-            self.framework.vjp(self.model, self._own(batch), part.astype(np.float32), self._like)
-            for batch, part in zip(self._batches(images), self._batches(v), strict=True)
-        ]
-        return self._numpy_layout(np.concatenate(gradients))
-
-    def tensor(self, array: NDArray[Any]) -> Any:
-        """Return an array as a tensor of the model: images (N, H, W, C) in its own layout, all else as it is."""
-        return self.framework.tensor(self._own(array) if array.ndim == 4 else array, self._like)
-
-    def array(self, tensor: Any) -> NDArray[Any]:
-        """The inverse of `tensor`."""
-        array = self.framework.array(tensor)
-        return self._numpy_layout(array) if array.ndim == 4 else array
-
-    def measured_batch_size(self, images: NDArray[np.float32], seconds: float = 0.2) -> int:
-        """Return the batch size, a power of two from 32 to 1024, that answers the most images a second."""
-        rates = {}
-        for size in (32, 64, 128, 256, 512, 1024):
-            batch = self._own(np.resize(images, (size, *images.shape[1:])))
-            self.framework.infer(self.model, batch, self._like)  # the first call may compile
-            calls, start = 0, time.perf_counter()
-            while time.perf_counter() - start < seconds:
-                self.framework.infer(self.model, batch, self._like)
-                calls += 1
-            rates[size] = calls * size / (time.perf_counter() - start)
-        return max(rates, key=rates.__getitem__)
-
-    def _batches(self, array: NDArray[Any]) -> list[NDArray[Any]]:
-        return [array[start : start + self.batch_size] for start in range(0, len(array), self.batch_size)]
-
-    def _own(self, images: NDArray[Any]) -> NDArray[Any]:
-        return images.transpose(0, 3, 1, 2) if self.data_format == "channels_first" else images
-
-    def _numpy_layout(self, images: NDArray[Any]) -> NDArray[Any]:
-        return np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self.data_format == "channels_first" else images
-
-
-def unwrapped(model: Any) -> Any:
-    """Return the model that Foolbox's `TransformBoundsWrapper` wraps, or the model itself."""
-    while isinstance(model, fb.models.base.TransformBoundsWrapper):
-        model = model._model
-    return model
-
-
-def _dummy(model: Any) -> Any:
-    model = unwrapped(model)
-    return model.dummy.raw if hasattr(model, "dummy") else np.zeros(0, np.float32)  # foolbox.NumPyModel has none
 
 
 def predict(
@@ -384,6 +271,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     try:
         logits = classifier.logits(some)
         again = classifier.logits(some)
+        alone = classifier.logits(some[:1])
     except Exception as error:
         raise ModelError(
             f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "
@@ -393,6 +281,11 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         raise ModelError(
             f"model {name!r} should answer {len(some)} images with logits ({len(some)}, classes), "
             f"received shape {logits.shape}"
+        )
+    if alone.shape != (1, logits.shape[1]):
+        raise ModelError(
+            f"model {name!r} should answer one image with logits (1, {logits.shape[1]}), as it answers {len(some)} "
+            f"with {logits.shape}; received shape {alone.shape}"
         )
     if not np.isfinite(logits).all():
         raise ModelError(f"model {name!r} answers NaN or infinity; check its weights and preprocessing")

@@ -9,9 +9,10 @@ import foolbox as fb
 import numpy as np
 from numpy.typing import NDArray
 
+from .classifier import Classifier
 from .draws import image_hashes
 from .errors import UsageError, check_count, check_seed
-from .model import UNIT_BOUNDS, UNIT_REMEDY, Classifier, check_images, check_labels, in_unit_bounds
+from .model import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels, in_unit_bounds
 
 Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
 

@@ -14,11 +14,15 @@ import numpy as np
 from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwargs
 from numpy.typing import NDArray
 
+from ..classifier import Classifier
 from ..errors import UsageError, check_count, check_seed
-from ..model import Classifier, check_images, check_labels
+from ..model import check_images, check_labels
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
+
+WORTH_COMPILING = 10_000  # queries
+BLOCK = 2**15  # values that are computed at a time: a few such arrays of float64 stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,14 @@ class AttackResult:
     extras: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
+def blocks(rows: NDArray[np.int64], values: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    """Yield the rows, of so many values each, block by block: the places of a block, and its rows."""
+    size = max(1, BLOCK // values)
+    for start in range(0, len(rows), size):
+        block = slice(start, start + size)
+        yield block, rows[block]
+
+
 def judge(classifier: Classifier, images: Images, labels: Labels, outcome: Found) -> AttackResult:
     """Ask once more about every image that was found, and measure the distances of those that hold."""
     classes = np.full(len(images), -1, np.int64)
@@ -84,6 +96,15 @@ def judge(classifier: Classifier, images: Images, labels: Labels, outcome: Found
         queries=outcome.queries,
         extras=outcome.extras,
     )
+
+
+def _joined(parts: Sequence[AttackResult]) -> AttackResult:
+    """Put the results of some images and those of the next ones together."""
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0]) if name != "extras"
+    }
+    extras = {name: np.concatenate([part.extras[name] for part in parts]) for name in parts[0].extras}
+    return AttackResult(**arrays, extras=extras)
 
 
 def distances(images: Images, others: Images) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -133,6 +154,8 @@ class Attack(MinimizationAttack):
     deterministic: ClassVar[bool] = False
     """Whether all repeats are the same."""
     needs_gradient: ClassVar[bool] = False
+    shares_answers: ClassVar[bool] = False
+    """Whether an answer of one repeat saves queries of another, so that all repeats are done together."""
     norm: ClassVar[Literal["l0", "l2", "linf"]]
     """The distance that the attack keeps small, by its name."""
 
@@ -143,7 +166,7 @@ class Attack(MinimizationAttack):
     def _find(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
-        """Yield what was found in each of the repeats, in their order. Answers may be shared among them."""
+        """Yield what was found in each of the repeats, in their order, for so many images as advance together."""
 
     @property
     def distance(self) -> fb.distances.Distance:
@@ -214,21 +237,38 @@ class Attack(MinimizationAttack):
         """Yield `attack` of each of the repeats; answers that they have in common are asked for once."""
         numpy_images = isinstance(images, np.ndarray)
         classifier = Classifier(model, batch_size, like=None if numpy_images else ep.astensor(images).raw)
+        repeats = list(repeats)
         x = check_images(images if numpy_images else classifier.array(images), classifier.bounds)
         if not len(x):
             raise UsageError("expected at least one image, received none")
         classes = classifier.logits(x[:1]).shape[1]
         y = check_labels(labels if isinstance(labels, np.ndarray) else ep.astensor(labels).numpy(), len(x), classes)
         check_seed(seed)
+        if len(x) * len(repeats) * self.most_queries >= WORTH_COMPILING:
+            classifier = classifier.compiled(x)
         for result in self.outcomes(classifier, x, y, seed, repeats):
             yield result if numpy_images else replace(result, adversarials=classifier.tensor(result.adversarials))
 
     def outcomes(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[AttackResult]:
-        """Yield the result of each of the repeats, in NumPy, on images and labels that were checked."""
-        for found in self._find(classifier, images, labels, seed, repeats):
-            yield judge(classifier, images, labels, found)
+        """Yield the result of each of the repeats, in NumPy, on images and labels that were checked.
+
+        The images are cut into parts that fit into a batch: so memory does not grow with their number, and the parts
+        are done side by side. Unless repeats share answers, each is finished before the next but one begins.
+        """
+        parts = classifier.parts(len(images))
+        together = [list(repeats)] if self.shares_answers else [[repeat] for repeat in repeats]
+
+        def attack(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
+            some, part = task
+            x, y = images[part], labels[part]
+            return [judge(classifier, x, y, found) for found in self._find(classifier, x, y, seed, some)]
+
+        results = classifier.map(attack, ((some, part) for some in together for part in parts))
+        for _ in together:
+            of_parts = [next(results) for _ in parts]
+            yield from (_joined(of_repeat) for of_repeat in zip(*of_parts, strict=True))
 
     def run(
         self,

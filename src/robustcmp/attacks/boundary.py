@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..classifier import Classifier
 from ..draws import Draws
 from ..errors import UsageError, check_count
-from ..model import Classifier
-from .base import Attack, Found, Images, Labels, unit
+from .base import Attack, Found, Images, Labels, blocks, unit
 
 START_NOISE, DIRECTION = 1, 2
 START_DRAWS = 1000
@@ -21,7 +19,6 @@ CHECK_EVERY = 10
 SPHERICAL_WINDOW, STEP_WINDOW = 100, 30
 ADAPTATION = 1.5
 SMALLEST_STEP = 1e-7
-CHUNK = 1024  # images that advance together: memory does not grow with their number
 
 Rows = NDArray[np.int64]
 Points = NDArray[np.float64]
@@ -87,15 +84,11 @@ class Boundary(Attack):
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
         for repeat in repeats:
-            parts = []
-            for start in range(0, len(images), CHUNK):
-                part = slice(start, start + CHUNK)
-                draws = Draws("Boundary", seed, repeat, unit(images[part], classifier.bounds))
-                walk = _Walk(self, classifier, images[part], labels[part], draws)
-                walk.start()
-                walk.advance()
-                parts.append(walk.found())
-            yield _concatenated(parts)
+            draws = Draws("Boundary", seed, repeat, unit(images, classifier.bounds))
+            walk = _Walk(self, classifier, images, labels, draws)
+            walk.start()
+            walk.advance()
+            yield walk.found()
 
 
 class _Walk:
@@ -107,6 +100,7 @@ class _Walk:
         self._shape, self._labels = images.shape[1:], labels
         self._x: Points = images.reshape(n, -1).astype(np.float64)
         self._point = self._x.copy()
+        self._candidates, self._spherical_candidates = np.empty_like(self._x), np.empty_like(self._x)
         self._started = np.zeros(n, np.bool_)
         self._queries = np.zeros(n, np.int64)
         self._spherical_step = np.full(n, attack.spherical_step)
@@ -125,14 +119,17 @@ class _Walk:
                 break
             for row in pending.tolist():
                 self._draws.block(row, START_NOISE, 0, draw).random(out=noise[row])
-            noise[pending] = lower + (upper - lower) * noise[pending]
+                noise[row] = lower + (upper - lower) * noise[row]
             pending = pending[~self._fools(pending, noise[pending])]
         # Rows that nothing fooled go on with their last draw, as in Foolbox.
         pending = np.arange(len(self._x))
         for k in range(1, BLENDS + 1):
             if not len(pending):
                 break
-            blends = np.clip((1 - k / BLENDS) * self._x[pending] + k / BLENDS * noise[pending], lower, upper)
+            blends = self._candidates[: len(pending)]
+            for block, rows in blocks(pending, self._x.shape[1]):
+                blend = (1 - k / BLENDS) * self._x[rows] + k / BLENDS * noise[rows]
+                np.clip(blend, lower, upper, out=blends[block])
             fooled = self._fools(pending, blends)
             self._point[pending[fooled]] = blends[fooled]
             self._started[pending[fooled]] = True
@@ -141,6 +138,7 @@ class _Walk:
     def advance(self) -> None:
         """Take all iterations."""
         active = np.flatnonzero(self._started)
+        self._towards = self._x - self._point
         for iteration in range(1, self._attack.iterations + 1):
             checking = iteration % CHECK_EVERY == 0
             self._step(active, iteration, checking)
@@ -174,37 +172,41 @@ class _Walk:
         for direction in range(self._attack.max_directions):
             if not len(pending):
                 break
-            normal = np.empty((len(pending), self._x.shape[1]))
-            for row, out in zip(pending.tolist(), normal, strict=True):
-                self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
-            distance, spherical, candidates = self._candidates(pending, normal)
-            asked = np.ones(len(pending), np.bool_)
+            spherical, candidates = self._move(pending, iteration, direction)
             if checking:
                 asked = self._fools(pending, spherical)
                 self._spherical.add(pending, asked)
-            fooled = np.zeros(len(pending), np.bool_)
-            fooled[asked] = self._fools(pending[asked], candidates[asked])
-            if checking:
-                self._steps.add(pending[asked], fooled[asked])
-            closer = fooled & (_norms(self._x[pending] - candidates) < distance)
-            self._point[pending[closer]] = candidates[closer]
-            pending = pending[~fooled]
+                pending_asked, candidates = pending[asked], candidates[asked]
+                fooled = self._fools(pending_asked, candidates)
+                self._steps.add(pending_asked, fooled)
+            else:
+                pending_asked, fooled = pending, self._fools(pending, candidates)
+            self._take(pending_asked[fooled], candidates[fooled])
+            pending = np.setdiff1d(pending, pending_asked[fooled], assume_unique=True)
 
-    def _candidates(self, rows: Rows, normal: Points) -> tuple[Points, Points, Points]:
-        """Return the rows' distances, their spherical candidates and their candidates, for given normal draws."""
-        lower, upper = self._classifier.bounds
-        x = self._x[rows]
-        towards = x - self._point[rows]
-        distance = _norms(towards)
-        step = self._spherical_step[rows]
-        along = towards * _inverse(distance)[:, None]
-        normal -= np.einsum("ij,ij->i", normal, along)[:, None] * along
-        normal *= (step * distance * _inverse(_norms(normal)))[:, None]
-        spherical = np.clip(x + (normal - towards) / np.sqrt(1 + step**2)[:, None], lower, upper)
-        gap = x - spherical
-        width = _norms(gap)
-        length = np.maximum(0, self._source_step[rows] * distance + width - distance)
-        return distance, spherical, np.clip(spherical + (length * _inverse(width))[:, None] * gap, lower, upper)
+    def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[Points, Points]:
+        """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""
+        spherical, candidates = self._spherical_candidates[: len(rows)], self._candidates[: len(rows)]
+        for block, some in blocks(rows, self._x.shape[1]):
+            normal = np.empty((len(some), self._x.shape[1]))
+            for row, out in zip(some.tolist(), normal, strict=True):
+                self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
+            spherical[block], candidates[block] = moved(
+                self._x[some],
+                self._towards[some],
+                normal,
+                self._spherical_step[some],
+                self._source_step[some],
+                self._classifier.bounds,
+            )
+        return spherical, candidates
+
+    def _take(self, rows: Rows, candidates: Points) -> None:
+        """Move the rows to their candidates where these are closer to the image."""
+        towards = self._x[rows] - candidates
+        closer = _norms(towards) < _norms(self._towards[rows])
+        self._point[rows[closer]] = candidates[closer]
+        self._towards[rows[closer]] = towards[closer]
 
     def _adapt(self, rows: Rows) -> None:
         """Make steps longer where more than half succeed, and shorter where less than a fifth do."""
@@ -234,6 +236,37 @@ class _Walk:
         return _norms(self._point.astype(np.float32).astype(np.float64) - self._x)
 
 
+def moved(
+    x: Points,
+    towards: Points,
+    normal: Points,
+    spherical_step: NDArray[np.float64],
+    source_step: NDArray[np.float64],
+    bounds: tuple[float, float],
+) -> tuple[Points, Points]:
+    """Return the spherical candidates s and the candidates c of some rows, for given normal draws.
+
+    The formulas are those of the definition, docs/methodology.md, with the factors of each row taken together, so that
+    the points are passed over as seldom as possible. Points are (rows, values) and the steps (rows,); `towards` is the
+    image less the current point, and `normal` is overwritten.
+    """
+    distance = _norms(towards)
+    along = _dots(normal, towards) * _inverse(distance) ** 2
+    across = np.sqrt(np.maximum(_dots(normal, normal) - (along * distance) ** 2, 0))
+    scale = spherical_step * distance * _inverse(across)  # of the part of `normal` that is orthogonal to `towards`
+    shrink = 1 / np.sqrt(1 + spherical_step**2)
+    normal *= (shrink * scale)[:, None]
+    normal -= (shrink * (1 + scale * along))[:, None] * towards
+    normal += x
+    spherical = np.clip(normal, *bounds, out=normal)
+    candidates = x - spherical
+    width = _norms(candidates)
+    length = np.maximum(0, source_step * distance + width - distance)
+    candidates *= (length * _inverse(width))[:, None]
+    candidates += spherical
+    return spherical, np.clip(candidates, *bounds, out=candidates)
+
+
 class _Statistic:
     """The last answers of each row, up to a window."""
 
@@ -257,20 +290,16 @@ class _Statistic:
         self._count[rows] = 0
 
 
+def _dots(a: Points, b: Points) -> NDArray[np.float64]:
+    dots: NDArray[np.float64] = np.einsum("ij,ij->i", a, b)
+    return dots
+
+
 def _norms(points: Points) -> NDArray[np.float64]:
-    norms: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", points, points))
+    norms: NDArray[np.float64] = np.sqrt(_dots(points, points))
     return norms
 
 
 def _inverse(lengths: NDArray[np.float64]) -> NDArray[np.float64]:
     """1/length, and 0 for a length of 0: there is no direction then."""
     return np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-
-
-def _concatenated(parts: Sequence[Found]) -> Found:
-    first = parts[0]
-    fields: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("found", "images", "queries")
-    }
-    extras = {name: np.concatenate([part.extras[name] for part in parts]) for name in first.extras}
-    return replace(first, **fields, extras=extras)

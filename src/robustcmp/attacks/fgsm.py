@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..classifier import Classifier
 from ..errors import ModelError, UsageError, check_count
-from ..model import Classifier
-from .base import Attack, Found, Images, Labels
+from .base import Attack, Found, Images, Labels, blocks
 
 
 class FGSM(Attack):
@@ -43,6 +43,7 @@ class FGSM(Attack):
 
     deterministic = True
     needs_gradient = True
+    shares_answers = True
     norm = "linf"
 
     def __init__(self, *, epsilons: int = 100, max_epsilon: float = 0.1):
@@ -64,20 +65,32 @@ class FGSM(Attack):
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
         lower, upper = classifier.bounds
+        x = images.astype(np.float64)
         step = (upper - lower) * np.sign(_gradient(classifier, images, labels))
+
+        def at(sizes: NDArray[np.float64], rows: NDArray[np.int64]) -> Images:
+            """Return the candidates of some images, each at a size of its own."""
+            candidates = np.empty((len(rows), *images.shape[1:]), np.float32)
+            for block, some in blocks(rows, x[0].size):
+                moved = step[some]
+                moved *= sizes[block, None, None, None]
+                moved += x[some]
+                candidates[block] = moved
+            return np.clip(candidates, lower, upper, out=candidates)
+
         epsilon = np.full(len(images), np.inf)
         queries = np.zeros(len(images), np.int64)
-        adversarials = images.copy()
         pending = np.arange(len(images))
         for size in self.grid:
-            candidates = np.clip(images[pending] + size * step[pending], lower, upper).astype(np.float32)
-            fooled = classifier.predict(candidates) != labels[pending]
-            queries[pending] += 1
-            epsilon[pending[fooled]] = size
-            adversarials[pending[fooled]] = candidates[fooled]
-            pending = pending[~fooled]
             if not len(pending):
                 break
+            fooled = classifier.predict(at(np.full(len(pending), size), pending)) != labels[pending]
+            queries[pending] += 1
+            epsilon[pending[fooled]] = size
+            pending = pending[~fooled]
+        found = np.flatnonzero(np.isfinite(epsilon))
+        adversarials = images.copy()
+        adversarials[found] = at(epsilon[found], found)
         for _ in repeats:
             yield Found(np.isfinite(epsilon), adversarials, queries, {"smallest_epsilon": epsilon})
 

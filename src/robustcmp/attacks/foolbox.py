@@ -11,8 +11,8 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 
+from ..classifier import Classifier
 from ..errors import ModelError
-from ..model import Classifier
 from .base import AttackResult, Found, Images, Labels, judge
 
 # The modules of foolbox.attacks whose attacks ask for nothing but the model's answers.

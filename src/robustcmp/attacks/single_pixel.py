@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..classifier import Classifier
 from ..draws import Draws
 from ..errors import check_count
-from ..model import Classifier
 from .base import Attack, Found, Images, Labels, unit
 
 PIXEL_ORDER = 0
@@ -45,6 +45,7 @@ class SinglePixel(Attack):
     """
 
     norm = "l0"
+    shares_answers = True
 
     def __init__(self, *, max_pixels: int = 100, exact: bool = False):
         check_count("max_pixels", max_pixels)

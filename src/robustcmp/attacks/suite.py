@@ -33,8 +33,8 @@ from typing import Annotated, Any, Protocol, get_type_hints
 import foolbox as fb
 import msgspec
 
+from ..classifier import Classifier
 from ..errors import RobustcmpError, UsageError, unknown
-from ..model import Classifier
 from .base import AttackResult, Images, Labels
 from .boundary import Boundary
 from .fgsm import FGSM

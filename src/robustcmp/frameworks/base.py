@@ -67,6 +67,38 @@ class Framework(ABC):
         """Return the logits (N, K) of a batch of images in the function's own layout, without gradients."""
         return self.array(function(self.tensor(images, like)))
 
+    def compiled(self, function: Function, native: Any, images: NDArray[np.float32], like: Any) -> Function:
+        """Return a snapshot of a function that answers faster and cannot be differentiated.
+
+        Parameters
+        ----------
+        function : callable
+            Images in its own layout to logits.
+        native : object or None
+            The network behind it, where that is known.
+        images : ndarray of float32
+            A few, in the function's own layout.
+        like : tensor
+            On the device where it is asked.
+
+        Raises
+        ------
+        Exception
+            The function cannot be traced; whatever the framework raises then.
+        """
+        raise NotImplementedError(f"{self.name} compiles nothing")
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Say whether an error means that a batch was too large."""
+        return isinstance(error, MemoryError)
+
+    def threads(self) -> int:
+        """Return how many threads a call from this thread uses; 0 where all callers share one pool."""
+        return 0
+
+    def set_threads(self, count: int) -> None:  # noqa: B027
+        """Let calls from this thread use so many threads; nothing where all callers share one pool."""
+
     @abstractmethod
     def vjp(
         self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any

@@ -70,6 +70,19 @@ def _exact(function: Function) -> Function:
     return exact
 
 
+def _padded(array: NDArray[Any]) -> NDArray[Any]:
+    """Fill a batch up with zeros: every new shape is compiled anew, so few are used, at most a quarter too large.
+
+    They are the powers of two, and above 16 the three between each and the next.
+    """
+    n = len(array)
+    step = max(1, 1 << (n - 1).bit_length() >> 3)
+    size = -(-n // step) * step if n > 16 else 1 << (n - 1).bit_length()
+    padded = np.zeros((size, *array.shape[1:]), array.dtype)
+    padded[:n] = array
+    return padded
+
+
 class Network:
     """An architecture with its parameters: ``network(images) -> logits``."""
 
@@ -99,11 +112,16 @@ class Jax(TrainableFramework):
         return np.array(tensor)
 
     def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
-        # Every new shape is compiled anew, so batches are filled up to the next power of two.
         n = len(images)
-        padded = np.zeros((1 << (n - 1).bit_length(), *images.shape[1:]), images.dtype)
-        padded[:n] = images
-        return self.array(function(self.tensor(padded, like)))[:n]
+        return self.array(function(self.tensor(_padded(images), like)))[:n]
+
+    def compiled(self, function: Function, native: Any, images: NDArray[np.float32], like: Any) -> Function:
+        compiled: Function = jax.jit(function)
+        return compiled
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        jax_says = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+        return jax_says or super().is_out_of_memory(error)
 
     def vjp(
         self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any

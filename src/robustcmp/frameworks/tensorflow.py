@@ -65,6 +65,16 @@ class TensorFlow(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
+    def compiled(self, function: Function, native: Any, images: NDArray[np.float32], like: Any) -> Function:
+        signature = tf.TensorSpec([None, *images.shape[1:]], tf.float32)
+        with tf.device(like.device):
+            traced = tf.function(function, input_signature=[signature], autograph=False)
+            traced.get_concrete_function()
+        return traced  # type: ignore[no-any-return]
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, tf.errors.ResourceExhaustedError) or super().is_out_of_memory(error)
+
     def vjp(
         self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,29 @@ class Torch(TrainableFramework):
     def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
         with torch.inference_mode(), _exact(like.device):
             return self.array(function(self.tensor(images, like)))
+
+    def compiled(self, function: Function, native: Any, images: NDArray[np.float32], like: Any) -> Function:
+        jit: Any = torch.jit
+        with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, still the fastest on small networks
+            warnings.simplefilter("always", jit.TracerWarning)
+            traced = jit.freeze(jit.trace(_Traceable(function, native).eval(), self.tensor(images, like)))
+            # What it does beyond freezing is for CPUs: oneDNN's layouts, convolutions with their activations in one.
+            fast: Function = jit.optimize_for_inference(traced) if like.device.type == "cpu" else traced
+        for warning in caught:
+            if issubclass(warning.category, jit.TracerWarning):
+                raise ModelError(f"its trace may hold for these images alone: {warning.message}")
+        return fast
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        cpu = isinstance(error, RuntimeError) and "not enough memory" in str(error)
+        return cpu or isinstance(error, torch.OutOfMemoryError) or super().is_out_of_memory(error)
+
+    def threads(self) -> int:
+        return torch.get_num_threads()
+
+    def set_threads(self, count: int) -> None:
+        torch.set_num_threads(count)
 
     def vjp(
         self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
@@ -153,6 +177,18 @@ def _native(weights: Weights, architecture: Architecture) -> dict[str, torch.Ten
             array = array.T
         state[f"{layer}.{'weight' if kind == 'kernel' else kind}"] = torch.from_numpy(array.copy())
     return state
+
+
+class _Traceable(torch.nn.Module):
+    """A function as a module, for `torch.jit`: its network's weights have to be known as a part of it."""
+
+    def __init__(self, function: Function, native: Any):
+        super().__init__()
+        self.native = native
+        self._function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._function(x)  # type: ignore[no-any-return]
 
 
 class _Trainer(Trainer):

@@ -1,0 +1,216 @@
+"""Measure how near the attacks are to the forward-pass floor, how they grow, and what other tools take.
+
+The floor of an attack is (queries that are asked) / (the best forward rate of this model). Everything is measured in
+one process pinned to two cores, the forward rate again before and after each attack, as machines drift: compare ratios.
+
+    make bench                                        # all of it, into benchmarks/results/
+    python benchmarks/bench.py --only floor --framework torch
+"""
+
+from __future__ import annotations
+
+import os
+
+THREADS = 2
+os.environ["OMP_NUM_THREADS"] = str(THREADS)
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import robustcmp as rc
+from robustcmp.attacks.suite import RunnableAttack, load_suite
+from robustcmp.classifier import BATCH_SIZES, Classifier
+from robustcmp.environment import environment
+from robustcmp.zoo import Name, find_weights, load_test_set
+
+HERE = Path(__file__).parent
+FRAMEWORKS = ("torch", "tensorflow", "jax")
+RIVALS = (
+    ("foolbox3.py", None, {"fgsm": 1000, "boundary": 1000}),
+    ("art120.py", "art", {"fgsm": 1000, "boundary": 20, "single_pixel": 2}),
+    ("foolbox1.py", "foolbox1", {"fgsm": 100, "single_pixel": 50, "boundary": 20}),
+)
+
+
+class Counted:
+    """A compiled classifier of the zoo, the images it gets right, and how many were asked."""
+
+    def __init__(self, framework: str, model: str, data: rc.data.Dataset):
+        self.asked = 0
+        self._lock = threading.Lock()
+        native = rc.load_model(model, framework=framework, dataset=data.name, device="cpu")
+        self.eager = Classifier(native)
+        compiled = self.eager.compiled(data.images)
+        self.classifier = compiled.sized(compiled.measured_batch_size(data.images)).watched(self._count)
+        right = self.classifier.predict(data.images) == data.labels
+        self.images, self.labels = data.images[right], data.labels[right]
+
+    def _count(self, images: int) -> None:
+        with self._lock:
+            self.asked += images
+
+    def rates(self, seconds: float = 0.4) -> dict[str, dict[int, float]]:
+        """Return images a second for each way of asking and each batch size."""
+        one = self.classifier.watched(lambda images: None)
+        one.workers = 1
+        ways = {"eager, one caller": self.eager, "compiled, one caller": one, "compiled, side by side": self.classifier}
+        return {way: {n: its._rate(self.images, n, seconds) for n in BATCH_SIZES} for way, its in ways.items()}
+
+    def best_now(self, sizes: list[int]) -> float:
+        """Return the best rate of a few batch sizes, at this moment."""
+        return max(self.classifier._rate(self.images, n, 0.3) for n in sizes)
+
+
+def timed(counted: Counted, attack: RunnableAttack, n: int, repeats: int, sizes: list[int]) -> dict[str, Any]:
+    """Attack n images and return seconds, queries and the ratio to the floor."""
+    before = counted.best_now(sizes)
+    counted.asked = 0
+    cpu, start = time.process_time(), time.perf_counter()
+    fooled = [
+        result.success
+        for result in attack.outcomes(
+            counted.classifier, counted.images[:n], counted.labels[:n], 0, range(1 if attack.deterministic else repeats)
+        )
+    ]
+    seconds, cpu, asked = time.perf_counter() - start, time.process_time() - cpu, counted.asked
+    rate = (before + counted.best_now(sizes)) / 2
+    return {
+        "images": n,
+        "repeats": repeats,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "asked": asked,
+        "forward_rate": rate,
+        "floor_seconds": asked / rate,
+        "ratio": seconds * rate / asked,
+        "success_rate": float(np.mean(fooled)),
+        "fooled": np.asarray(fooled[0]).tolist(),
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def floor(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Measure forward rates of every model, and each attack's ratio to the floor for LeNet-5."""
+    for framework in frameworks:
+        for model in ("lenet1", "lenet5"):
+            counted = Counted(framework, model, data)
+            rates = counted.rates()
+            best = {size: max(way[size] for way in rates.values()) for size in BATCH_SIZES}
+            yield {"framework": framework, "model": model, "rates": rates, "batch_size": counted.classifier.batch_size}
+            if model == "lenet5":
+                sizes = sorted(best, key=best.__getitem__)[-2:]
+                for name, attack in load_suite("guo2019").attacks.items():
+                    yield {"framework": framework, "attack": name} | timed(counted, attack, 1000, 1, sizes)
+
+
+def growth(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Measure how time grows with images and repeats, and ten repeats of single pixel against its exact table."""
+    counted = Counted(frameworks[0], "lenet5", data)
+    sizes = [counted.classifier.batch_size]
+    attacks = load_suite("guo2019").attacks
+    jobs = [(name, n, 1) for n in (250, 500, 1000, 2000) for name in attacks]
+    jobs += [("single_pixel", 1000, 10), ("boundary", 250, 10)]
+    for name, n, repeats in jobs:
+        yield {"framework": frameworks[0], "attack": name} | timed(counted, attacks[name], n, repeats, sizes)
+    exact: Any = rc.attacks.SinglePixel(exact=True)
+    yield {"framework": frameworks[0], "attack": "single_pixel, exact"} | timed(counted, exact, 1000, 1, sizes)
+
+
+def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Time other tools on the torch model and the same images, beside robustcmp on as many."""
+    counted = Counted("torch", "lenet5", data)
+    sizes = [counted.classifier.batch_size]
+    environments = HERE.parent / "build" / "rivals"
+    content = find_weights(Name("lenet5", data.name, "torch"))
+    assert content is not None
+    logits = np.sort(counted.classifier.logits(counted.images[:1000]), axis=1)
+    with tempfile.TemporaryDirectory() as directory:
+        task = Path(directory) / "task.npz"
+        weights = {f"weights/{name}": array for name, array in content.weights.items()}
+        np.savez(task, images=counted.images[:1000], labels=counted.labels[:1000], **weights)
+        for script, environment_name, attacks in RIVALS:
+            python = sys.executable if environment_name is None else environments / environment_name / "bin" / "python"
+            for name, n in attacks.items():
+                command = [str(python), str(HERE / "rivals" / script), str(task), "--attack", name]
+                command += ["--images", str(n), "--threads", str(THREADS)]
+                done = subprocess.run(command, capture_output=True, text=True)
+                if done.returncode:
+                    yield {"tool": script, "attack": name, "failed": done.stderr.strip().splitlines()[-1:]}
+                    continue
+                theirs = json.loads(done.stdout)
+                ours = timed(counted, load_suite("guo2019").attacks[name], n, 1, sizes)
+                differ = np.flatnonzero(np.array(theirs["fooled"]) != np.array(ours["fooled"]))
+                margins = logits[differ, -1] - logits[differ, -2]
+                yield theirs | {
+                    "ours_seconds": ours["seconds"],
+                    "times": theirs["seconds"] / ours["seconds"],
+                    "fooled_otherwise": len(differ),
+                    "of_these_with_a_clean_margin_above_12": int((margins > 12).sum()),
+                }
+
+
+def memory(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Measure the peak memory of 1,000 and of nearly 10,000 images, each in a process of its own."""
+    for n in (1000, 9500):
+        for name in ("fgsm", "single_pixel"):
+            code = (
+                f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench, json\n"
+                f"counted = bench.Counted({frameworks[0]!r}, 'lenet5', bench.load_test_set('lenet5'))\n"
+                f"attack = bench.load_suite('guo2019').attacks[{name!r}]\n"
+                f"print(json.dumps(bench.timed(counted, attack, {n}, 1, [256])))"
+            )
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            yield {"framework": frameworks[0], "attack": name} | json.loads(done.stdout.splitlines()[-1])
+
+
+PARTS: dict[str, Callable[[list[str], rc.data.Dataset], Iterator[dict[str, Any]]]] = {
+    "floor": floor,
+    "growth": growth,
+    "memory": memory,
+    "rivals": rivals,
+}
+
+
+def main() -> None:
+    """Run the parts that were asked for, and write one JSON file for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--framework", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
+    options = parser.parse_args()
+    data = load_test_set("lenet5", say=print)
+    for part in options.only:
+        rows = []
+        for row in PARTS[part](options.framework, data):
+            rows.append(row)
+            print({key: value for key, value in row.items() if key not in ("fooled", "rates")}, flush=True)
+        for row in rows:
+            row.pop("fooled", None)
+        content = {
+            "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "dataset": data.name,
+            "threads": THREADS,
+            "processor": platform.processor() or platform.machine(),
+            "environment": environment(),
+            "rows": rows,
+        }
+        path = HERE / "results" / f"{part}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

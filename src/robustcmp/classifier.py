@@ -1,0 +1,274 @@
+"""Any Foolbox model seen from NumPy, asked as fast as its framework can."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
+
+from . import frameworks
+from .errors import ModelError, UsageError, check_count
+from .frameworks import DataFormat
+from .workers import MOST_WORKERS, cores, in_order
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+DEFAULT_BATCH_SIZE = 256
+BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
+LARGEST_BATCH = 2**26  # bytes of one batch in float64; an attack holds a few such arrays
+AGREEMENT = 1e-5
+
+_log = logging.getLogger("robustcmp")
+
+
+class Classifier:
+    """A Foolbox model seen from NumPy: images (N, H, W, C) float32 in, logits (N, K) out, in batches.
+
+    Parameters
+    ----------
+    model : foolbox.models.base.Model
+        From `wrap`, or one that Foolbox made.
+    batch_size : int, optional
+        How many images are asked at once.
+    like : tensor, optional
+        A tensor of the model's framework on its device; needed only for a Foolbox model that carries none.
+    asked : callable, optional
+        Called with the number of images after every batch that was asked, for a progress bar; from any thread.
+
+    Attributes
+    ----------
+    bounds : tuple of float
+        The smallest and the largest value of a pixel.
+    data_format : str
+        The layout of the model's own tensors.
+    workers : int
+        How many threads may ask at the same time.
+    """
+
+    def __init__(
+        self,
+        model: fb.models.base.Model,
+        batch_size: int | None = None,
+        like: Any = None,
+        asked: Callable[[int], None] | None = None,
+    ):
+        if not isinstance(model, fb.models.base.Model):
+            raise UsageError(
+                f"expected a Foolbox model, received {type(model).__name__}. Make one with robustcmp.wrap."
+            )
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+        if like is None:
+            like = _dummy(model)
+        self.model = model
+        self.batch_size = batch_size or DEFAULT_BATCH_SIZE
+        self.bounds: tuple[float, float] = (float(model.bounds[0]), float(model.bounds[1]))
+        self.framework = frameworks.recognise(like)
+        self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
+        self.workers = 1
+        self._like = like
+        self._asked = asked
+        self._function: frameworks.Function = model
+        self._fits = [self.batch_size]  # what fits into the device's memory; shared with copies
+
+    # variants ----------------------------------------------------------------------------------------------------
+
+    def compiled(self, images: NDArray[np.float32]) -> Classifier:
+        """Return a classifier that asks a compiled snapshot of the model, from as many threads as there are cores.
+
+        A model that cannot be traced, or that answers otherwise once it is (by more than 1e-5, or for another number
+        of images), is asked as it is, one call after another; the logger ``robustcmp`` says so at level INFO.
+
+        Parameters
+        ----------
+        images : ndarray of float32, shape (N, H, W, C)
+            A few, to trace and to compare with.
+        """
+        some = images[: min(len(images), self.batch_size, 16)]
+        other = copy.copy(self)
+        try:
+            native = getattr(unwrapped(self.model), "native", None)
+            other._function = self.framework.compiled(self.model, native, self._own(some), self._like)
+            for batch in (some, some[:1], some):  # torch optimises at the second call
+                before, after = self._infer(batch), other._infer(batch)
+                if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
+                    raise ModelError(f"it answers otherwise, by up to {np.abs(after - before).max():.2g}")
+        except Exception as error:
+            _log.info("%s is asked as it is, not compiled: %s: %s", self.model, type(error).__name__, error)
+            return self
+        other.workers = min(cores(), MOST_WORKERS)
+        return other
+
+    def watched(self, asked: Callable[[int], None]) -> Classifier:
+        """Return the same classifier with another callback."""
+        other = copy.copy(self)
+        other._asked = asked
+        return other
+
+    def sized(self, batch_size: int) -> Classifier:
+        """Return the same classifier with another batch size."""
+        other = copy.copy(self)
+        other.batch_size, other._fits = batch_size, [batch_size]
+        return other
+
+    # asking ------------------------------------------------------------------------------------------------------
+
+    def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits (N, K) of images (N, H, W, C)."""
+        return self._in_batches(self._infer, images)
+
+    def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the classes (N,) of images (N, H, W, C)."""
+        if not len(images):
+            return np.zeros(0, np.int64)
+        logits = self.logits(images)
+        if len(logits) != len(images):
+            raise ModelError(f"the model should answer {len(images)} images with as many rows, received {logits.shape}")
+        if not np.isfinite(logits).all():
+            raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
+        classes: NDArray[np.int64] = logits.argmax(axis=1)
+        return classes
+
+    def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
+        return self._numpy_layout(self._in_batches(self._pull_back, images, v.astype(np.float32)))
+
+    def _infer(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        logits = self.framework.infer(self._function, self._own(images), self._like)
+        if self._asked is not None:
+            self._asked(len(images))
+        return logits
+
+    def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self.framework.vjp(self.model, self._own(images), v, self._like)
+
+    def _in_batches(
+        self, function: Callable[..., NDArray[np.float32]], *arrays: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Call a function on batches of arrays, smaller ones where the device's memory is too small."""
+        parts, start = [], 0
+        while start < len(arrays[0]):
+            batch = [array[start : start + self._fits[0]] for array in arrays]
+            try:
+                parts.append(function(*batch))
+            except Exception as error:
+                n = len(batch[0])
+                if n == 1 or not self.framework.is_out_of_memory(error):
+                    raise
+                self._fits[0] = n // 2
+                _log.info("a batch of %d does not fit into the memory; %d at once from now on", n, n // 2)
+            else:
+                start += len(batch[0])
+        if len({part.shape[1:] for part in parts}) > 1:
+            shapes = ", ".join(str(part.shape) for part in parts)
+            raise ModelError(f"the model should answer every batch with the same classes, received the shapes {shapes}")
+        return np.concatenate(parts)
+
+    # tensors -----------------------------------------------------------------------------------------------------
+
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """Return an array as a tensor of the model: images (N, H, W, C) in its own layout, all else as it is."""
+        return self.framework.tensor(self._own(array) if array.ndim == 4 else array, self._like)
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        """The inverse of `tensor`."""
+        array = self.framework.array(tensor)
+        return self._numpy_layout(array) if array.ndim == 4 else array
+
+    def _own(self, images: NDArray[Any]) -> NDArray[Any]:
+        return images.transpose(0, 3, 1, 2) if self.data_format == "channels_first" else images
+
+    def _numpy_layout(self, images: NDArray[Any]) -> NDArray[Any]:
+        return np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self.data_format == "channels_first" else images
+
+    # side by side ------------------------------------------------------------------------------------------------
+
+    def parts(self, n: int) -> list[slice]:
+        """Cut n images into parts for `map`: equal ones, about as large as a batch, a multiple of the workers."""
+        largest = max(self.batch_size, DEFAULT_BATCH_SIZE)
+        count = -(-n // (largest * self.workers)) * self.workers
+        edges = [n * i // count for i in range(count + 1)]
+        return [slice(start, stop) for start, stop in pairwise(edges) if start < stop]
+
+    def map(self, function: Callable[[Classifier, Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """Yield function(classifier, task) of each task, in their order, several of them at work at once.
+
+        Each worker has its share of the cores, so that no two fight for one. A result depends on its task alone.
+        """
+        if self.workers == 1:
+            yield from (function(self, task) for task in tasks)
+            return
+
+        def work(task: Task, check: Callable[[], None]) -> Result:
+            def asked(images: int) -> None:
+                check()
+                if self._asked is not None:
+                    self._asked(images)
+
+            one = self.watched(asked)
+            one.workers = 1
+            return function(one, task)
+
+        before = self.framework.threads()
+        share = max(1, cores() // self.workers)
+        try:
+            yield from in_order(work, tasks, self.workers, lambda: self.framework.set_threads(share))
+        finally:
+            self.framework.set_threads(before)
+
+    def measured_batch_size(self, images: NDArray[np.float32], seconds: float = 0.1) -> int:
+        """Return the smallest batch size that answers nearly as many images a second as the best, bounded by memory.
+
+        It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB.
+        """
+        fitting = LARGEST_BATCH // (8 * images[0].size)
+        sizes = [size for size in BATCH_SIZES if size <= fitting] or [max(1, fitting)]
+        rates = {size: self._rate(images, size, seconds) for size in sizes}
+        return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
+
+    def _rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
+        batch = np.resize(images, (size, *images.shape[1:]))
+
+        def rate(classifier: Classifier, _: int) -> float:
+            classifier._in_batches(classifier._infer, batch)  # the first call may compile
+            calls, start = 0, time.perf_counter()
+            while time.perf_counter() - start < seconds:
+                classifier._in_batches(classifier._infer, batch)
+                calls += 1
+            return calls * size / (time.perf_counter() - start)
+
+        return sum(self.sized(size).map(rate, range(self.workers)))
+
+
+def check_batch_size(batch_size: int, images: NDArray[np.float32]) -> None:
+    """Raise `UsageError` for a batch of images that is larger than this machine's memory."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = batch_size * images[0].nbytes
+    if needed > memory:
+        raise UsageError(
+            f"batch_size should fit into the memory: {batch_size} images of {images.shape[1:]} take "
+            f"{needed / 2**30:.0f} GiB, and there are {memory / 2**30:.0f}. Leave it out, and it is measured."
+        )
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the model that Foolbox's `TransformBoundsWrapper` wraps, or the model itself."""
+    while isinstance(model, fb.models.base.TransformBoundsWrapper):
+        model = model._model
+    return model
+
+
+def _dummy(model: Any) -> Any:
+    model = unwrapped(model)
+    return model.dummy.raw if hasattr(model, "dummy") else np.zeros(0, np.float32)  # foolbox.NumPyModel has none

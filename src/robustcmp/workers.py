@@ -1,0 +1,69 @@
+"""Threads that do the parts of one job side by side, handed back in order and in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+MOST_WORKERS = 8  # Python's own share of the work is done by one thread at a time
+
+
+class Stopped(BaseException):
+    """Raised inside a worker whose result nobody waits for any more."""
+
+
+def cores() -> int:
+    """Return how many cores there are for this process: OMP_NUM_THREADS if it is set, else those it may run on."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def in_order(
+    function: Callable[[Task, Callable[[], None]], Result],
+    tasks: Iterable[Task],
+    workers: int,
+    begin: Callable[[], None] = lambda: None,
+) -> Iterator[Result]:
+    """Yield function(task, check) of each task, in their order, computed by so many threads.
+
+    At most twice as many tasks as workers are begun and not yet handed back, so results do not pile up.
+
+    Parameters
+    ----------
+    function : callable
+        Its second argument raises `Stopped` once the caller has gone, through an error or an interruption; long work
+        should call it now and then.
+    tasks : iterable
+        What to do.
+    workers : int
+        How many threads.
+    begin : callable, optional
+        Called once in each thread.
+    """
+    gone = threading.Event()
+
+    def check() -> None:
+        if gone.is_set():
+            raise Stopped
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="robustcmp", initializer=begin)
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for task in tasks:
+            waiting.append(pool.submit(function, task, check))
+            if len(waiting) == 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        gone.set()
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,161 @@
+"""Asking fast: compiled snapshots, several threads, and batches that fit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
+from robustcmp.classifier import Classifier, check_batch_size
+from robustcmp.data import Dataset
+from robustcmp.errors import ModelError, UsageError
+from robustcmp.frameworks import TrainableFramework
+from robustcmp.model import Model
+
+Zoo = Callable[..., Model]
+ATTACKS: list[Attack] = [FGSM(), SinglePixel(max_pixels=40), Boundary(iterations=20, max_directions=2)]
+
+
+def numpy_model(logits: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> Any:
+    return fb.NumPyModel(logits, bounds=(0, 1), data_format="channels_last")
+
+
+def two_classes(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.stack([x.sum(axis=(1, 2, 3)), 200 - x.sum(axis=(1, 2, 3))], axis=1)
+
+
+@pytest.mark.parametrize("architecture", ["lenet1", "lenet5"])
+def test_compiled_answers_are_those_of_the_model(
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, architecture: str
+) -> None:
+    eager = Classifier(zoo_model(framework, architecture), 64)
+    compiled = eager.compiled(digits.images)
+    assert compiled is not eager
+    for n in (1, 3, 64, 100):
+        x = digits.images[:n]
+        np.testing.assert_allclose(compiled.logits(x), eager.logits(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+def test_workers_change_no_outcome(
+    framework: TrainableFramework,
+    zoo_model: Zoo,
+    digits: Dataset,
+    attack: Attack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    several = Classifier(zoo_model(framework)).compiled(digits.images)
+    assert several.workers == 3
+    one = Classifier(zoo_model(framework)).compiled(digits.images)
+    one.workers = 1
+    x, y = digits.images[:40], digits.labels[:40]
+    for a, b in zip(attack.outcomes(several, x, y, 3, range(2)), attack.outcomes(one, x, y, 3, range(2)), strict=True):
+        same = (a.success == b.success) & (a.queries == b.queries) & (a.adversarial_class == b.adversarial_class)
+        assert (~same).sum() <= 0.05 * len(x)
+        np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
+
+
+def test_threads_of_the_caller_are_left_as_they_were(
+    zoo_model: Zoo, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    before = torch.get_num_threads()
+    classifier = Classifier(zoo_model("torch")).compiled(digits.images)
+    inside = list(classifier.map(lambda one, _: torch.get_num_threads(), range(4)))
+    assert inside == [1] * 4
+    assert torch.get_num_threads() == before
+
+
+def test_a_model_that_cannot_be_traced_is_asked_as_it_is(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
+    import torch
+
+    class Brighter(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            pixels = x.flatten(1)[:, :10]
+            return pixels if pixels.mean() > 0.5 else -pixels  # depends on the values: no trace can hold it
+
+    caplog.set_level(logging.INFO, "robustcmp")
+    classifier = Classifier(rc.wrap(Brighter().eval(), device="cpu"))
+    compiled = classifier.compiled(digits.images)
+    assert compiled.workers == 1
+    assert "is asked as it is, not compiled: ModelError: its trace may hold for these images alone" in caplog.text
+    np.testing.assert_array_equal(compiled.logits(digits.images[:9]), classifier.logits(digits.images[:9]))
+
+
+def test_a_model_of_foolbox_in_numpy_is_asked_as_it_is(digits: Dataset) -> None:
+    classifier = Classifier(numpy_model(two_classes))
+    assert classifier.compiled(digits.images) is classifier
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
+    sizes = []
+
+    def logits(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        sizes.append(len(x))
+        if len(x) > 20:
+            raise MemoryError
+        return two_classes(x)
+
+    caplog.set_level(logging.INFO, "robustcmp")
+    classifier = Classifier(numpy_model(logits), 100)
+    np.testing.assert_array_equal(classifier.logits(digits.images[:130]), two_classes(digits.images[:130]))
+    assert sizes == [100, 50, 25] + [12] * 10 + [10]
+    assert "a batch of 100 does not fit into the memory; 50 at once from now on" in caplog.text
+
+
+def test_one_image_that_does_not_fit_is_an_error(digits: Dataset) -> None:
+    def logits(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        raise MemoryError("too large")
+
+    with pytest.raises(MemoryError, match="too large"):
+        Classifier(numpy_model(logits)).logits(digits.images[:4])
+
+
+def test_frameworks_say_what_out_of_memory_is(framework: TrainableFramework) -> None:
+    assert framework.is_out_of_memory(MemoryError())
+    assert not framework.is_out_of_memory(ValueError("not enough memory"))
+
+
+@pytest.mark.parametrize("n", [1, 5, 64, 512, 513, 1000, 10_000])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_parts_are_all_images_once_and_equal(n: int, workers: int) -> None:
+    classifier = Classifier(numpy_model(two_classes), 256)
+    classifier.workers = workers
+    parts = classifier.parts(n)
+    np.testing.assert_array_equal(np.concatenate([np.arange(n)[part] for part in parts]), np.arange(n))
+    sizes = [part.stop - part.start for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= 256
+    assert len(parts) % workers == 0 or n < workers
+
+
+def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:
+    check_batch_size(1000, digits.images)
+    with pytest.raises(UsageError, match="batch_size should fit into the memory"):
+        check_batch_size(10**12, digits.images)
+
+
+def test_another_shape_for_another_batch_is_refused(digits: Dataset) -> None:
+    def more_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return two_classes(x)[: max(1, len(x) - 1)]
+
+    with pytest.raises(ModelError, match="should answer 6 images with as many rows"):
+        Classifier(numpy_model(more_rows)).predict(digits.images[:6])
+
+    def more_classes(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.zeros((len(x), 2 + (len(x) < 4)), np.float32)
+
+    with pytest.raises(ModelError, match="every batch with the same classes"):
+        Classifier(numpy_model(more_classes), 4).logits(digits.images[:6])
+    with pytest.raises(ModelError, match=r"should answer one image with logits \(1, 2\)"):
+        rc.evaluate({"m": numpy_model(more_classes)}, digits.images[:6], digits.labels[:6] % 2, suite="smoke")
