@@ -42,10 +42,11 @@ def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     # Only now: a mistyped option should not wait for imports.
     from .attacks.suite import load_suite
-    from .evaluation import check_question, evaluate
+    from .environment import environment
+    from .evaluation import answered, check_question, evaluate
     from .frameworks import check_device
     from .report import to_text
-    from .zoo import DEFAULT_DATASET, check_names, load_models, load_test_set
+    from .zoo import DEFAULT_DATASET, check_names, fingerprints, load_models, load_test_set
 
     suite = load_suite(options.suite)
     check_question(options.images, options.repeats, options.batch_size, options.seed)
@@ -58,27 +59,39 @@ def _evaluate(given: Sequence[str]) -> None:
         options.recipe,
     )
     data = load_test_set(options.model, options.dataset, options.data_dir, say=say)
-    models = load_models(
-        options.model,
-        dataset=data.name,
-        frameworks=options.framework,
-        seeds=options.training_seeds,
-        recipe=options.recipe,
-        device=options.device,
-        say=say,
-    )
-    evaluation = evaluate(
-        models,
+    named = {"dataset": data.name, "frameworks": options.framework, "seeds": options.training_seeds}
+    named |= {"recipe": options.recipe}
+    out = options.out or f"runs/{options.model}-{data.name}-{suite.name}"
+    about = {
+        "model": options.model,
+        "dataset": data.name,
+        "recipe": options.recipe,
+        "data": data.digest,
+        "question": {
+            "suite": suite.digest,
+            "images": options.images or suite.images,
+            "repeats": options.repeats or suite.repeats,
+            "seed": options.seed,
+            "batch_size": options.batch_size,
+            "device": options.device,
+            "keep_images": not options.no_images,
+            "training_seeds": options.training_seeds,
+            "models": fingerprints(options.model, **named),
+            "environment": environment(),
+        },
+    }
+    evaluation = answered(out, about) or evaluate(
+        load_models(options.model, **named, device=options.device, say=say),
         data.images,
         data.labels,
         suite=suite,
         n=options.images,
         repeats=options.repeats,
         seed=options.seed,
-        out=options.out or f"runs/{options.model}-{data.name}-{suite.name}",
+        out=out,
         batch_size=options.batch_size,
         keep_images=not options.no_images,
-        about={"model": options.model, "dataset": data.name, "recipe": options.recipe, "data": data.digest},
+        about=about,
     )
     if options.json:
         print(json.dumps(evaluation.to_json()))

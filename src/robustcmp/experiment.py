@@ -7,13 +7,11 @@ doing anything twice.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 from .attacks.base import AttackResult
 from .attacks.suite import RunnableAttack, Suite
 from .classifier import Classifier
-from .weights import digest
+from .weights import digest, json_digest
 
 
 @dataclass(frozen=True)
@@ -93,11 +91,6 @@ def plan(
                 key = json_digest(described | {"repeat": repeat})[:32]
                 cells.append(Cell(contestant.name, contestant.training_seed, name, repeat, key))
     return Plan(suite, images, labels, seed, contestants, logits, cells)
-
-
-def json_digest(content: dict[str, Any]) -> str:
-    """Return the SHA-256 (hex) of JSON types."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = None) -> None:

@@ -38,6 +38,11 @@ def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     return sha.hexdigest()
 
 
+def json_digest(content: dict[str, Any]) -> str:
+    """Return the SHA-256 (hex) of JSON types."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class WeightsFile:
     """What a weights file holds.

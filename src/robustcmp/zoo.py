@@ -13,6 +13,7 @@ import msgspec
 
 from .architecture import get_architecture
 from .data import DATASETS, Dataset, load_dataset, user_cache
+from .environment import package_version
 from .errors import MissingDataError, UsageError, WeightsError, check_count, unknown
 from .frameworks import NAMES, Device, TrainableFramework, get_framework, installed
 from .model import Model, wrap
@@ -116,6 +117,24 @@ def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Se
         for framework in installed()
         if any(find_weights(Name(model, dataset, framework, recipe, seed)) for seed in seeds)
     ]
+
+
+def fingerprints(
+    model: str, *, dataset: str, frameworks: Sequence[str] | None = None, seeds: Sequence[int], recipe: str = "default"
+) -> dict[str, Any]:
+    """Return what tells models apart, without loading a framework: each framework's version and SHA-256 of weights.
+
+    Raises
+    ------
+    WeightsError
+        A file is broken.
+    """
+    fingerprint = {}
+    for framework in frameworks or frameworks_with(model, dataset, recipe, seeds):
+        found = [find_weights(Name(model, dataset, framework, recipe, seed)) for seed in seeds]
+        versions = [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]
+        fingerprint[framework] = {"versions": versions, "weights": [content and content.sha256 for content in found]}
+    return fingerprint
 
 
 def check_names(

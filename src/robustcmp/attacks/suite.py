@@ -35,6 +35,7 @@ import msgspec
 
 from ..classifier import Classifier
 from ..errors import RobustcmpError, UsageError, unknown
+from ..weights import json_digest
 from .base import AttackResult, Images, Labels
 from .boundary import Boundary
 from .fgsm import FGSM
@@ -101,6 +102,24 @@ class Suite:
     images: int
     repeats: int
     attacks: dict[str, RunnableAttack]
+
+    @property
+    def described(self) -> dict[str, dict[str, Any]]:
+        """What determines the outcomes of each attack, as JSON types."""
+        return {
+            name: {
+                "class": type(attack).__name__,
+                "settings": attack.settings,
+                "semantics": attack.semantics,
+                "deterministic": attack.deterministic,
+            }
+            for name, attack in self.attacks.items()
+        }
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 (hex) of `described`."""
+        return json_digest(self.described)
 
 
 def suite_names() -> list[str]:
