@@ -24,6 +24,7 @@ coverage: $(VENV)/.ready
 bench: $(VENV)/.ready  ## how near the attacks are to the forward pass, and what other tools take; into benchmarks/results
 	PYTHON311=$(abspath $(BIN)/python) benchmarks/rivals/environments.sh build/rivals
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/tables.py
 
 FRAMEWORKS := torch tensorflow jax
 zoo: $(VENV)/.ready  ## train every model that ships again, into zoo/weights (an hour on two cores)

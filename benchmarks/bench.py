@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ import robustcmp as rc
 from robustcmp.attacks.suite import RunnableAttack, load_suite
 from robustcmp.classifier import BATCH_SIZES, Classifier
 from robustcmp.environment import environment
+from robustcmp.frameworks import get_framework
 from robustcmp.zoo import Name, find_weights, load_test_set
 
 HERE = Path(__file__).parent
@@ -75,17 +76,18 @@ class Counted:
         return max(self.classifier._rate(self.images, n, 0.3) for n in sizes)
 
 
+def attacked(counted: Counted, attack: RunnableAttack, n: int, repeats: Sequence[int]) -> list[Any]:
+    """Attack n images and return which were fooled, for each repeat."""
+    outcomes = attack.outcomes(counted.classifier, counted.images[:n], counted.labels[:n], 0, repeats)
+    return [result.success for result in outcomes]
+
+
 def timed(counted: Counted, attack: RunnableAttack, n: int, repeats: int, sizes: list[int]) -> dict[str, Any]:
     """Attack n images and return seconds, queries and the ratio to the floor."""
     before = counted.best_now(sizes)
     counted.asked = 0
     cpu, start = time.process_time(), time.perf_counter()
-    fooled = [
-        result.success
-        for result in attack.outcomes(
-            counted.classifier, counted.images[:n], counted.labels[:n], 0, range(1 if attack.deterministic else repeats)
-        )
-    ]
+    fooled = attacked(counted, attack, n, range(1 if attack.deterministic else repeats))
     seconds, cpu, asked = time.perf_counter() - start, time.process_time() - cpu, counted.asked
     rate = (before + counted.best_now(sizes)) / 2
     return {
@@ -101,6 +103,14 @@ def timed(counted: Counted, attack: RunnableAttack, n: int, repeats: int, sizes:
         "fooled": np.asarray(fooled[0]).tolist(),
         "peak_memory_mib": peak_memory(),
     }
+
+
+def processor() -> str:
+    """Return the processor's name, where the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def peak_memory() -> float:
@@ -126,16 +136,26 @@ def floor(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, An
 
 
 def growth(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
-    """Measure how time grows with images and repeats, and ten repeats of single pixel against its exact table."""
+    """Measure how time grows with images and repeats, and ten repeats of single pixel against its exact table.
+
+    Each is done a few times, in rounds, so that what drifts meanwhile does so for all of them.
+    """
     counted = Counted(frameworks[0], "lenet5", data)
     sizes = [counted.classifier.batch_size]
     attacks = load_suite("guo2019").attacks
-    jobs = [(name, n, 1) for n in (250, 500, 1000, 2000) for name in attacks]
-    jobs += [("single_pixel", 1000, 10), ("boundary", 250, 10)]
-    for name, n, repeats in jobs:
-        yield {"framework": frameworks[0], "attack": name} | timed(counted, attacks[name], n, repeats, sizes)
     exact: Any = rc.attacks.SinglePixel(exact=True)
-    yield {"framework": frameworks[0], "attack": "single_pixel, exact"} | timed(counted, exact, 1000, 1, sizes)
+    for name in ("fgsm", "single_pixel"):
+        for _ in range(5):
+            for n in (250, 500, 1000, 2000):
+                yield {"framework": frameworks[0], "attack": name} | timed(counted, attacks[name], n, 1, sizes)
+    for _ in range(3):
+        ten = timed(counted, attacks["single_pixel"], 1000, 10, sizes)
+        yield {"framework": frameworks[0], "attack": "single_pixel"} | ten
+        yield {"framework": frameworks[0], "attack": "single_pixel, exact"} | timed(counted, exact, 1000, 1, sizes)
+    for _ in range(2):
+        for n, repeats in ((250, 1), (500, 1), (1000, 1), (2000, 1), (250, 10)):
+            one = timed(counted, attacks["boundary"], n, repeats, sizes)
+            yield {"framework": frameworks[0], "attack": "boundary"} | one
 
 
 def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
@@ -174,7 +194,7 @@ def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
 def memory(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
     """Measure the peak memory of 1,000 and of nearly 10,000 images, each in a process of its own."""
     for n in (1000, 9500):
-        for name in ("fgsm", "single_pixel"):
+        for name in ("fgsm", "single_pixel", "boundary"):
             code = (
                 f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench, json\n"
                 f"counted = bench.Counted({frameworks[0]!r}, 'lenet5', bench.load_test_set('lenet5'))\n"
@@ -185,10 +205,56 @@ def memory(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
             yield {"framework": frameworks[0], "attack": name} | json.loads(done.stdout.splitlines()[-1])
 
 
+def together(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Time the boundary attack on one model of each framework: one after another, and all at once."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench\n"
+        "counted = bench.Counted(sys.argv[1], 'lenet5', bench.load_test_set('lenet5'))\n"
+        "attack = bench.load_suite('guo2019').attacks['boundary']\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "bench.attacked(counted, attack, 250, [0])\n"
+        "print('done', flush=True)"
+    )
+    for _ in range(2):
+        for at_once in (1, len(frameworks)):
+            seconds = 0.0
+            for start in range(0, len(frameworks), at_once):
+                children = [
+                    subprocess.Popen(
+                        [sys.executable, "-c", code, framework],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.DEVNULL,
+                        text=True,
+                    )
+                    for framework in frameworks[start : start + at_once]
+                ]
+                ready = [next(child.stdout or iter(())) for child in children]
+                assert ready == ["ready\n"] * at_once
+                began = time.perf_counter()
+                for child in children:
+                    assert child.stdin is not None
+                    child.stdin.write("\n")
+                    child.stdin.flush()
+                done = [next(child.stdout or iter(())) for child in children]
+                seconds += time.perf_counter() - began
+                assert done == ["done\n"] * at_once
+                for child in children:
+                    child.communicate()
+            yield {
+                "attack": "boundary",
+                "images": 250,
+                "frameworks": frameworks,
+                "at_once": at_once,
+                "seconds": seconds,
+            }
+
+
 PARTS: dict[str, Callable[[list[str], rc.data.Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
     "growth": growth,
     "memory": memory,
+    "together": together,
     "rivals": rivals,
 }
 
@@ -211,8 +277,8 @@ def main() -> None:
             "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "dataset": data.name,
             "threads": THREADS,
-            "processor": platform.processor() or platform.machine(),
-            "environment": environment(),
+            "processor": processor(),
+            "versions": environment()["versions"] | {name: get_framework(name).version() for name in FRAMEWORKS},
             "rows": rows,
         }
         path = HERE / "results" / f"{part}.json"

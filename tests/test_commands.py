@@ -213,6 +213,26 @@ def test_every_framework_on_digits_where_mnist_cannot_be_had(
     assert not (elsewhere / "named").exists()
 
 
+def test_a_finished_run_is_shown_without_a_framework(run: Call, elsewhere: Path) -> None:
+    arguments = [*quick(framework=["torch", "jax"], out="run"), "--json"]
+    first = run(eval_command.main, *arguments)
+    before = files(elsewhere / "run")
+    code = (
+        "import sys; from robustcmp.eval import main; status = main(sys.argv[1:]); "
+        "print(*{'torch', 'tensorflow', 'jax'} & set(sys.modules), file=sys.stderr); sys.exit(status)"
+    )
+    again = process("-c", code, *arguments)
+    assert (again.returncode, again.stderr) == (0, "\n")
+    assert again.stdout == first.out
+    assert files(elsewhere / "run") == before
+
+
+def test_verbose_says_how_each_model_is_asked(elsewhere: Path) -> None:
+    done = process("-m", "robustcmp.eval", *quick(), "--verbose", env=os.environ | {"OMP_NUM_THREADS": "2"})
+    assert done.returncode == 0, done.stderr
+    assert "torch/0 is asked 64 images at once, in 2 threads" in done.stderr
+
+
 # interruption
 
 
@@ -244,7 +264,8 @@ def test_an_interruption_keeps_what_is_finished(run: Call, elsewhere: Path, monk
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")
-def test_ctrl_c_ends_a_real_process_in_order(elsewhere: Path) -> None:
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_ctrl_c_ends_a_real_process_in_order(threads: str, elsewhere: Path) -> None:
     (elsewhere / "long.toml").write_text(QUICK + '[attacks.walk]\nattack = "Boundary"\niterations = 10000000\n')
     # A shell that starts the tests in the background has its children ignore the signal.
     code = (
@@ -253,7 +274,11 @@ def test_ctrl_c_ends_a_real_process_in_order(elsewhere: Path) -> None:
     )
     arguments = quick(suite="long.toml", out="run")
     with subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": threads},
     ) as child:
         try:
             # FGSM and two draws of single pixel; then it walks.

@@ -98,7 +98,7 @@ def test_vjp_is_that_of_the_reference(
     weights, images, v = random_weights(architecture, 1), images_for(architecture, 5), cotangents_for(architecture, 5)
     expected = numpy_network(architecture, weights).vjp(images, v)
     function, like = framework.place(built(framework, architecture, weights), "cpu")
-    received = framework.vjp(function, own(framework, images), v, like)
+    received = framework.vjp(framework.pullback(function), own(framework, images), v, like)
     assert received.dtype == np.float32
     assert np.count_nonzero(expected) > expected.size / 2
     np.testing.assert_allclose(numpy_layout(framework, received), expected, rtol=1e-4, atol=1e-4)
@@ -371,7 +371,7 @@ def test_building_asking_and_training_leave_the_callers_random_state(
         native = framework.build(tiny, 5, "cpu")
         infer(framework, native, images)
         function, placed = framework.place(native, "cpu")
-        framework.vjp(function, own(framework, images), np.ones((4, 3), np.float32), placed)
+        framework.vjp(framework.pullback(function), own(framework, images), np.ones((4, 3), np.float32), placed)
         framework.trainer(native, tiny, 0.9, 0.1).step(images, np.zeros(4, np.int64), 0.1)
 
     def callers_draws(between: Callable[[], None]) -> list[tuple[float, float, bytes]]:
@@ -438,7 +438,7 @@ def test_cuda_agrees_with_the_reference(
     reference = numpy_network(tiny, weights)
     received = framework.infer(function, own(framework, images), like)
     np.testing.assert_allclose(received, reference.logits(images), rtol=1e-5, atol=1e-5)
-    gradient = numpy_layout(framework, framework.vjp(function, own(framework, images), v, like))
+    gradient = numpy_layout(framework, framework.vjp(framework.pullback(function), own(framework, images), v, like))
     np.testing.assert_allclose(gradient, reference.vjp(images, v), rtol=1e-4, atol=1e-4)
 
 
@@ -474,7 +474,7 @@ def test_numpy_models_are_asked_and_not_differentiated() -> None:
     images = np.ones((2, 3, 3, 1), np.float32)
     np.testing.assert_array_equal(numpy.infer(lambda x: x.sum(axis=(1, 2)), images, None), [[9], [9]])
     with pytest.raises(ModelError, match=r"no gradients.*single pixel or boundary"):
-        numpy.vjp(lambda x: x, images, images, None)
+        numpy.pullback(lambda x: x)
     with pytest.raises(UsageError, match="received NumPy"):
         numpy.place(lambda x: x, "cpu")
 

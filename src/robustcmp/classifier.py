@@ -78,6 +78,7 @@ class Classifier:
         self._like = like
         self._asked = asked
         self._function: frameworks.Function = model
+        self._pullback: frameworks.Pullback | None = None
         self._fits = [self.batch_size]  # what fits into the device's memory; shared with copies
 
     # variants ----------------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ class Classifier:
         other = copy.copy(self)
         try:
             native = getattr(unwrapped(self.model), "native", None)
-            other._function = self.framework.compiled(self.model, native, self._own(some), self._like)
+            other._function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
             for batch in (some, some[:1], some):  # torch optimises at the second call
                 before, after = self._infer(batch), other._infer(batch)
                 if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
@@ -149,7 +150,8 @@ class Classifier:
         return logits
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self.framework.vjp(self.model, self._own(images), v, self._like)
+        pullback = self._pullback or self.framework.pullback(self.model)
+        return self.framework.vjp(pullback, self._own(images), v, self._like)
 
     def _in_batches(
         self, function: Callable[..., NDArray[np.float32]], *arrays: NDArray[np.float32]

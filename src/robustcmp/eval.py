@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -29,6 +30,7 @@ def _parser() -> Parser:
     parser.add_argument("--no-images", action="store_true", help="do not store adversarial images")
     parser.add_argument("--batch-size", type=int, help="candidates asked at once; measured if not given")
     parser.add_argument("--data-dir", help="where the dataset lies")
+    parser.add_argument("--verbose", action="store_true", help="say how each model is asked")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     return parser
 
@@ -40,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
+    if options.verbose:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
     from .attacks.suite import load_suite
     from .environment import environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -35,6 +36,8 @@ from .results import Results
 from .store import Run, assemble
 from .subset import Models, chosen
 from .weights import digest, write_atomically
+
+_log = logging.getLogger("robustcmp")
 
 
 class Evaluation(Results):
@@ -289,7 +292,9 @@ def _with_batch_sizes(
         classifier, label = contestant.classifier, f"{contestant.name}/{contestant.training_seed}"
         if batch_size is None and label not in found:
             found[label] = classifier.measured_batch_size(images)
-        sized.append(replace(contestant, classifier=classifier.sized(batch_size or found[label])))
+        classifier = classifier.sized(batch_size or found[label])
+        _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
+        sized.append(replace(contestant, classifier=classifier))
     return sized, found
 
 

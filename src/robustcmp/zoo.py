@@ -15,7 +15,7 @@ from .architecture import get_architecture
 from .data import DATASETS, Dataset, load_dataset, user_cache
 from .environment import package_version
 from .errors import MissingDataError, UsageError, WeightsError, check_count, unknown
-from .frameworks import NAMES, Device, TrainableFramework, get_framework, installed
+from .frameworks import NAMES, Device, TrainableFramework, check_framework, get_framework, installed
 from .model import Model, wrap
 from .training import Recipe, train
 from .weights import WeightsFile, make_directory, read_weights, write_weights
@@ -148,7 +148,7 @@ def check_names(
         for seed in seeds:
             Name(model, dataset, framework, recipe, seed).check()
     for framework in frameworks or ():
-        get_framework(framework)
+        check_framework(framework)
     load_recipe(model, dataset, recipe)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,8 @@ class _Walk:
         self._shape, self._labels = images.shape[1:], labels
         self._x: Points = images.reshape(n, -1).astype(np.float64)
         self._point = self._x.copy()
-        self._candidates, self._spherical_candidates = np.empty_like(self._x), np.empty_like(self._x)
+        self._candidates = np.empty_like(self._x)
+        self._spherical_candidates = np.empty(self._x.shape, np.float32)  # only asked, never taken
         self._started = np.zeros(n, np.bool_)
         self._queries = np.zeros(n, np.int64)
         self._spherical_step = np.full(n, attack.spherical_step)
@@ -122,18 +124,18 @@ class _Walk:
                 noise[row] = lower + (upper - lower) * noise[row]
             pending = pending[~self._fools(pending, noise[pending])]
         # Rows that nothing fooled go on with their last draw, as in Foolbox.
-        pending = np.arange(len(self._x))
+        pending, x = np.arange(len(self._x)), self._x  # x and noise have a row for each of these
         for k in range(1, BLENDS + 1):
             if not len(pending):
                 break
             blends = self._candidates[: len(pending)]
-            for block, rows in blocks(pending, self._x.shape[1]):
-                blend = (1 - k / BLENDS) * self._x[rows] + k / BLENDS * noise[rows]
-                np.clip(blend, lower, upper, out=blends[block])
+            for block, _ in blocks(pending, x.shape[1]):
+                np.clip((1 - k / BLENDS) * x[block] + k / BLENDS * noise[block], lower, upper, out=blends[block])
             fooled = self._fools(pending, blends)
-            self._point[pending[fooled]] = blends[fooled]
-            self._started[pending[fooled]] = True
-            pending = pending[~fooled]
+            if fooled.any():
+                self._point[pending[fooled]] = blends[fooled]
+                self._started[pending[fooled]] = True
+                pending, x, noise = pending[~fooled], x[~fooled], noise[~fooled]
 
     def advance(self) -> None:
         """Take all iterations."""
@@ -184,7 +186,7 @@ class _Walk:
             self._take(pending_asked[fooled], candidates[fooled])
             pending = np.setdiff1d(pending, pending_asked[fooled], assume_unique=True)
 
-    def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[Points, Points]:
+    def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[NDArray[np.float32], Points]:
         """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""
         spherical, candidates = self._spherical_candidates[: len(rows)], self._candidates[: len(rows)]
         for block, some in blocks(rows, self._x.shape[1]):
@@ -222,14 +224,14 @@ class _Walk:
             statistic.clear(longer)
             statistic.clear(shorter)
 
-    def _fools(self, rows: Rows, points: Points) -> NDArray[np.bool_]:
+    def _fools(self, rows: Rows, points: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         """Ask the model, once for each row."""
         self._queries[rows] += 1
         fooled: NDArray[np.bool_] = self._classifier.predict(self._as_images(points)) != self._labels[rows]
         return fooled
 
-    def _as_images(self, points: Points) -> Images:
-        return points.reshape(-1, *self._shape).astype(np.float32)
+    def _as_images(self, points: NDArray[np.floating[Any]]) -> Images:
+        return points.reshape(-1, *self._shape).astype(np.float32, copy=False)
 
     def _distances(self) -> NDArray[np.float64]:
         """The rows' L2, as it is reported: between float32 images."""

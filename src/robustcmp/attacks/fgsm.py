@@ -65,32 +65,25 @@ class FGSM(Attack):
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
         lower, upper = classifier.bounds
-        x = images.astype(np.float64)
         step = (upper - lower) * np.sign(_gradient(classifier, images, labels))
-
-        def at(sizes: NDArray[np.float64], rows: NDArray[np.int64]) -> Images:
-            """Return the candidates of some images, each at a size of its own."""
-            candidates = np.empty((len(rows), *images.shape[1:]), np.float32)
-            for block, some in blocks(rows, x[0].size):
-                moved = step[some]
-                moved *= sizes[block, None, None, None]
-                moved += x[some]
-                candidates[block] = moved
-            return np.clip(candidates, lower, upper, out=candidates)
-
+        x = images.astype(np.float64)
+        adversarials = images.copy()
         epsilon = np.full(len(images), np.inf)
         queries = np.zeros(len(images), np.int64)
-        pending = np.arange(len(images))
+        pending = np.arange(len(images))  # x and step have a row for each of these
         for size in self.grid:
             if not len(pending):
                 break
-            fooled = classifier.predict(at(np.full(len(pending), size), pending)) != labels[pending]
+            candidates = np.empty(x.shape, np.float32)
+            for block, _ in blocks(pending, x[0].size):
+                candidates[block] = x[block] + size * step[block]
+            np.clip(candidates, lower, upper, out=candidates)
+            fooled = classifier.predict(candidates) != labels[pending]
             queries[pending] += 1
-            epsilon[pending[fooled]] = size
-            pending = pending[~fooled]
-        found = np.flatnonzero(np.isfinite(epsilon))
-        adversarials = images.copy()
-        adversarials[found] = at(epsilon[found], found)
+            if fooled.any():
+                epsilon[pending[fooled]] = size
+                adversarials[pending[fooled]] = candidates[fooled]
+                pending, x, step = pending[~fooled], x[~fooled], step[~fooled]
         for _ in repeats:
             yield Found(np.isfinite(epsilon), adversarials, queries, {"smallest_epsilon": epsilon})
 

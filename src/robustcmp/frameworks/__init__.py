@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from ..errors import ModelError, UsageError, unknown
-from .base import DataFormat, Device, Framework, Function, TrainableFramework, Trainer
+from .base import DataFormat, Device, Framework, Function, Pullback, TrainableFramework, Trainer
 
 __all__ = [
     "DEVICES",
@@ -18,9 +18,11 @@ __all__ = [
     "Device",
     "Framework",
     "Function",
+    "Pullback",
     "TrainableFramework",
     "Trainer",
     "check_device",
+    "check_framework",
     "get_framework",
     "installed",
     "recognise",
@@ -41,6 +43,14 @@ def installed() -> list[str]:
     return [name for name in NAMES if find_spec(name) is not None]
 
 
+def check_framework(name: str) -> None:
+    """Raise `UsageError` for a framework that is unknown or not installed, without importing it."""
+    if name not in NAMES:
+        raise unknown("framework", name, NAMES)
+    if name not in installed():
+        raise UsageError(f"the framework {name!r} is not installed. Install it with: pip install 'robustcmp[{name}]'")
+
+
 def get_framework(name: str) -> TrainableFramework:
     """Return the adapter of a framework.
 
@@ -49,10 +59,7 @@ def get_framework(name: str) -> TrainableFramework:
     UsageError
         There is none of that name, or the framework is not installed.
     """
-    if name not in NAMES:
-        raise unknown("framework", name, NAMES)
-    if name not in installed():
-        raise UsageError(f"the framework {name!r} is not installed. Install it with: pip install 'robustcmp[{name}]'")
+    check_framework(name)
     return cast(TrainableFramework, _adapter(name))
 
 

@@ -22,6 +22,8 @@ DataFormat = Literal["channels_first", "channels_last"]
 Device = Literal["auto", "cpu", "cuda"]
 Function = Callable[[Any], Any]
 """Images to logits, in tensors of one framework."""
+Pullback = Callable[[Any, Any], Any]
+"""Images and v (N, K) to the gradient of Σ v·logits with respect to the images; v is held constant."""
 
 
 class Trainer(ABC):
@@ -67,8 +69,20 @@ class Framework(ABC):
         """Return the logits (N, K) of a batch of images in the function's own layout, without gradients."""
         return self.array(function(self.tensor(images, like)))
 
-    def compiled(self, function: Function, native: Any, images: NDArray[np.float32], like: Any) -> Function:
-        """Return a snapshot of a function that answers faster and cannot be differentiated.
+    @abstractmethod
+    def pullback(self, function: Function) -> Pullback:
+        """Return how a function is differentiated; it is zero where nothing depends on the images."""
+
+    def vjp(
+        self, pullback: Pullback, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
+    ) -> NDArray[np.float32]:
+        """Return the gradient for a batch of images in the function's own layout."""
+        return self.array(pullback(self.tensor(images, like), self.tensor(v, like)))
+
+    def compiled(
+        self, function: Function, native: Any, images: NDArray[np.float32], like: Any
+    ) -> tuple[Function, Pullback]:
+        """Return a snapshot of a function that answers faster, and one of its pullback.
 
         Parameters
         ----------
@@ -98,12 +112,6 @@ class Framework(ABC):
 
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Let calls from this thread use so many threads; nothing where all callers share one pool."""
-
-    @abstractmethod
-    def vjp(
-        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
-    ) -> NDArray[np.float32]:
-        """Return the gradient of Σ v·logits with respect to the images; v (N, K) is held constant."""
 
     @abstractmethod
     def forked_rng(self, seed: int) -> AbstractContextManager[None]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
 from ..errors import ModelError, UsageError
 from ..weights import Weights
-from .base import Device, Function, TrainableFramework, Trainer
+from .base import Device, Function, Pullback, TrainableFramework, Trainer
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -115,21 +115,28 @@ class Jax(TrainableFramework):
         n = len(images)
         return self.array(function(self.tensor(_padded(images), like)))[:n]
 
-    def compiled(self, function: Function, native: Any, images: NDArray[np.float32], like: Any) -> Function:
-        compiled: Function = jax.jit(function)
-        return compiled
+    def pullback(self, function: Function) -> Pullback:
+        def pull_back(x: jax.Array, v: jax.Array) -> jax.Array:
+            gradient: jax.Array
+            with jax.default_matmul_precision("float32"):  # it is traced outside the function
+                (gradient,) = jax.vjp(function, x)[1](v)
+            return gradient
+
+        return pull_back
+
+    def vjp(
+        self, pullback: Pullback, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
+    ) -> NDArray[np.float32]:
+        return super().vjp(pullback, _padded(images), _padded(v), like)[: len(images)]
+
+    def compiled(
+        self, function: Function, native: Any, images: NDArray[np.float32], like: Any
+    ) -> tuple[Function, Pullback]:
+        return jax.jit(function), jax.jit(self.pullback(function))
 
     def is_out_of_memory(self, error: Exception) -> bool:
         jax_says = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
         return jax_says or super().is_out_of_memory(error)
-
-    def vjp(
-        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
-    ) -> NDArray[np.float32]:
-        with jax.default_matmul_precision("float32"):  # the pullback is traced outside the function
-            _, pullback = jax.vjp(function, self.tensor(images, like))
-            (gradient,) = pullback(self.tensor(v, like))
-        return self.array(gradient)
 
     @contextmanager
     def forked_rng(self, seed: int) -> Iterator[None]:

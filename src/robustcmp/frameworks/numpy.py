@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, UsageError
-from .base import Device, Framework, Function
+from .base import Device, Framework, Function, Pullback
 
 
 class NumPy(Framework):
@@ -26,9 +26,7 @@ class NumPy(Framework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def vjp(
-        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
-    ) -> NDArray[np.float32]:
+    def pullback(self, function: Function) -> Pullback:
         raise ModelError(
             "a NumPy model has no gradients, so no gradient attack can run on it. "
             "Use single pixel or boundary, or wrap the network itself with robustcmp.wrap."

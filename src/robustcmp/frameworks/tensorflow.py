@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
 from ..errors import ModelError, UsageError
 from ..weights import Weights
-from .base import Device, Function, TrainableFramework, Trainer
+from .base import Device, Function, Pullback, TrainableFramework, Trainer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -65,25 +65,26 @@ class TensorFlow(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def compiled(self, function: Function, native: Any, images: NDArray[np.float32], like: Any) -> Function:
-        signature = tf.TensorSpec([None, *images.shape[1:]], tf.float32)
+    def pullback(self, function: Function) -> Pullback:
+        def pull_back(x: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                logits = function(x)
+            return tape.gradient(logits, x, v, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+        return pull_back
+
+    def compiled(
+        self, function: Function, native: Any, images: NDArray[np.float32], like: Any
+    ) -> tuple[Function, Pullback]:
+        x = tf.TensorSpec([None, *images.shape[1:]], tf.float32)
         with tf.device(like.device):
-            traced = tf.function(function, input_signature=[signature], autograph=False)
-            traced.get_concrete_function()
-        return traced  # type: ignore[no-any-return]
+            traced = tf.function(function, input_signature=[x], autograph=False)
+            v = tf.TensorSpec(traced.get_concrete_function().output_shapes, tf.float32)
+            return traced, tf.function(self.pullback(function), input_signature=[x, v], autograph=False)
 
     def is_out_of_memory(self, error: Exception) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError) or super().is_out_of_memory(error)
-
-    def vjp(
-        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
-    ) -> NDArray[np.float32]:
-        x = self.tensor(images, like)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            logits = function(x)
-        zero = tf.UnconnectedGradients.ZERO
-        return self.array(tape.gradient(logits, x, self.tensor(v, like), unconnected_gradients=zero))
 
     @contextmanager
     def forked_rng(self, seed: int) -> Iterator[None]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
 from ..errors import ModelError, UsageError
 from ..weights import Weights
-from .base import Device, Function, TrainableFramework, Trainer
+from .base import Device, Function, Pullback, TrainableFramework, Trainer
 
 
 def _device(name: Device) -> torch.device:
@@ -60,7 +60,20 @@ class Torch(TrainableFramework):
         with torch.inference_mode(), _exact(like.device):
             return self.array(function(self.tensor(images, like)))
 
-    def compiled(self, function: Function, native: Any, images: NDArray[np.float32], like: Any) -> Function:
+    def pullback(self, function: Function) -> Pullback:
+        def pull_back(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad(), _exact(x.device):
+                logits = function(x.requires_grad_())
+                if not logits.requires_grad:  # nothing on the way to the images can be differentiated
+                    return torch.zeros_like(x)
+                (gradient,) = torch.autograd.grad(logits, x, v, materialize_grads=True)
+            return gradient
+
+        return pull_back
+
+    def compiled(
+        self, function: Function, native: Any, images: NDArray[np.float32], like: Any
+    ) -> tuple[Function, Pullback]:
         jit: Any = torch.jit
         with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, still the fastest on small networks
@@ -71,7 +84,7 @@ class Torch(TrainableFramework):
         for warning in caught:
             if issubclass(warning.category, jit.TracerWarning):
                 raise ModelError(f"its trace may hold for these images alone: {warning.message}")
-        return fast
+        return fast, self.pullback(function)
 
     def is_out_of_memory(self, error: Exception) -> bool:
         cpu = isinstance(error, RuntimeError) and "not enough memory" in str(error)
@@ -82,17 +95,6 @@ class Torch(TrainableFramework):
 
     def set_threads(self, count: int) -> None:
         torch.set_num_threads(count)
-
-    def vjp(
-        self, function: Function, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
-    ) -> NDArray[np.float32]:
-        with torch.enable_grad(), _exact(like.device):
-            x = self.tensor(images, like).requires_grad_()
-            logits = function(x)
-            if not logits.requires_grad:  # nothing on the way to the images can be differentiated
-                return np.zeros_like(images)
-            (gradient,) = torch.autograd.grad(logits, x, self.tensor(v, like), materialize_grads=True)
-        return self.array(gradient)
 
     @contextmanager
     def forked_rng(self, seed: int) -> Iterator[None]:

@@ -1,0 +1,152 @@
+"""Write the tables of docs/performance.md anew from benchmarks/results/*.json."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "performance.md"
+AIMS = {"fgsm": "1.25", "single_pixel": "1.25", "boundary": "2"}
+IMAGES = (250, 500, 1000, 2000)
+Rows = list[dict[str, Any]]
+
+
+def forward(results: dict[str, Any]) -> str:
+    """The best forward rates: for each way of asking, over batch sizes."""
+    rows = [row for row in results["floor"]["rows"] if "rates" in row]
+    ways = list(rows[0]["rates"])
+    return _table(
+        ["model", "framework", *ways],
+        (
+            [row["model"], row["framework"], *(f"{max(row['rates'][way].values()):,.0f}" for way in ways)]
+            for row in rows
+        ),
+    )
+
+
+def floor(results: dict[str, Any]) -> str:
+    """Each attack's time as a multiple of the floor."""
+    rows = [row for row in results["floor"]["rows"] if "attack" in row]
+    frameworks = list(dict.fromkeys(row["framework"] for row in rows))
+    cells = {
+        (row["attack"], row["framework"]): f"{row['ratio']:.2f} ({_seconds(row['seconds'])}; {row['cpu_seconds']:.1f})"
+        for row in rows
+    }
+    return _table(
+        ["attack", *frameworks, "aim"],
+        ([attack, *(cells[attack, framework] for framework in frameworks), aim] for attack, aim in AIMS.items()),
+    )
+
+
+def growth(results: dict[str, Any]) -> str:
+    """The median time of each number of images, and what one query takes of a forward pass."""
+    rows: Rows = results["growth"]["rows"]
+
+    def cell(attack: str, images: int, repeats: int) -> str:
+        those = [row for row in rows if (row["attack"], row["images"], row["repeats"]) == (attack, images, repeats)]
+        if not those:
+            return "–"
+        return f"{_seconds(median(row['seconds'] for row in those))} ({median(row['ratio'] for row in those):.2f})"
+
+    return _table(
+        ["attack", *(f"{n:,} images" for n in IMAGES), "ten repeats"],
+        [
+            ["fgsm", *(cell("fgsm", n, 1) for n in IMAGES), "–"],
+            [
+                "single_pixel",
+                *(cell("single_pixel", n, 1) for n in IMAGES),
+                cell("single_pixel", 1000, 10) + " of 1,000",
+            ],
+            ["single_pixel, exact", "–", "–", cell("single_pixel, exact", 1000, 1), "–", "–"],
+            ["boundary", *(cell("boundary", n, 1) for n in IMAGES), cell("boundary", 250, 10) + " of 250"],
+        ],
+    )
+
+
+def memory(results: dict[str, Any]) -> str:
+    """The peak memory of a process, by attack and number of images."""
+    rows: Rows = results["memory"]["rows"]
+    images = sorted({row["images"] for row in rows})
+    peaks = {(row["attack"], row["images"]): f"{row['peak_memory_mib']:.0f} MiB" for row in rows}
+    return _table(
+        ["attack", *(f"{n:,} images" for n in images)], ([name, *(peaks[name, n] for n in images)] for name in AIMS)
+    )
+
+
+def together(results: dict[str, Any]) -> str:
+    """The same work with the frameworks one after another and all at once."""
+    rows: Rows = results["together"]["rows"]
+    ways = {1: "one after another", len(rows[0]["frameworks"]): "all at once"}
+    return _table(
+        ["frameworks", "seconds, in each round"],
+        ([way, ", ".join(f"{row['seconds']:.1f}" for row in rows if row["at_once"] == n)] for n, way in ways.items()),
+    )
+
+
+def rivals(results: dict[str, Any]) -> str:
+    """Other tools, and robustcmp in the same run on as many images."""
+    rows: Rows = results["rivals"]["rows"]
+    return _table(
+        ["tool", "attack", "images", "seconds", "robustcmp", "times", "fooled otherwise", "of these, margin above 12"],
+        (
+            [
+                row["tool"],
+                row["attack"],
+                f"{row['images']:,}",
+                f"{row['seconds']:.1f}",
+                f"{row['ours_seconds']:.2g}",
+                f"{row['times']:.2g}" if row["times"] < 10 else f"{row['times']:.0f}",
+                str(row["fooled_otherwise"]),
+                str(row["of_these_with_a_clean_margin_above_12"]),
+            ]
+            for row in rows
+        ),
+    )
+
+
+def machine(results: dict[str, Any]) -> str:
+    """The machine and the versions, of each part."""
+    lines = []
+    for part, content in results.items():
+        versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+        lines.append(
+            f"- {part}: `{content['command']}`; {content['threads']} cores of {content['processor']}; {versions}"
+        )
+    return "\n".join(lines)
+
+
+PARTS = [forward, floor, growth, memory, together, rivals, machine]
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
+
+
+def written(page: str, results: dict[str, Any]) -> str:
+    """Return the page with each table between its marks written anew."""
+    for part in PARTS:
+        name = part.__name__
+        marks = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+        assert marks.search(page), f"docs/performance.md should have the marks of {name}"
+        table = f"\n{part(results)}\n"
+        page = marks.sub(lambda found, table=table: found[1] + table + found[2], page)  # type: ignore[misc]
+    return page
+
+
+def read() -> dict[str, Any]:
+    """Return what was measured, by part."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted((HERE / "results").glob("*.json"))}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), read()), encoding="utf-8")
