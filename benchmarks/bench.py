@@ -36,6 +36,7 @@ from robustcmp.attacks.suite import RunnableAttack, load_suite
 from robustcmp.classifier import BATCH_SIZES, Classifier
 from robustcmp.environment import environment
 from robustcmp.frameworks import get_framework
+from robustcmp.model import check_gradient
 from robustcmp.zoo import Name, find_weights, load_test_set
 
 HERE = Path(__file__).parent
@@ -59,6 +60,7 @@ class Counted:
         self.classifier = compiled.sized(compiled.measured_batch_size(data.images)).watched(self._count)
         right = self.classifier.predict(data.images) == data.labels
         self.images, self.labels = data.images[right], data.labels[right]
+        check_gradient(model, self.classifier, data.images)  # as before every run; it compiles the gradient
 
     def _count(self, images: int) -> None:
         with self._lock:

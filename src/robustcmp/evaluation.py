@@ -143,9 +143,9 @@ def evaluate(
     contestants = _contestants(models)
     if batch_size is not None:
         check_batch_size(batch_size, images)
+    contestants = [replace(one, classifier=one.classifier.compiled(images)) for one in contestants]
     for contestant in contestants:
         _check(contestant, loaded, images, labels)
-    contestants = [replace(one, classifier=one.classifier.compiled(images)) for one in contestants]
 
     store = Run.create(tempfile.mkdtemp(prefix="robustcmp-") if out is None else out, keep_images)
     if out is None:

@@ -311,8 +311,8 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
 
 
 def check_gradient(name: str, classifier: Classifier, images: NDArray[np.float32]) -> None:
-    """Raise `ModelError` if the gradient of every one of a few images is zero or not finite."""
-    some = images[:8]
+    """Raise `ModelError` if the gradient of every one of some images is zero or not finite."""
+    some = images[:64]
     logits = classifier.logits(some)
     v = np.zeros_like(logits)
     v[np.arange(len(some)), logits.argmax(axis=1)] = 1

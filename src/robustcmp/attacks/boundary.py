@@ -98,10 +98,10 @@ class _Walk:
     def __init__(self, attack: Boundary, classifier: Classifier, images: Images, labels: Labels, draws: Draws):
         n = len(images)
         self._attack, self._classifier, self._draws = attack, classifier, draws
-        self._shape, self._labels = images.shape[1:], labels
+        self._labels = labels
         self._x: Points = images.reshape(n, -1).astype(np.float64)
         self._point = self._x.copy()
-        self._candidates = np.empty_like(self._x)
+        self._candidates, self._images = np.empty_like(self._x), np.empty_like(images)
         self._spherical_candidates = np.empty(self._x.shape, np.float32)  # only asked, never taken
         self._started = np.zeros(n, np.bool_)
         self._queries = np.zeros(n, np.int64)
@@ -231,7 +231,10 @@ class _Walk:
         return fooled
 
     def _as_images(self, points: NDArray[np.floating[Any]]) -> Images:
-        return points.reshape(-1, *self._shape).astype(np.float32, copy=False)
+        """Return points as the model sees them; good until the next call."""
+        images = self._images[: len(points)]
+        images[:] = points.reshape(images.shape)
+        return images
 
     def _distances(self) -> NDArray[np.float64]:
         """The rows' L2, as it is reported: between float32 images."""

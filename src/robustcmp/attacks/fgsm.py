@@ -71,10 +71,11 @@ class FGSM(Attack):
         epsilon = np.full(len(images), np.inf)
         queries = np.zeros(len(images), np.int64)
         pending = np.arange(len(images))  # x and step have a row for each of these
+        memory = np.empty_like(images)
         for size in self.grid:
             if not len(pending):
                 break
-            candidates = np.empty(x.shape, np.float32)
+            candidates = memory[: len(pending)]
             for block, _ in blocks(pending, x[0].size):
                 candidates[block] = x[block] + size * step[block]
             np.clip(candidates, lower, upper, out=candidates)

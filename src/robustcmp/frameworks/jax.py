@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 
 Parameters = dict[str, jax.Array]
+GRADIENTS = 64  # at once: each number of them takes half a second to compile
 
 
 def _device(name: Device) -> jax.Device:
@@ -127,7 +128,10 @@ class Jax(TrainableFramework):
     def vjp(
         self, pullback: Pullback, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:
-        return super().vjp(pullback, _padded(images), _padded(v), like)[: len(images)]
+        parts = [slice(start, start + GRADIENTS) for start in range(0, len(images), GRADIENTS)]
+        return np.concatenate(
+            [super(Jax, self).vjp(pullback, _padded(images[part]), _padded(v[part]), like) for part in parts]
+        )[: len(images)]
 
     def compiled(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
