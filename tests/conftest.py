@@ -19,7 +19,17 @@ import reference as ref
 from numpy.typing import NDArray
 
 from robustcmp import frameworks, load_dataset, load_model
-from robustcmp.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from robustcmp.architecture import (
+    Architecture,
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    MaxPool,
+    Relu,
+    Residual,
+)
 from robustcmp.data import Dataset, user_cache
 from robustcmp.errors import DataError
 from robustcmp.frameworks import Framework, TrainableFramework
@@ -53,6 +63,38 @@ TINY = Architecture(
         Dense("dense1", 7),
         Relu("relu3"),
         Dense("logits", 3),
+    ),
+)
+
+
+# Every kind of layer that TINY has not: strides, padding and a shortcut over sides of which one is even, one odd.
+TINY_RESIDUAL = Architecture(
+    "tiny_residual",
+    (9, 12, 2),
+    (
+        Conv("conv", 4, 3, padding=1),
+        BatchNorm("norm"),
+        Relu("relu"),
+        Residual("block1", (Conv("block1_conv", 4, 3, padding=1), BatchNorm("block1_norm"))),
+        Relu("block1_relu"),
+        Residual(
+            "block2",
+            (
+                Conv("block2_conv1", 6, 3, 2, padding=1),
+                BatchNorm("block2_norm1"),
+                Relu("block2_relu1"),
+                Conv("block2_conv2", 6, 5, padding=2),
+                BatchNorm("block2_norm2"),
+            ),
+            (Conv("block2_shortcut", 6, 1, 2),),
+        ),
+        Relu("block2_relu2"),
+        GlobalAveragePool("pool"),
+        Dense("dense1", 5),
+        BatchNorm("dense_norm"),
+        Relu("dense_relu"),
+        Dense("logits", 3),
+        BatchNorm("logits_norm"),
     ),
 )
 
@@ -136,6 +178,12 @@ def tiny() -> Architecture:
 
 
 @pytest.fixture(scope="session")
+def tiny_residual() -> Architecture:
+    """A network with batch norms, strides and shortcuts."""
+    return TINY_RESIDUAL
+
+
+@pytest.fixture(scope="session")
 def numpy_network() -> Callable[[Architecture, Weights], NumpyNetwork]:
     """Return a function that makes the NumPy reference of an architecture with canonical weights."""
 
@@ -150,10 +198,16 @@ def numpy_network() -> Callable[[Architecture, Weights], NumpyNetwork]:
     return make
 
 
-def _reference_layer(layer: object) -> tuple[str, ...]:
+def _reference_layer(layer: object) -> tuple[Any, ...]:
     match layer:
         case Conv():
-            return "conv", layer.name
+            return "conv", layer.name, layer.stride, layer.padding
+        case BatchNorm():
+            return "norm", layer.name
+        case GlobalAveragePool():
+            return ("mean",)
+        case Residual():
+            return "residual", *([_reference_layer(its) for its in part] for part in (layer.layers, layer.shortcut))
         case Dense():
             return "dense", layer.name
         case MaxPool(size=2):
@@ -175,6 +229,8 @@ def random_weights() -> Callable[[Architecture, int], Weights]:
         for name, shape in architecture.weight_shapes.items():
             scale = math.sqrt(2 / math.prod(shape[:-1])) if name.endswith("/kernel") else 0.1
             weights[name] = (scale * rng.normal(size=shape)).astype(np.float32)
+            if name.endswith(("/gamma", "/variance")):
+                weights[name] += 1
         return weights
 
     return make

@@ -23,7 +23,7 @@ AnyArray = NDArray[Any]
 Logits = Callable[[Array32], AnyArray]
 Vjp = Callable[[Array32, Array64], AnyArray]
 Bounds = tuple[float, float]
-Layers = Sequence[tuple[str, ...]]
+Layers = Sequence[tuple[Any, ...]]
 Weights = Mapping[str, AnyArray]
 
 PIXEL_ORDER, START_NOISE, DIRECTION = 0, 1, 2
@@ -456,6 +456,29 @@ def _pool_windows(x: Array64) -> tuple[Array64, ...]:
     return tuple(x[:, i:height:2, j:width:2, :] for i in (0, 1) for j in (0, 1))
 
 
+def _conv_windows(
+    a: Array64, kernel: Array64, stride: int = 1, padding: int = 0
+) -> tuple[Array64, dict[tuple[int, int], tuple[slice, ...]]]:
+    """Return the padded input, and for each place of the kernel what of it is multiplied there."""
+    rows, columns = kernel.shape[:2]
+    padded = np.pad(a, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    height, width = ((padded.shape[axis] - kernel.shape[axis - 1]) // stride + 1 for axis in (1, 2))
+    return padded, {
+        (i, j): np.s_[:, i : i + stride * (height - 1) + 1 : stride, j : j + stride * (width - 1) + 1 : stride]
+        for i in range(rows)
+        for j in range(columns)
+    }
+
+
+def _norm(weights: Weights, name: str) -> list[Array64]:
+    return [np.asarray(weights[f"{name}/{kind}"], np.float64) for kind in ("gamma", "beta", "mean", "variance")]
+
+
+def _scale(weights: Weights, name: str) -> Array64:
+    gamma, _, _, variance = _norm(weights, name)
+    return gamma / np.sqrt(variance + 1e-5)
+
+
 def _forward(layers: Layers, weights: Weights, x: AnyArray) -> list[Array64]:
     """Return the input of every layer, and last the output."""
     values: list[Array64] = [np.asarray(x, dtype=np.float64)]
@@ -463,13 +486,16 @@ def _forward(layers: Layers, weights: Weights, x: AnyArray) -> list[Array64]:
         a = values[-1]
         if layer[0] == "conv":
             kernel = np.asarray(weights[f"{layer[1]}/kernel"], dtype=np.float64)
-            rows, columns = kernel.shape[:2]
-            height, width = a.shape[1] - rows + 1, a.shape[2] - columns + 1
-            out = np.zeros((len(a), height, width, kernel.shape[3]))
-            for i in range(rows):
-                for j in range(columns):
-                    out += a[:, i : i + height, j : j + width, :] @ kernel[i, j]
-            out += np.asarray(weights[f"{layer[1]}/bias"], dtype=np.float64)
+            padded, places = _conv_windows(a, kernel, *layer[2:])
+            out = sum(padded[place] @ kernel[i, j] for (i, j), place in places.items())
+            out = out + np.asarray(weights[f"{layer[1]}/bias"], dtype=np.float64)
+        elif layer[0] == "norm":
+            _, beta, mean, _ = _norm(weights, layer[1])
+            out = (a - mean) * _scale(weights, layer[1]) + beta
+        elif layer[0] == "mean":
+            out = a.mean(axis=(1, 2))
+        elif layer[0] == "residual":
+            out = _forward(layer[1], weights, a)[-1] + _forward(layer[2], weights, a)[-1]
         elif layer[0] == "relu":
             out = np.maximum(a, 0.0)
         elif layer[0] == "pool":
@@ -491,8 +517,10 @@ def numpy_logits(layers: Layers, weights: Weights, x: AnyArray) -> Array64:
     Parameters
     ----------
     layers
-        For instance ``[("conv", "conv1"), ("relu",), ("pool",), ("flatten",), ("dense", "dense1")]``: valid
-        convolutions of stride 1, 2x2 max pools of stride 2, flattening in (H, W, C) order.
+        For instance ``[("conv", "conv1"), ("relu",), ("pool",), ("flatten",), ("dense", "dense1")]``: convolutions,
+        which may have a stride and a padding after their name, 2x2 max pools of stride 2, flattening in (H, W, C)
+        order; ``("norm", name)`` with its statistics, ``("mean",)`` over height and width, and
+        ``("residual", layers, shortcut)``.
     weights
         ``name/kernel``, (KH, KW, Cin, Cout) or (in, out), and ``name/bias``.
     x
@@ -516,11 +544,18 @@ def numpy_vjp(layers: Layers, weights: Weights, x: AnyArray, v: AnyArray) -> Arr
     for layer, a in zip(reversed(layers), reversed(values[:-1]), strict=True):
         if layer[0] == "conv":
             kernel = np.asarray(weights[f"{layer[1]}/kernel"], dtype=np.float64)
-            height, width = g.shape[1:3]
-            back = np.zeros_like(a)
-            for i in range(kernel.shape[0]):
-                for j in range(kernel.shape[1]):
-                    back[:, i : i + height, j : j + width, :] += g @ kernel[i, j].T
+            padded, places = _conv_windows(a, kernel, *layer[2:])
+            gathered = np.zeros_like(padded)
+            for (i, j), place in places.items():
+                gathered[place] += g @ kernel[i, j].T
+            padding = (padded.shape[1] - a.shape[1]) // 2
+            back = gathered[:, padding : padding + a.shape[1], padding : padding + a.shape[2]]
+        elif layer[0] == "norm":
+            back = g * _scale(weights, layer[1])
+        elif layer[0] == "mean":
+            back = np.broadcast_to(g[:, None, None] / (a.shape[1] * a.shape[2]), a.shape)
+        elif layer[0] == "residual":
+            back = numpy_vjp(layer[1], weights, a, g) + numpy_vjp(layer[2], weights, a, g)
         elif layer[0] == "relu":
             back = np.where(a > 0, g, 0.0)
         elif layer[0] == "pool":

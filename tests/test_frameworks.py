@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import eagerpy as ep
@@ -17,10 +18,10 @@ import reference as ref
 from numpy.typing import NDArray
 
 from robustcmp import frameworks
-from robustcmp.architecture import Architecture, Dense, Flatten, get_architecture
+from robustcmp.architecture import Architecture, Dense, Flatten, get_architecture, is_trainable, vgg
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.frameworks import Framework, TrainableFramework
+from robustcmp.frameworks import Framework, TrainableFramework, get_framework
 from robustcmp.model import Classifier, Model
 from robustcmp.weights import Weights
 from robustcmp.zoo import Name, find_weights
@@ -29,12 +30,16 @@ RandomWeights = Callable[[Architecture, int], Weights]
 NumpyNetwork = Callable[[Architecture, Weights], Any]
 Images = NDArray[np.float32]
 
-PARAMETERS = {"lenet1": 3246, "lenet5": 44426, "tiny": 402}
+SMALL_VGG = vgg("small_vgg", (16, 16, 3), ((4, 4), (6,)), (12,))
+PARAMETERS = {"lenet1": 3246, "lenet5": 44426, "resnet20": 273066, "tiny": 402, "tiny_residual": 1491}
 
 
 @pytest.fixture(params=PARAMETERS)
-def architecture(request: pytest.FixtureRequest, tiny: Architecture) -> Architecture:
-    return tiny if request.param == "tiny" else get_architecture(request.param)
+def architecture(request: pytest.FixtureRequest) -> Architecture:
+    if request.param.startswith("tiny"):
+        its: Architecture = request.getfixturevalue(request.param)
+        return its
+    return get_architecture(request.param)
 
 
 def images_for(architecture: Architecture, n: int, seed: int = 0) -> Images:
@@ -167,21 +172,15 @@ def test_the_parameters_are_as_many_as_published(framework: TrainableFramework, 
     weights = framework.get_weights(native, architecture)
     assert {name: array.shape for name, array in weights.items()} == architecture.weight_shapes
     assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
-    assert sum(array.size for array in weights.values()) == PARAMETERS[architecture.name]
+    assert sum(array.size for name, array in weights.items() if is_trainable(name)) == PARAMETERS[architecture.name]
     assert COUNT[framework.name](native) == PARAMETERS[architecture.name]
-
-
-def _count_jax(native: Any) -> int:
-    import jax
-
-    return sum(leaf.size for leaf in jax.tree.leaves(native.parameters))
 
 
 # What each framework itself counts.
 COUNT: dict[str, Callable[[Any], int]] = {
     "torch": lambda native: sum(parameter.numel() for parameter in native.parameters()),
-    "tensorflow": lambda native: native.count_params(),
-    "jax": _count_jax,
+    "tensorflow": lambda native: sum(math.prod(variable.shape) for variable in native.trainable_variables),
+    "jax": lambda native: sum(its.size for name, its in native.parameters.items() if is_trainable(name)),
 }
 
 
@@ -319,6 +318,73 @@ def test_velocity_in_and_out_bit_for_bit(framework: TrainableFramework, tiny: Ar
     assert same_bits(framework.get_weights(other, tiny), framework.get_weights(native, tiny))
     assert same_bits(resumed.velocity(), trainer.velocity())
     assert same_bits(velocity, kept)
+
+
+@contextmanager
+def in_double(framework: TrainableFramework) -> Iterator[None]:
+    """Let a framework build and train in float64."""
+    if framework.name == "jax":
+        import jax
+
+        with jax.enable_x64(True):
+            yield
+    elif framework.name == "tensorflow":
+        import keras
+
+        before = keras.config.floatx()
+        keras.config.set_floatx("float64")
+        try:
+            yield
+        finally:
+            keras.config.set_floatx(before)
+    else:
+        yield
+
+
+def after_one_step(framework: TrainableFramework, architecture: Architecture, weights: Weights, n: int) -> Weights:
+    dtype = next(iter(weights.values())).dtype
+    rng = np.random.default_rng(11)
+    images, labels = rng.random((n, *architecture.input_shape)), rng.integers(0, architecture.classes, n)
+    with in_double(framework) if dtype == np.float64 else nullcontext():
+        native = framework.build(architecture, 0, "cpu")
+        if framework.name == "torch" and dtype == np.float64:
+            native.double()
+        framework.set_weights(native, architecture, weights)
+        framework.trainer(native, architecture, 0.0, 0.0).step(images.astype(dtype), labels, 0.1)
+        received = framework.get_weights(native, architecture)
+    assert {array.dtype for array in received.values()} == {dtype}
+    return received
+
+
+@pytest.mark.needs("trainable")
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-9), (np.float32, 1e-2)])
+@pytest.mark.parametrize("name", ["resnet20", "small_vgg"])
+def test_a_step_is_the_same_step_in_every_framework(
+    framework: TrainableFramework, random_weights: RandomWeights, name: str, dtype: type, tolerance: float
+) -> None:
+    if framework.name == "torch":
+        pytest.skip("the others are compared with torch")
+    architecture = SMALL_VGG if name == "small_vgg" else get_architecture(name)
+    weights = {its: array.astype(dtype) for its, array in random_weights(architecture, 7).items()}
+    n, torch = 16, get_framework("torch")
+    expected, received = (after_one_step(its, architecture, weights, n) for its in (torch, framework))
+    fitted = [its for its in weights if is_trainable(its)]
+    update, difference = (
+        math.sqrt(sum(float(np.square(a[its] - b[its], dtype=np.float64).sum()) for its in fitted))
+        for a, b in ((expected, weights), (received, expected))
+    )
+    assert update > 0.01
+    assert difference < tolerance * update
+    # Torch moves its variance towards that of n - 1, the others towards that of n.
+    places = {layer.name: n * math.prod(shape[:-1]) for layer, shape in architecture.walk()}
+    for its in set(weights) - set(fitted):
+        layer, _, kind = its.partition("/")
+        moved = expected[its] - weights[its] * 0.9
+        if kind == "variance":
+            moved *= 1 - 1 / places[layer]
+        np.testing.assert_allclose(
+            received[its] - weights[its] * 0.9, moved, rtol=tolerance, atol=tolerance, err_msg=its
+        )
 
 
 # Random state

@@ -1,14 +1,16 @@
 """Network designs as data: what every framework builds, layer by layer.
 
 An architecture says what a network *is* and nothing about how a framework makes it. Shapes are (H, W, C),
-without the batch; canonical weights are named ``layer/kernel`` and ``layer/bias``, a convolution's kernel is
-(height, width, in, out) and a dense one's (in, out), its inputs in (H, W, C) order.
+without the batch. Canonical weights are named by their layer: ``layer/kernel`` and ``layer/bias``, a convolution's
+kernel (height, width, in, out) and a dense one's (in, out), its inputs in (H, W, C) order; ``layer/gamma`` and
+``layer/beta`` of a batch norm, and its statistics ``layer/mean`` and ``layer/variance``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import ClassVar
 
 import msgspec
 
@@ -18,15 +20,20 @@ Shape = tuple[int, ...]
 
 
 class Conv(msgspec.Struct, frozen=True, tag=True):
-    """A convolution with bias, stride 1 and no padding: (H, W, C) to (H - k + 1, W - k + 1, channels)."""
+    """A convolution with bias; (H, W, C) to (H', W', channels), H' = ⌊(H + 2·padding - kernel) / stride⌋ + 1.
+
+    Every side is padded with as many zeros, also where the stride is 2; TensorFlow's ``same`` would not.
+    """
 
     name: str
     channels: int
     kernel: int
+    stride: int = 1
+    padding: int = 0
 
     def output(self, shape: Shape) -> Shape:
-        height, width, _ = shape
-        return height - self.kernel + 1, width - self.kernel + 1, self.channels
+        height, width = ((size + 2 * self.padding - self.kernel) // self.stride + 1 for size in shape[:2])
+        return height, width, self.channels
 
     def weights(self, shape: Shape) -> dict[str, Shape]:
         return {"kernel": (self.kernel, self.kernel, shape[-1], self.channels), "bias": (self.channels,)}
@@ -43,6 +50,24 @@ class Dense(msgspec.Struct, frozen=True, tag=True):
 
     def weights(self, shape: Shape) -> dict[str, Shape]:
         return {"kernel": (shape[0], self.units), "bias": (self.units,)}
+
+
+class BatchNorm(msgspec.Struct, frozen=True, tag=True):
+    """gamma·(x − mean) / √(variance + ε) + beta, for each channel, ε = 1e-5.
+
+    A training takes the mean and the variance of its batch, and moves the statistics a tenth of the way to them
+    (momentum 0.9 in Keras's notation, 0.1 in PyTorch's); a trained network takes the statistics.
+    """
+
+    name: str
+    epsilon: ClassVar[float] = 1e-5
+    momentum: ClassVar[float] = 0.9
+
+    def output(self, shape: Shape) -> Shape:
+        return shape
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return dict.fromkeys(("gamma", "beta", *STATISTICS), (shape[-1],))
 
 
 class Relu(msgspec.Struct, frozen=True, tag=True):
@@ -71,6 +96,18 @@ class MaxPool(msgspec.Struct, frozen=True, tag=True):
         return {}
 
 
+class GlobalAveragePool(msgspec.Struct, frozen=True, tag=True):
+    """The mean of every channel: (H, W, C) to (C,)."""
+
+    name: str
+
+    def output(self, shape: Shape) -> Shape:
+        return (shape[-1],)
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {}
+
+
 class Flatten(msgspec.Struct, frozen=True, tag=True):
     """(H, W, C) to (H·W·C,)."""
 
@@ -83,7 +120,29 @@ class Flatten(msgspec.Struct, frozen=True, tag=True):
         return {}
 
 
-Layer = Conv | Dense | Relu | MaxPool | Flatten
+class Residual(msgspec.Struct, frozen=True, tag=True):
+    """The sum of what the layers and what the shortcut make of the input; an empty shortcut is the input itself."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    shortcut: tuple[Layer, ...] = ()
+
+    def output(self, shape: Shape) -> Shape:
+        for layer in self.layers:
+            shape = layer.output(shape)
+        return shape
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {}
+
+
+Layer = Conv | Dense | BatchNorm | Relu | MaxPool | GlobalAveragePool | Flatten | Residual
+STATISTICS = ("mean", "variance")  # weights that a training measures and does not fit
+
+
+def is_trainable(name: str) -> bool:
+    """Say whether a training fits the canonical weight of that name, or only measures it."""
+    return name.rpartition("/")[2] not in STATISTICS
 
 
 class Architecture(msgspec.Struct, frozen=True):
@@ -109,11 +168,8 @@ class Architecture(msgspec.Struct, frozen=True):
     layers: tuple[Layer, ...]
 
     def walk(self) -> Iterator[tuple[Layer, Shape]]:
-        """Yield every layer with the shape of its input."""
-        shape: Shape = self.input_shape
-        for layer in self.layers:
-            yield layer, shape
-            shape = layer.output(shape)
+        """Yield every layer with the shape of its input, a residual one before those inside it."""
+        yield from _walk(self.layers, self.input_shape)
 
     @property
     def weight_shapes(self) -> dict[str, Shape]:
@@ -148,16 +204,26 @@ class Architecture(msgspec.Struct, frozen=True):
     @property
     def parameters(self) -> int:
         """How many numbers a training fits."""
-        return sum(math.prod(shape) for shape in self.weight_shapes.values())
+        return sum(math.prod(shape) for name, shape in self.weight_shapes.items() if is_trainable(name))
 
     @property
     def neurons(self) -> int:
-        """Neurons as Table 1 of Guo et al. counts them: channels of every convolution, pool and dense layer.
+        """Neurons as Table 1 of Guo et al. counts the LeNets: channels of convolutions, pools and dense layers.
 
-        The table counts the softmax as a layer of its own, so the classes are added once more.
+        The table counts the softmax as a layer of its own, so the classes are added once more. For VGG-16 it leaves
+        out the pools, and for ResNet-20 the softmax, but takes in activations, batch norms and sums.
         """
         counted = [layer.output(shape)[-1] for layer, shape in self.walk() if isinstance(layer, Conv | MaxPool | Dense)]
         return sum(counted) + self.classes
+
+
+def _walk(layers: tuple[Layer, ...], shape: Shape) -> Iterator[tuple[Layer, Shape]]:
+    for layer in layers:
+        yield layer, shape
+        if isinstance(layer, Residual):
+            yield from _walk(layer.layers, shape)
+            yield from _walk(layer.shortcut, shape)
+        shape = layer.output(shape)
 
 
 def _lenet(name: str, channels: tuple[int, int], dense: tuple[int, ...]) -> Architecture:
@@ -170,10 +236,52 @@ def _lenet(name: str, channels: tuple[int, int], dense: tuple[int, ...]) -> Arch
     return Architecture(name, (28, 28, 1), (*layers, Dense("logits", 10)))
 
 
-# LeCun et al. 1998 as in Table 1 of Guo et al.: valid 5×5 convolutions, ReLU and 2×2 max pools.
+def _resnet20() -> Architecture:
+    layers: list[Layer] = [Conv("conv", 16, 3, padding=1), BatchNorm("norm"), Relu("relu")]
+    width = 16
+    for stage, channels in enumerate((16, 32, 64), 1):
+        for block in "abc":
+            name, stride = f"block{stage}{block}", channels // width
+            inner = (
+                Conv(f"{name}_conv1", channels, 3, stride, padding=1),
+                BatchNorm(f"{name}_norm1"),
+                Relu(f"{name}_relu1"),
+                Conv(f"{name}_conv2", channels, 3, padding=1),
+                BatchNorm(f"{name}_norm2"),
+            )
+            shortcut = (Conv(f"{name}_shortcut", channels, 1, stride),) if stride > 1 else ()
+            layers += [Residual(name, inner, shortcut), Relu(f"{name}_relu2")]
+            width = channels
+    return Architecture("resnet20", (32, 32, 3), (*layers, GlobalAveragePool("pool"), Dense("logits", 10)))
+
+
+def vgg(
+    name: str, input_shape: tuple[int, int, int], blocks: tuple[tuple[int, ...], ...], dense: tuple[int, ...]
+) -> Architecture:
+    layers: list[Layer] = []
+    for i, widths in enumerate(blocks, 1):
+        for j, channels in enumerate(widths, 1):
+            at = f"{i}_{j}"
+            layers += [Conv(f"conv{at}", channels, 3, padding=1), BatchNorm(f"norm{at}"), Relu(f"relu{at}")]
+        layers.append(MaxPool(f"pool{i}", 2))
+    layers.append(Flatten("flatten"))
+    for i, units in enumerate(dense, 1):
+        layers += [Dense(f"dense{i}", units), BatchNorm(f"dense_norm{i}"), Relu(f"dense_relu{i}")]
+    return Architecture(name, input_shape, (*layers, Dense("logits", 10), BatchNorm("logits_norm")))
+
+
+VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+# As in Table 1 of Guo et al. LeCun et al. 1998: valid 5×5 convolutions, ReLU and 2×2 max pools. He et al. 2016, for
+# CIFAR, n = 3. Simonyan and Zisserman 2015, with a batch norm after every convolution and every dense layer.
 ARCHITECTURES = {
     architecture.name: architecture
-    for architecture in (_lenet("lenet1", (4, 12), ()), _lenet("lenet5", (6, 16), (120, 84)))
+    for architecture in (
+        _lenet("lenet1", (4, 12), ()),
+        _lenet("lenet5", (6, 16), (120, 84)),
+        _resnet20(),
+        vgg("vgg16", (32, 32, 3), VGG16, (4096, 4096)),
+    )
 }
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from .architecture import Architecture
@@ -41,6 +42,10 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         At the start; under ``"cosine"`` it falls to zero along half a cosine, step by step.
     momentum, weight_decay : float
         v ← momentum·v + (gradient + weight_decay·w), w ← w − rate·v.
+    crop : int
+        Every image is padded with so many zeros on each side and cut to its size at a random place.
+    flip : bool
+        Every second image, by chance, is mirrored left to right.
     """
 
     epochs: Positive
@@ -49,6 +54,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     momentum: Share = 0.9
     weight_decay: Share = 0.0
     schedule: Literal["cosine", "constant"] = "cosine"
+    crop: Annotated[int, msgspec.Meta(ge=0)] = 0
+    flip: bool = False
 
     def rate(self, progress: float) -> float:
         """Return the learning rate at a share of the training from 0 to 1."""
@@ -65,6 +72,41 @@ def batch_order(seed: int, epoch: int, n: int) -> NDArray[np.int64]:
     """
     key = np.array([seed, epoch], np.uint64)
     return np.random.Generator(np.random.Philox(key=key)).permutation(n)
+
+
+class Augmentation:
+    """The random crops and flips of an epoch: a function of the training seed, the epoch and the image's place.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Its `crop` and `flip`.
+    seed, epoch : int
+        What the draws depend on.
+    n : int
+        How many images the training set has.
+    """
+
+    def __init__(self, recipe: Recipe, seed: int, epoch: int, n: int):
+        # The counter keeps these draws apart from `batch_order`'s, which have the same key.
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=[0, 0, 0, 1]))
+        self._crop = recipe.crop
+        self._places = generator.integers(0, 2 * recipe.crop + 1, (n, 2))
+        self._flipped = generator.random(n) < 0.5 if recipe.flip else np.zeros(n, np.bool_)
+
+    def __call__(self, images: NDArray[np.float32], which: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the images (N, H, W, C) at some places of the training set, each as this epoch has it."""
+        batch = images[which]
+        if self._crop:
+            border = (self._crop, self._crop)
+            windows = sliding_window_view(
+                np.pad(batch, ((0, 0), border, border, (0, 0))), batch.shape[1:3], axis=(1, 2)
+            )
+            row, column = self._places[which].T
+            batch = windows[np.arange(len(which)), row, column].transpose(0, 2, 3, 1)
+        flipped = self._flipped[which]
+        batch[flipped] = batch[flipped, :, ::-1]
+        return np.ascontiguousarray(batch)
 
 
 def accuracy(model: Model, data: Dataset) -> float:
@@ -95,7 +137,7 @@ def train(
     framework, architecture, recipe, train_data, test_data
         What is trained, how, and on what.
     seed : int
-        The training seed: initial weights and the order of batches are a function of it.
+        The training seed: initial weights, the order of batches, crops and flips are a function of it.
     about : dict, optional
         More metadata, JSON types only. Nothing but a checkpoint with the same metadata is continued.
     checkpoint : Path, optional
@@ -145,11 +187,13 @@ def train(
     for epoch in range(len(curves["loss"]), recipe.epochs):
         start = time.perf_counter()
         order = rest[batch_order(seed, epoch, len(rest))]
+        augmented = Augmentation(recipe, seed, epoch, len(train_data.images))
         loss = 0.0
         for step in range(steps):
             batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
             rate = recipe.rate((epoch + step / steps) / recipe.epochs)
-            loss += trainer.step(train_data.images[batch], train_data.labels[batch], rate) * len(batch)
+            images = augmented(train_data.images, batch)
+            loss += trainer.step(images, train_data.labels[batch], rate) * len(batch)
         curves["loss"].append(loss / len(rest))
         curves["validation_accuracy"].append(accuracy(model, validation))
         curves["learning_rate"].append(rate)

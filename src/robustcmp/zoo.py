@@ -292,7 +292,7 @@ def fit(
 
 def _same_training(path: Path, name: Name, settings: Recipe) -> WeightsFile:
     content = read_weights(path, get_architecture(name.model))
-    if content.metadata.get("settings") != msgspec.to_builtins(settings):
+    if msgspec.convert(content.metadata.get("settings"), Recipe) != settings:
         raise WeightsError(
             f"{path} was trained with {content.metadata.get('settings')}, but {msgspec.to_builtins(settings)} was "
             "asked for. Delete it, or train into another directory with out= (--out)."

@@ -15,7 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from ..architecture import (
+    STATISTICS,
+    Architecture,
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    MaxPool,
+    Relu,
+    Residual,
+    is_trainable,
+)
 from ..errors import ModelError, UsageError
 from ..weights import Weights
 from .base import Device, Function, Pullback, TrainableFramework, Trainer
@@ -40,24 +53,52 @@ def _device(name: Device) -> jax.Device:
     return gpus[0] if gpus and name != "cpu" else jax.devices("cpu")[0]
 
 
-def apply(architecture: Architecture, parameters: Parameters, x: jax.Array) -> jax.Array:
-    """Return the logits (N, K) of images (N, H, W, C)."""
-    for layer in architecture.layers:
+def apply(
+    architecture: Architecture, parameters: Parameters, x: jax.Array, measured: Parameters | None = None
+) -> jax.Array:
+    """Return the logits (N, K) of images (N, H, W, C).
+
+    With `measured`, as in training: batch norms take the statistics of the batch, and the moved ones are put there.
+    """
+    return _applied(architecture.layers, parameters, x, measured)
+
+
+def _applied(layers: tuple[Layer, ...], parameters: Parameters, x: jax.Array, measured: Parameters | None) -> jax.Array:
+    for layer in layers:
         match layer:
             case Conv():
                 kernel, bias = parameters[f"{layer.name}/kernel"], parameters[f"{layer.name}/bias"]
-                x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+                stride, padding = (layer.stride, layer.stride), [(layer.padding, layer.padding)] * 2
+                x = jax.lax.conv_general_dilated(x, kernel, stride, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
                 x = x + bias
             case Dense():
                 x = x @ parameters[f"{layer.name}/kernel"] + parameters[f"{layer.name}/bias"]
+            case BatchNorm():
+                x = _normalised(layer, parameters, x, measured)
             case Relu():
                 x = jax.nn.relu(x)
             case MaxPool():
                 window = (1, layer.size, layer.size, 1)
                 x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+            case GlobalAveragePool():
+                x = x.mean(axis=(1, 2))
             case Flatten():
                 x = x.reshape(len(x), -1)
+            case Residual():
+                main = _applied(layer.layers, parameters, x, measured)
+                x = main + _applied(layer.shortcut, parameters, x, measured)
     return x
+
+
+def _normalised(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured: Parameters | None) -> jax.Array:
+    gamma, beta, mean, variance = (parameters[f"{layer.name}/{kind}"] for kind in ("gamma", "beta", *STATISTICS))
+    if measured is not None:
+        axes = tuple(range(x.ndim - 1))
+        of_batch = x.mean(axes), x.var(axes)
+        for kind, kept, its in zip(STATISTICS, (mean, variance), of_batch, strict=True):
+            measured[f"{layer.name}/{kind}"] = layer.momentum * kept + (1 - layer.momentum) * its
+        mean, variance = of_batch
+    return (x - mean) * (gamma * jax.lax.rsqrt(variance + layer.epsilon)) + beta
 
 
 def _exact(function: Function) -> Function:
@@ -98,7 +139,10 @@ class Network:
 class Jax(TrainableFramework):
     name = "jax"
     data_format = "channels_last"
-    differences = {"initialisation": "kernels LeCun normal, biases zero (the defaults of Flax)"}
+    differences = {
+        "initialisation": "kernels LeCun normal, biases zero (the defaults of Flax)",
+        "batch norm": "the variance moves towards that of n values",
+    }
 
     def version(self) -> str:
         return str(jax.__version__)
@@ -168,13 +212,15 @@ class Jax(TrainableFramework):
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> Network:
         shapes = architecture.weight_shapes
-        lecun_normal = jax.nn.initializers.lecun_normal()
+        zeros, ones = jax.nn.initializers.zeros, jax.nn.initializers.ones
+        initial = {"kernel": jax.nn.initializers.lecun_normal(), "bias": zeros}
+        initial |= {"gamma": ones, "beta": zeros, "mean": zeros, "variance": ones}
         with jax.default_device(_device(device)):
             keys = jax.random.split(jax.random.key(seed), len(shapes))
             return Network(
                 architecture,
                 {
-                    name: lecun_normal(key, shape) if name.endswith("/kernel") else jnp.zeros(shape)
+                    name: initial[name.rpartition("/")[2]](key, shape)
                     for key, (name, shape) in zip(keys, shapes.items(), strict=True)
                 },
             )
@@ -192,22 +238,30 @@ class Jax(TrainableFramework):
 class _Trainer(Trainer):
     def __init__(self, network: Network, momentum: float, weight_decay: float):
         self._network = network
-        self._velocity: Parameters = jax.tree.map(jnp.zeros_like, network.parameters)
+        self._velocity: Parameters = {
+            name: jnp.zeros_like(its) for name, its in network.parameters.items() if is_trainable(name)
+        }
 
-        def loss(parameters: Parameters, images: jax.Array, labels: jax.Array) -> jax.Array:
-            log_p = jax.nn.log_softmax(apply(network.architecture, parameters, images))
-            return -jnp.take_along_axis(log_p, labels[:, None], axis=1).mean()
+        def loss(
+            fitted: Parameters, statistics: Parameters, images: jax.Array, labels: jax.Array
+        ) -> tuple[jax.Array, Parameters]:
+            measured: Parameters = {}
+            logits = apply(network.architecture, fitted | statistics, images, measured)
+            log_p = jax.nn.log_softmax(logits)
+            return -jnp.take_along_axis(log_p, labels[:, None], axis=1).mean(), measured
 
         @jax.jit
         def step(
             parameters: Parameters, velocity: Parameters, images: jax.Array, labels: jax.Array, rate: float
         ) -> tuple[Parameters, Parameters, jax.Array]:
+            fitted = {name: parameters[name] for name in velocity}
+            statistics = {name: its for name, its in parameters.items() if name not in velocity}
             with jax.default_matmul_precision("float32"):
-                value, gradients = jax.value_and_grad(loss)(parameters, images, labels)
-            velocity = jax.tree.map(
-                lambda v, g, w: momentum * v + (g + weight_decay * w), velocity, gradients, parameters
-            )
-            return jax.tree.map(lambda w, v: w - rate * v, parameters, velocity), velocity, value
+                (value, measured), gradients = jax.value_and_grad(loss, has_aux=True)(
+                    fitted, statistics, images, labels
+                )
+            velocity = jax.tree.map(lambda v, g, w: momentum * v + (g + weight_decay * w), velocity, gradients, fitted)
+            return jax.tree.map(lambda w, v: w - rate * v, fitted, velocity) | measured, velocity, value
 
         self._step = step
 

@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from ..architecture import (
+    Architecture,
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    MaxPool,
+    Relu,
+    Residual,
+    is_trainable,
+)
 from ..errors import ModelError, UsageError
 from ..weights import Weights
 from .base import Device, Function, Pullback, TrainableFramework, Trainer
@@ -53,7 +65,10 @@ _share_gpus()
 class TensorFlow(TrainableFramework):
     name = "tensorflow"
     data_format = "channels_last"
-    differences = {"initialisation": "kernels Glorot uniform, biases zero (Keras)"}
+    differences = {
+        "initialisation": "kernels Glorot uniform, biases zero (Keras)",
+        "batch norm": "the variance moves towards that of n values",
+    }
 
     def version(self) -> str:
         return str(tf.__version__)
@@ -111,31 +126,49 @@ class TensorFlow(TrainableFramework):
             return tf.function(function, reduce_retracing=True), tf.zeros(0)
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> keras.Model:
-        seeds = iter(np.random.SeedSequence(seed).generate_state(len(architecture.layers)).tolist())
+        walked = [layer for layer, _ in architecture.walk()]
+        seeds = np.random.SeedSequence(seed).generate_state(len(walked)).tolist()
 
-        def initialiser() -> keras.initializers.Initializer:
-            # Keras's own default; unseeded it would draw from Python's global generator.
-            return keras.initializers.GlorotUniform(seed=next(seeds))
-
-        with tf.device(_device(device)):
-            network = keras.Sequential([keras.Input(architecture.input_shape)], name=architecture.name)
-            for layer in architecture.layers:
+        def applied(layers: tuple[Layer, ...], x: Any) -> Any:
+            for layer in layers:
                 match layer:
                     case Conv():
-                        network.add(
-                            keras.layers.Conv2D(
-                                layer.channels, layer.kernel, kernel_initializer=initialiser(), name=layer.name
-                            )
-                        )
+                        same = layer.stride == 1 and layer.kernel == 2 * layer.padding + 1
+                        if layer.padding and not same:  # "same" pads more on one side where the stride is 2
+                            x = keras.layers.ZeroPadding2D(layer.padding, name=f"{layer.name}_padding")(x)
+                        x = keras.layers.Conv2D(
+                            layer.channels,
+                            layer.kernel,
+                            layer.stride,
+                            padding="same" if same else "valid",
+                            kernel_initializer=next(initialisers),
+                            name=layer.name,
+                        )(x)
                     case Dense():
-                        network.add(keras.layers.Dense(layer.units, kernel_initializer=initialiser(), name=layer.name))
+                        initialiser = next(initialisers)
+                        x = keras.layers.Dense(layer.units, kernel_initializer=initialiser, name=layer.name)(x)
+                    case BatchNorm():
+                        x = keras.layers.BatchNormalization(
+                            momentum=layer.momentum, epsilon=layer.epsilon, name=layer.name
+                        )(x)
                     case Relu():
-                        network.add(keras.layers.ReLU(name=layer.name))
+                        x = keras.layers.ReLU(name=layer.name)(x)
                     case MaxPool():
-                        network.add(keras.layers.MaxPooling2D(layer.size, name=layer.name))
+                        x = keras.layers.MaxPooling2D(layer.size, name=layer.name)(x)
+                    case GlobalAveragePool():
+                        x = keras.layers.GlobalAveragePooling2D(name=layer.name)(x)
                     case Flatten():
-                        network.add(keras.layers.Flatten(name=layer.name))
-        return network
+                        x = keras.layers.Flatten(name=layer.name)(x)
+                    case Residual():
+                        branches = [applied(layer.layers, x), applied(layer.shortcut, x)]
+                        x = keras.layers.Add(name=layer.name)(branches)
+            return x
+
+        with tf.device(_device(device)):
+            # Keras's own default; unseeded it would draw from Python's global generator.
+            initialisers = iter([keras.initializers.GlorotUniform(seed=its) for its in seeds])
+            x = keras.Input(architecture.input_shape)
+            return keras.Model(x, applied(architecture.layers, x), name=architecture.name)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         return {name: variable.numpy() for name, variable in _variables(native, architecture).items()}
@@ -150,20 +183,23 @@ class TensorFlow(TrainableFramework):
 
 def _variables(network: keras.Model, architecture: Architecture) -> dict[str, Any]:
     """The network's variables by their canonical names; Keras's layout is the canonical one."""
-    return {
-        name: getattr(network.get_layer(name.partition("/")[0]), name.partition("/")[2]).value
-        for name in architecture.weight_shapes
-    }
+    found = {}
+    for name in architecture.weight_shapes:
+        layer, _, kind = name.partition("/")
+        found[name] = getattr(network.get_layer(layer), kind if is_trainable(name) else f"moving_{kind}").value
+    return found
 
 
 class _Trainer(Trainer):
     # Keras's own SGD folds the rate into the velocity, so that a schedule acts on it differently than elsewhere;
     # the two lines of the update stand here instead, to be the same optimiser in every framework.
     def __init__(self, variables: dict[str, Any], network: keras.Model, momentum: float, weight_decay: float):
-        self._variables, self._network = variables, network
+        self._variables = {name: variable for name, variable in variables.items() if is_trainable(name)}
+        self._network = network
         self._momentum, self._weight_decay = momentum, weight_decay
-        self._device = next(iter(variables.values())).device
-        self._velocity = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in variables.items()}
+        first = next(iter(variables.values()))
+        self._device, self._dtype = first.device, first.dtype
+        self._velocity = {name: tf.Variable(tf.zeros_like(variable)) for name, variable in self._variables.items()}
         self._step = tf.function(self._update, reduce_retracing=True)
 
     def _update(self, images: tf.Tensor, labels: tf.Tensor, learning_rate: tf.Tensor) -> tf.Tensor:
@@ -178,7 +214,7 @@ class _Trainer(Trainer):
         return loss
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
-        rate = tf.constant(learning_rate, tf.float32)
+        rate = tf.constant(learning_rate, self._dtype)
         return float(self._step(tf.constant(images), tf.constant(labels), rate))
 
     def velocity(self) -> Weights:

@@ -12,7 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from ..architecture import (
+    Architecture,
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    MaxPool,
+    Relu,
+    Residual,
+    Shape,
+    is_trainable,
+)
 from ..errors import ModelError, UsageError
 from ..weights import Weights
 from .base import Device, Function, Pullback, TrainableFramework, Trainer
@@ -44,7 +57,10 @@ def _exact(device: torch.device) -> Iterator[None]:
 class Torch(TrainableFramework):
     name = "torch"
     data_format = "channels_first"
-    differences = {"initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)"}
+    differences = {
+        "initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)",
+        "batch norm": "the variance moves towards that of n - 1 values",
+    }
 
     def version(self) -> str:
         return str(torch.__version__)
@@ -120,65 +136,96 @@ class Torch(TrainableFramework):
         return function, torch.zeros(0, device=where)
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
-        layers: OrderedDict[str, torch.nn.Module] = OrderedDict()
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            for layer, shape in architecture.walk():
-                match layer:
-                    case Conv():
-                        layers[layer.name] = torch.nn.Conv2d(shape[-1], layer.channels, layer.kernel)
-                    case Dense():
-                        layers[layer.name] = torch.nn.Linear(shape[0], layer.units)
-                    case Relu():
-                        layers[layer.name] = torch.nn.ReLU()
-                    case MaxPool():
-                        layers[layer.name] = torch.nn.MaxPool2d(layer.size)
-                    case Flatten():
-                        layers[layer.name] = torch.nn.Flatten()
-        return torch.nn.Sequential(layers).to(_device(device)).eval()
+            module = _sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
+        return module.to(_device(device)).eval()
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
-        return _canonical(dict(native.named_parameters()), architecture)
+        return {name: _canonical(name, its, architecture) for name, its in _tensors(native, architecture).items()}
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
-        native.load_state_dict(_native(weights, architecture))
+        with torch.no_grad():
+            for name, tensor in _tensors(native, architecture).items():
+                tensor.copy_(_native(name, weights[name], architecture))
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         return _Trainer(native, architecture, momentum, weight_decay)
 
 
-def _canonical(state: dict[str, torch.Tensor], architecture: Architecture) -> Weights:
-    """Torch's arrays in the canonical layout: kernels are (out, in, height, width) and (out, in) in torch."""
-    weights = {}
+class _Residual(torch.nn.Module):
+    def __init__(self, layers: torch.nn.Module, shortcut: torch.nn.Module):
+        super().__init__()
+        self.layers, self.shortcut = layers, shortcut
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x) + self.shortcut(x)  # type: ignore[no-any-return]
+
+
+def _sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
+    modules: OrderedDict[str, torch.nn.Module] = OrderedDict()
+    for layer in layers:
+        modules[layer.name] = _module(layer, shapes)
+    return torch.nn.Sequential(modules)
+
+
+def _module(layer: Layer, shapes: dict[str, Shape]) -> torch.nn.Module:
+    shape = shapes[layer.name]
+    match layer:
+        case Conv():
+            return torch.nn.Conv2d(shape[-1], layer.channels, layer.kernel, layer.stride, layer.padding)
+        case Dense():
+            return torch.nn.Linear(shape[0], layer.units)
+        case BatchNorm():
+            kind = torch.nn.BatchNorm2d if len(shape) == 3 else torch.nn.BatchNorm1d
+            return kind(shape[-1], eps=layer.epsilon, momentum=1 - layer.momentum)
+        case Relu():
+            return torch.nn.ReLU()
+        case MaxPool():
+            return torch.nn.MaxPool2d(layer.size)
+        case GlobalAveragePool():
+            return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        case Flatten():
+            return torch.nn.Flatten()
+        case Residual():
+            return _Residual(_sequential(layer.layers, shapes), _sequential(layer.shortcut, shapes))
+
+
+_NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
+
+
+def _tensors(native: torch.nn.Module, architecture: Architecture) -> dict[str, torch.Tensor]:
+    """The network's parameters and statistics by their canonical names."""
+    modules = {path.rpartition(".")[2]: module for path, module in native.named_modules()}
+    tensors = {}
     for name in architecture.weight_shapes:
         layer, _, kind = name.partition("/")
-        array = state[f"{layer}.{'weight' if kind == 'kernel' else kind}"].detach().cpu().numpy()
-        if array.ndim == 4:
-            array = array.transpose(2, 3, 1, 0)
-        elif array.ndim == 2:
-            array = array.T
-            if layer in architecture.flattened:
-                height, width, channels = architecture.flattened[layer]
-                rows = array.reshape(channels, height, width, -1).transpose(1, 2, 0, 3)
-                array = rows.reshape(array.shape)
-        weights[name] = np.array(array, order="C")
-    return weights
+        tensors[name] = getattr(modules[layer], _NAMES.get(kind, kind))
+    return tensors
 
 
-def _native(weights: Weights, architecture: Architecture) -> dict[str, torch.Tensor]:
+def _canonical(name: str, tensor: torch.Tensor, architecture: Architecture) -> NDArray[Any]:
+    """A tensor in the canonical layout: kernels are (out, in, height, width) and (out, in) in torch."""
+    array: NDArray[Any] = tensor.detach().cpu().numpy()
+    if array.ndim == 4:
+        array = array.transpose(2, 3, 1, 0)
+    elif array.ndim == 2:
+        array = array.T
+        if (flattened := architecture.flattened.get(name.partition("/")[0])) is not None:
+            height, width, channels = flattened
+            array = array.reshape(channels, height, width, -1).transpose(1, 2, 0, 3).reshape(array.shape)
+    return np.array(array, order="C")
+
+
+def _native(name: str, array: NDArray[Any], architecture: Architecture) -> torch.Tensor:
     """The inverse of `_canonical`."""
-    state = {}
-    for name, array in weights.items():
-        layer, _, kind = name.partition("/")
-        if array.ndim == 4:
-            array = array.transpose(3, 2, 0, 1)
-        elif array.ndim == 2:
-            if layer in architecture.flattened:
-                rows = array.reshape(*architecture.flattened[layer], -1).transpose(2, 0, 1, 3)
-                array = rows.reshape(array.shape)
-            array = array.T
-        state[f"{layer}.{'weight' if kind == 'kernel' else kind}"] = torch.from_numpy(array.copy())
-    return state
+    if array.ndim == 4:
+        array = array.transpose(3, 2, 0, 1)
+    elif array.ndim == 2:
+        if (flattened := architecture.flattened.get(name.partition("/")[0])) is not None:
+            array = array.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(array.shape)
+        array = array.T
+    return torch.from_numpy(array.copy())
 
 
 class _Traceable(torch.nn.Module):
@@ -196,7 +243,9 @@ class _Traceable(torch.nn.Module):
 class _Trainer(Trainer):
     def __init__(self, module: torch.nn.Module, architecture: Architecture, momentum: float, weight_decay: float):
         self._module, self._architecture = module, architecture
-        self._parameters = dict(module.named_parameters())
+        self._parameters = {
+            name: tensor for name, tensor in _tensors(module, architecture).items() if is_trainable(name)
+        }
         self._device = next(iter(self._parameters.values())).device
         self._optimizer = torch.optim.SGD(
             self._parameters.values(), lr=0.0, momentum=momentum, weight_decay=weight_decay
@@ -219,17 +268,16 @@ class _Trainer(Trainer):
 
     def velocity(self) -> Weights:
         state = self._optimizer.state
-        return _canonical(
-            {
-                name: state[parameter].get("momentum_buffer", torch.zeros_like(parameter))
-                for name, parameter in self._parameters.items()
-            },
-            self._architecture,
-        )
+        buffers = {
+            name: state[parameter].get("momentum_buffer", torch.zeros_like(parameter))
+            for name, parameter in self._parameters.items()
+        }
+        return {name: _canonical(name, buffer, self._architecture) for name, buffer in buffers.items()}
 
     def set_velocity(self, velocity: Weights) -> None:
-        for name, buffer in _native(velocity, self._architecture).items():
-            self._optimizer.state[self._parameters[name]]["momentum_buffer"] = buffer.to(self._device)
+        for name, parameter in self._parameters.items():
+            buffer = _native(name, velocity[name], self._architecture)
+            self._optimizer.state[parameter]["momentum_buffer"] = buffer.to(self._device)
 
 
 FRAMEWORK = Torch()
