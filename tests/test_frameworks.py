@@ -331,12 +331,14 @@ def in_double(framework: TrainableFramework) -> Iterator[None]:
     elif framework.name == "tensorflow":
         import keras
 
-        before = keras.config.floatx()
+        policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
+        keras.config.set_dtype_policy("float64")
         keras.config.set_floatx("float64")
         try:
             yield
         finally:
-            keras.config.set_floatx(before)
+            keras.config.set_floatx(floatx)
+            keras.config.set_dtype_policy(policy)
     else:
         yield
 

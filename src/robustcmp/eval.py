@@ -16,7 +16,7 @@ def _parser() -> Parser:
         "Attack the images that all models classify correctly, and print success rates and the indicator R. "
         "The same command again does only what is missing.",
     )
-    parser.add_argument("--model", required=True, help="lenet1 or lenet5")
+    parser.add_argument("--model", required=True, help="lenet1, lenet5, resnet20 or vgg16")
     parser.add_argument("--framework", nargs="+", help="torch, tensorflow, jax; every installed one if not given")
     parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that fits the model if not given")
     parser.add_argument("--recipe", default="default", help="the recipe that the models were trained by")
@@ -51,19 +51,19 @@ def _evaluate(given: Sequence[str]) -> None:
     from .evaluation import answered, check_question, evaluate
     from .frameworks import check_device
     from .report import to_text
-    from .zoo import DEFAULT_DATASET, check_names, fingerprints, load_models, load_test_set
+    from .zoo import check_names, default_dataset, fingerprints, load_models, load_test_set
 
     suite = load_suite(options.suite)
     check_question(options.images, options.repeats, options.batch_size, options.seed)
     check_device(options.device)
     check_names(
         options.model,
-        options.dataset or DEFAULT_DATASET,
+        options.dataset or default_dataset(options.model, options.recipe),
         options.framework,
         options.training_seeds,
         options.recipe,
     )
-    data = load_test_set(options.model, options.dataset, options.data_dir, say=say)
+    data = load_test_set(options.model, options.dataset, options.data_dir, say, options.recipe)
     named = {"dataset": data.name, "frameworks": options.framework, "seeds": options.training_seeds}
     named |= {"recipe": options.recipe}
     out = options.out or f"runs/{options.model}-{data.name}-{suite.name}"

@@ -13,9 +13,9 @@ from .frameworks import check_device
 
 def _parser() -> Parser:
     parser = Parser("python -m robustcmp.train", "Train a model by a recipe of the zoo; the same command resumes.")
-    parser.add_argument("--model", required=True, help="lenet1 or lenet5")
+    parser.add_argument("--model", required=True, help="lenet1, lenet5, resnet20 or vgg16")
     parser.add_argument("--framework", required=True, nargs="+", help="torch, tensorflow or jax")
-    parser.add_argument("--dataset", default="mnist", help="mnist, digits or cifar10")
+    parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that the recipe names first if not given")
     parser.add_argument("--recipe", default="default", help="a recipe of zoo/MODEL.toml")
     parser.add_argument("--training-seeds", type=int, nargs="+", default=[0], help="one training each")
     parser.add_argument("--epochs", type=int, default=None, help="instead of the recipe's")
@@ -35,15 +35,16 @@ def _train(given: Sequence[str]) -> None:
     # Only now: a mistyped option should not wait for imports.
     from tqdm import tqdm
 
-    from .zoo import check_names, fit
+    from .zoo import check_names, default_dataset, fit
 
-    check_names(options.model, options.dataset, options.framework, options.training_seeds, options.recipe)
+    dataset = options.dataset or default_dataset(options.model, options.recipe)
+    check_names(options.model, dataset, options.framework, options.training_seeds, options.recipe)
     if options.epochs is not None:
         check_count("epochs", options.epochs)
     check_device(options.device)
     for framework in options.framework:
         for seed in options.training_seeds:
-            bar = tqdm(desc=f"{options.model} {options.dataset} {framework} seed {seed}", unit="epoch")
+            bar = tqdm(desc=f"{options.model} {dataset} {framework} seed {seed}", unit="epoch")
 
             def progress(epoch: int, epochs: int, last: dict[str, float], bar: tqdm[NoReturn] = bar) -> None:
                 bar.total = epochs
@@ -54,7 +55,7 @@ def _train(given: Sequence[str]) -> None:
                 model = fit(
                     options.model,
                     framework=framework,
-                    dataset=options.dataset,
+                    dataset=dataset,
                     seed=seed,
                     recipe=options.recipe,
                     epochs=options.epochs,

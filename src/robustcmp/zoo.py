@@ -21,7 +21,6 @@ from .training import Recipe, train
 from .weights import WeightsFile, make_directory, read_weights, write_weights
 
 SHIPPED = files("robustcmp.resources.zoo")
-DEFAULT_DATASET = "mnist"
 FALLBACK_DATASET = "digits"  # ships with scikit-learn
 SOURCES = {"own": "trained here", "zoo": "from the zoo that ships"}
 
@@ -73,16 +72,38 @@ def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
     >>> load_recipe("lenet5", "digits").batch_size
     32
     """
+    recipes = _recipes(model, name)
+    if dataset not in recipes:
+        raise unknown(f"dataset for {model} with the recipe {name!r}", dataset, recipes)
+    try:
+        return msgspec.convert(recipes[dataset], Recipe)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{model}.toml, [{name}.{dataset}]: {error}") from None
+
+
+def default_dataset(model: str, recipe: str = "default") -> str:
+    """Return the dataset that a recipe names first: MNIST for the LeNets, CIFAR-10 for the others.
+
+    Raises
+    ------
+    UsageError
+        The zoo has no such model or recipe.
+
+    Examples
+    --------
+    >>> default_dataset("resnet20")
+    'cifar10'
+    """
+    return next(iter(_recipes(model, recipe)))
+
+
+def _recipes(model: str, name: str) -> dict[str, Any]:
+    """Return the tables of a recipe, by dataset."""
     file = SHIPPED / f"{get_architecture(model).name}.toml"
     recipes: dict[str, dict[str, Any]] = msgspec.toml.decode(file.read_bytes())
     if name not in recipes:
         raise unknown(f"recipe for {model}", name, recipes)
-    if dataset not in recipes[name]:
-        raise unknown(f"dataset for {model} with the recipe {name!r}", dataset, recipes[name])
-    try:
-        return msgspec.convert(recipes[name][dataset], Recipe)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{model}.toml, [{name}.{dataset}]: {error}") from None
+    return recipes[name]
 
 
 def trained_directory() -> Path:
@@ -156,7 +177,7 @@ def load_model(
     model: str,
     *,
     framework: str,
-    dataset: str = DEFAULT_DATASET,
+    dataset: str | None = None,
     seed: int = 0,
     recipe: str = "default",
     device: Device = "auto",
@@ -167,7 +188,8 @@ def load_model(
     Parameters
     ----------
     model, framework, dataset, recipe : str
-        For example ``"lenet5"``, ``"torch"``, ``"mnist"``, ``"default"``.
+        For example ``"lenet5"``, ``"torch"``, ``"mnist"``, ``"default"``; without a dataset the one that the recipe
+        names first.
     seed : int, default 0
         The training seed.
     device : str, default "auto"
@@ -192,6 +214,7 @@ def load_model(
     >>> load_model("lenet5", framework="torch", dataset="digits")
     <robustcmp.Model lenet5 digits 0 torch, bounds (0, 1)>
     """
+    dataset = dataset or default_dataset(model, recipe)
     name = Name(model, dataset, framework, recipe, seed)
     name.check()
     adapter = get_framework(framework)
@@ -216,7 +239,7 @@ def fit(
     model: str,
     *,
     framework: str,
-    dataset: str = DEFAULT_DATASET,
+    dataset: str | None = None,
     seed: int = 0,
     recipe: str = "default",
     epochs: int | None = None,
@@ -260,6 +283,7 @@ def fit(
     DataError
         The dataset cannot be had.
     """
+    dataset = dataset or default_dataset(model, recipe)
     name = Name(model, dataset, framework, recipe, seed)
     name.check()
     adapter = get_framework(framework)
@@ -372,11 +396,12 @@ def load_test_set(
     dataset: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda text: None,
+    recipe: str = "default",
 ) -> Dataset:
     """Return the test set that a model is compared on.
 
-    Without `dataset` that is MNIST, or, where MNIST cannot be had, the digits that ship with scikit-learn; `say` is
-    told so in a line.
+    Without `dataset` that is the one that the recipe names first, or, where it cannot be had and the recipe has them,
+    the digits that ship with scikit-learn; `say` is told so in a line.
 
     Raises
     ------
@@ -386,13 +411,14 @@ def load_test_set(
         A dataset that was asked for by name cannot be had.
     """
     get_architecture(model)
-    if dataset is not None or data_dir is not None:
-        return load_dataset(dataset or DEFAULT_DATASET, "test", data_dir=data_dir)
+    default = default_dataset(model, recipe)
+    if dataset is not None or data_dir is not None or FALLBACK_DATASET not in _recipes(model, recipe):
+        return load_dataset(dataset or default, "test", data_dir=data_dir)
     try:
-        return load_dataset(DEFAULT_DATASET, "test")
+        return load_dataset(default, "test")
     except MissingDataError:
         say(
-            f"{DEFAULT_DATASET} cannot be had here, so this runs on {FALLBACK_DATASET}, scikit-learn's handwritten "
+            f"{default} cannot be had here, so this runs on {FALLBACK_DATASET}, scikit-learn's handwritten "
             "digits. Name a directory with --data-dir or $ROBUSTCMP_DATA for the real one."
         )
         return load_dataset(FALLBACK_DATASET, "test")
