@@ -13,11 +13,14 @@ import pytest
 from robustcmp.architecture import (
     ARCHITECTURES,
     Architecture,
+    BatchNorm,
     Conv,
     Dense,
     Flatten,
+    GlobalAveragePool,
     MaxPool,
     Relu,
+    Residual,
     get_architecture,
 )
 from robustcmp.errors import UsageError
@@ -36,6 +39,18 @@ def test_sizes_are_those_of_the_paper(name: str) -> None:
     assert architecture.parameters == published["parameters"]
     if name.startswith("lenet"):  # the table counts the other two by other rules
         assert architecture.neurons == published["neurons"]
+
+
+@pytest.mark.parametrize(
+    ("name", "trainable", "all_weights"), [("resnet20", 273_066, 274_442), ("vgg16", 33_663_070, 33_687_922)]
+)
+def test_the_statistics_of_batch_norms_are_weights_and_no_parameters(
+    name: str, trainable: int, all_weights: int
+) -> None:
+    architecture = get_architecture(name)
+    assert architecture.parameters == trainable
+    assert sum(math.prod(shape) for shape in architecture.weight_shapes.values()) == all_weights
+    assert architecture.classes == 10
 
 
 @pytest.mark.parametrize(("name", "parameters", "neurons"), [("lenet1", 3246, 52), ("lenet5", 44426, 268)])
@@ -81,6 +96,10 @@ def test_weights_of_lenet1() -> None:
         (MaxPool("a", 2), (5, 8, 3), (2, 4, 3), {}),
         (MaxPool("a", 3), (8, 9, 1), (2, 3, 1), {}),
         (Relu("a"), (5, 8, 3), (5, 8, 3), {}),
+        (Conv("a", 4, 3, stride=2, padding=1), (8, 9, 3), (4, 5, 4), {"kernel": (3, 3, 3, 4), "bias": (4,)}),
+        (GlobalAveragePool("a"), (5, 8, 3), (3,), {}),
+        (BatchNorm("a"), (5, 8, 3), (5, 8, 3), dict.fromkeys(("gamma", "beta", "mean", "variance"), (3,))),
+        (Residual("a", (Conv("b", 4, 1, 2),), (Conv("c", 4, 1, 2),)), (5, 8, 3), (3, 4, 4), {}),
         (Flatten("a"), (5, 8, 3), (120,), {}),
     ],
 )
@@ -96,6 +115,8 @@ def test_only_a_dense_layer_right_after_a_flatten_is_reordered(tiny: Architectur
     assert {name: shapes.flattened for name, shapes in ARCHITECTURES.items()} == {
         "lenet1": {"logits": (4, 4, 12)},
         "lenet5": {"dense1": (4, 4, 16)},
+        "resnet20": {},
+        "vgg16": {"dense1": (1, 1, 512)},
     }
 
 

@@ -16,7 +16,7 @@ from robustcmp.data import Dataset, load_dataset
 from robustcmp.environment import environment, package_version
 from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, Trainer
-from robustcmp.training import Recipe, batch_order, train
+from robustcmp.training import Augmentation, Recipe, batch_order, train
 from robustcmp.weights import Weights, WeightsFile, read_weights
 
 pytestmark = pytest.mark.needs("trainable")
@@ -303,6 +303,8 @@ def test_metadata_says_what_was_done(framework: TrainableFramework, images: Data
         "momentum": 0.9,
         "weight_decay": 0.001,
         "schedule": "cosine",
+        "crop": 0,
+        "flip": False,
     }
     assert (metadata["data"], metadata["test_data"]) == (images.digest, unseen.digest)
     assert metadata["differences"] == framework.differences
@@ -351,6 +353,43 @@ def test_the_order_of_batches_is_a_function_of_seed_and_epoch() -> None:
         assert not np.array_equal(order, batch_order(seed, epoch, 1000))
     # Pinned: another order is another training than the one whose weights ship.
     assert batch_order(1, 2, 8).tolist() == [7, 0, 5, 4, 6, 2, 3, 1]
+
+
+def test_crops_and_flips_are_a_function_of_seed_epoch_and_image() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.random((300, 6, 7, 2), np.float32) + 1  # a zero is padding
+    recipe = msgspec.structs.replace(RECIPE, crop=2, flip=True)
+    everything, which = Augmentation(recipe, 5, 1, 300)(images, np.arange(300)), rng.permutation(300)[:40]
+    np.testing.assert_array_equal(Augmentation(recipe, 5, 1, 300)(images, which), everything[which])
+    assert everything.flags.c_contiguous
+    padded = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    found = []
+    for i, image in enumerate(everything):
+        cuts = {
+            (row, column, flipped): padded[i, row : row + 6, column : column + 7][:, :: -1 if flipped else 1]
+            for row, column, flipped in np.ndindex(5, 5, 2)
+        }
+        (place,) = (place for place, cut in cuts.items() if np.array_equal(cut, image))
+        found.append(place)
+    assert {(row, column) for row, column, _ in found} == set(np.ndindex(5, 5))
+    assert 0.4 < np.mean([flipped for _, _, flipped in found]) < 0.6
+    for seed, epoch in ((5, 2), (6, 1)):
+        other = Augmentation(recipe, seed, epoch, 300)(images, np.arange(300))
+        assert (other != everything).any(axis=(1, 2, 3)).sum() > 200
+    np.testing.assert_array_equal(Augmentation(RECIPE, 5, 1, 300)(images, which), images[which])
+
+
+def test_a_training_takes_crops_and_flips(one: TrainableFramework, images: Dataset, unseen: Dataset) -> None:
+    plain, spy, recipe = Spy(one), Spy(one), msgspec.structs.replace(RECIPE, crop=3, flip=True)
+    run(plain, images, unseen, seed=3)
+    run(spy, images, unseen, recipe=recipe, seed=3)
+    where = {image.tobytes(): i for i, image in enumerate(images.images)}
+    per_epoch = len(spy.steps) // recipe.epochs
+    for i, ((batch, labels, _), (before, its, _)) in enumerate(zip(spy.steps, plain.steps, strict=True)):
+        which = np.array([where[image.tobytes()] for image in before])
+        augmented = Augmentation(recipe, 3, i // per_epoch, len(images.images))
+        np.testing.assert_array_equal(batch, augmented(images.images, which))
+        np.testing.assert_array_equal(labels, its)
 
 
 def test_the_cosine_ends_at_zero() -> None:
