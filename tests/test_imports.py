@@ -27,7 +27,7 @@ ORDER = [
     ["attacks"],
     ["experiment"],
     ["store"],
-    ["indicator", "statistics"],
+    ["indicator", "statistics", "control"],
     ["results"],
     ["report"],
     ["evaluation"],

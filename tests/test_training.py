@@ -307,7 +307,7 @@ def test_metadata_says_what_was_done(framework: TrainableFramework, images: Data
         "flip": False,
     }
     assert (metadata["data"], metadata["test_data"]) == (images.digest, unseen.digest)
-    assert metadata["differences"] == framework.differences
+    assert metadata["differences"] == {"initialisation": framework.differences["initialisation"]}  # no batch norm
     assert metadata["environment"]["framework"] == framework.version()
     assert metadata["environment"]["device"] == "cpu"
     assert metadata["environment"]["versions"]["numpy"] == np.__version__

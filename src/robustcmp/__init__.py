@@ -10,7 +10,7 @@ from .evaluation import Evaluation, evaluate, open_run
 from .indicator import robustness_indicator
 from .model import Model, predict, wrap
 from .subset import common_subset
-from .zoo import fit, load_model
+from .zoo import fit, load_model, same_weights
 
 __all__ = [
     "Dataset",
@@ -26,6 +26,7 @@ __all__ = [
     "open_run",
     "predict",
     "robustness_indicator",
+    "same_weights",
     "statistics",
     "wrap",
 ]

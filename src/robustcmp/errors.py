@@ -31,6 +31,10 @@ class WeightsError(RobustcmpError):
     """A weights file is missing, broken, or belongs to another network."""
 
 
+class ControlError(RobustcmpError):
+    """The same weights do not come out alike in all frameworks."""
+
+
 class StoreError(RobustcmpError):
     """A run's directory cannot be read or written."""
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from .command import Parser, run_command, say
+from .errors import ControlError
 
 
 def _parser() -> Parser:
@@ -30,6 +31,9 @@ def _parser() -> Parser:
     parser.add_argument("--no-images", action="store_true", help="do not store adversarial images")
     parser.add_argument("--batch-size", type=int, help="candidates asked at once; measured if not given")
     parser.add_argument("--data-dir", help="where the dataset lies")
+    parser.add_argument(
+        "--same-weights", metavar="FRAMEWORK", help="carry this framework's training into every framework: the control"
+    )
     parser.add_argument("--verbose", action="store_true", help="say how each model is asked")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     return parser
@@ -56,17 +60,13 @@ def _evaluate(given: Sequence[str]) -> None:
     suite = load_suite(options.suite)
     check_question(options.images, options.repeats, options.batch_size, options.seed)
     check_device(options.device)
-    check_names(
-        options.model,
-        options.dataset or default_dataset(options.model, options.recipe),
-        options.framework,
-        options.training_seeds,
-        options.recipe,
-    )
+    named = {"frameworks": options.framework, "seeds": options.training_seeds, "recipe": options.recipe}
+    named |= {"weights_of": options.same_weights}
+    check_names(options.model, options.dataset or default_dataset(options.model, options.recipe), **named)
     data = load_test_set(options.model, options.dataset, options.data_dir, say, options.recipe)
-    named = {"dataset": data.name, "frameworks": options.framework, "seeds": options.training_seeds}
-    named |= {"recipe": options.recipe}
-    out = options.out or f"runs/{options.model}-{data.name}-{suite.name}"
+    named |= {"dataset": data.name}
+    control = f"-same-weights-{options.same_weights}" if options.same_weights else ""
+    out = options.out or f"runs/{options.model}-{data.name}-{suite.name}{control}"
     about = {
         "model": options.model,
         "dataset": data.name,
@@ -82,6 +82,7 @@ def _evaluate(given: Sequence[str]) -> None:
             "keep_images": not options.no_images,
             "training_seeds": options.training_seeds,
             "models": fingerprints(options.model, **named),
+            "same_weights": options.same_weights,
             "environment": environment(),
         },
     }
@@ -103,6 +104,8 @@ def _evaluate(given: Sequence[str]) -> None:
     else:
         print(to_text(evaluation, color=sys.stdout.isatty()))
         say(f"the run is kept in {evaluation.run.directory}")
+    if evaluation.same_weights and not evaluation.same_weights["passed"]:
+        raise ControlError("the same weights do not come out alike in these frameworks: the control did not pass")
 
 
 if __name__ == "__main__":

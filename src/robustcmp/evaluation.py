@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from .attacks.suite import Suite, load_suite
 from .classifier import Classifier, check_batch_size, unwrapped
+from .control import agreement, is_control
 from .environment import environment
 from .errors import ModelError, RobustcmpError, UsageError, check_count, check_seed
 from .experiment import Contestant, Plan, plan, queries_left, run
@@ -162,6 +163,13 @@ def evaluate(
             + ". Check labels, bounds and preprocessing."
         )
 
+    infos = [_info(contestant.classifier.model) for contestant in contestants]
+    control = None
+    if is_control(infos):
+        logits: dict[str, list[NDArray[np.float32]]] = {contestant.name: [] for contestant in contestants}
+        for contestant in contestants:
+            logits[contestant.name].append(contestant.classifier.logits(images))
+        control = agreement(logits)
     planned = plan(contestants, loaded, images[subset], labels[subset], repeats, seed)
     manifest = {
         "about": about or {},
@@ -172,6 +180,7 @@ def evaluate(
             "digest": loaded.digest,
         },
         "batch_sizes": batch_sizes,
+        "same_weights": control,
         "seed": seed,
         "repeats": repeats,
         "images": {
@@ -190,9 +199,9 @@ def evaluate(
                 "batch_size": contestant.classifier.batch_size,
                 "clean_accuracy": float(its.mean()),
                 "logits": planned.logits[contestant.name, contestant.training_seed],
-                "info": getattr(unwrapped(contestant.classifier.model), "info", {}),
+                "info": info,
             }
-            for contestant, its in zip(contestants, correct, strict=True)
+            for contestant, its, info in zip(contestants, correct, infos, strict=True)
         ],
         "cells": [asdict(cell) for cell in planned.cells],
         "environment": environment(),
@@ -269,8 +278,14 @@ def _contestants(models: Models) -> list[Contestant]:
 
 
 def _training_seed(model: fb.models.base.Model) -> int | None:
-    seed: int | None = getattr(unwrapped(model), "info", {}).get("training_seed")
+    seed: int | None = _info(model).get("training_seed")
     return seed
+
+
+def _info(model: fb.models.base.Model) -> dict[str, Any]:
+    """What is known of a model's training."""
+    info: dict[str, Any] = getattr(unwrapped(model), "info", {})
+    return info
 
 
 def _check(contestant: Contestant, suite: Suite, images: NDArray[np.float32], labels: NDArray[np.int64]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
 from .indicator import common_attacks, indicator_terms, robustness_indicator
 from .results import Results, published
 
@@ -33,7 +34,18 @@ def tables(results: Results) -> list[Table]:
     """Return the tables of a run: success rates, the indicator, and one for each boundary attack."""
     walks = [_boundary(results, attack) for attack in results.attacks if results.has_start(attack)]
     expected = [_expected(results)] if "vulnerable_pixels" in results.dataset else []
-    return [_success(results), _indicator(results), *walks, *expected]
+    verdict = _same_weights(results) if results.same_weights else _indicator(results)
+    return [_success(results), verdict, *walks, *expected]
+
+
+def _same_weights(results: Results) -> Table:
+    """How many images fall in one framework and not in another."""
+    assert results.same_weights is not None
+    differ: dict[str, dict[str, int]] = results.same_weights["differ"]
+    n = results.manifest["images"]["used"]
+    rows = [[attack, *(f"{count} of {n}" for count in pairs.values())] for attack, pairs in differ.items()]
+    pairs = [pair.replace("|", " and ") for pair in next(iter(differ.values()))]
+    return Table("The same weights: images that fall in one framework and not in the other", ["attack", *pairs], rows)
 
 
 def _success(results: Results) -> Table:
@@ -41,7 +53,8 @@ def _success(results: Results) -> Table:
     rates, terms = results.rates(), indicator_terms(results.rates())
     columns = ["attack", "model", "success rate", "95 % over images", "sd over repeats"]
     columns += ["sd over trainings"] if several else []
-    columns += ["P"] + (["paper"] if results.paper else [])
+    beside = not results.same_weights  # each other, and the paper
+    columns += ["P"] * beside + ["paper"] * bool(beside and results.paper)
     rows = []
     for attack in results.attacks:
         for model in results.models:
@@ -50,8 +63,8 @@ def _success(results: Results) -> Table:
             deterministic = results.deterministic(attack)
             row.append("deterministic" if deterministic else _percent(results.repeat_std(model, attack)))
             row += [_percent(results.seed_std(model, attack))] if several else []
-            row.append(_number(terms[model].get(attack, math.nan)))
-            row += [_percent(results.paper.get(model, {}).get(attack, math.nan))] if results.paper else []
+            row += [_number(terms[model].get(attack, math.nan))] * beside
+            row += [_percent(results.paper.get(model, {}).get(attack, math.nan))] * bool(beside and results.paper)
             rows.append(row)
     return Table("Success rates: the share of images that fall", columns, rows)
 
@@ -110,12 +123,16 @@ def notes(results: Results) -> list[str]:
     count = len(manifest["models"])
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
     repeats = f"{manifest['repeats']} repeat{'s' * (manifest['repeats'] != 1)}"
+    settings = f"{images['used']} images, {repeats}, suite {manifest['suite']['name']}, seed {manifest['seed']}."
+    conditional = (
+        f"Conditional on images that {classify} correctly ({_percent(results.correct_by_all)} of the test set)"
+    )
+    if results.same_weights:
+        return [*_control_notes(results), f"{conditional}.", settings]
     text = [
-        f"Conditional on images that {classify} correctly ({_percent(results.correct_by_all)} of the "
-        "test set); adding or removing a model changes the subset, every rate and R.",
-        f"{images['used']} images, {repeats}, suite {manifest['suite']['name']}, seed "
-        f"{manifest['seed']}. R compares only the models beside each other: 0 and 1 in P are the least and the most "
-        "easily fooled of them, however near they are.",
+        f"{conditional}; adding or removing a model changes the subset, every rate and R.",
+        f"{settings} R compares only the models beside each other: 0 and 1 in P are the least and the most easily "
+        "fooled of them, however near they are.",
     ]
     if images["used"] < images["asked"]:
         text.append(f"Only {images['used']} of the {images['asked']} images that were asked for could be had.")
@@ -154,6 +171,20 @@ def notes(results: Results) -> list[str]:
     if results.paper:
         text.append("paper: Guo et al., Fig. 6, on their own trainings and their own subset.")
     return text
+
+
+def _control_notes(results: Results) -> list[str]:
+    control = results.same_weights
+    assert control is not None
+    trained = ", ".join(dict.fromkeys(model["info"]["same_weights"] for model in results.manifest["models"]))
+    return [
+        PASSED if control["passed"] else FAILED,
+        f"The weights of {trained} in every framework. The largest difference of logits is {control['logits']:.1e} of "
+        f"their standard deviation (at most {LARGEST_LOGITS:g} passes); {_percent(control['predictions'], 2)} of the "
+        f"predictions on the whole test set differ (at most {_percent(LARGEST_PREDICTIONS)}).",
+        f"Under FGSM and single pixel at most {_percent(LARGEST_OUTCOMES)} of the images may differ; the boundary "
+        "attack parts at the first near tie, and its success is about starts. No R: there is nothing to rank.",
+    ]
 
 
 def title(results: Results) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .control import HELD, differing, verdict
 from .errors import UsageError, unknown
 from .indicator import robustness_indicator
 from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, wilson_interval
@@ -134,8 +135,30 @@ class Results:
 
     @property
     def indicator(self) -> dict[str, float]:
-        """R(m) by model, from the means over training seeds and repeats; see `robustcmp.robustness_indicator`."""
-        return robustness_indicator(self.rates())
+        """R(m) by model, from the means over training seeds and repeats; see `robustcmp.robustness_indicator`.
+
+        Empty for the same-weights control, where there is nothing to rank.
+        """
+        return {} if self.same_weights else robustness_indicator(self.rates())
+
+    @cached_property
+    def same_weights(self) -> dict[str, Any] | None:
+        """How far one training agrees in several frameworks, None where the models are not `same_weights`.
+
+        ``passed``; ``logits``, the largest difference in standard deviations of the logits, and ``predictions``, the
+        largest share of the whole test set, between two frameworks; ``differ``, for each attack and pair of
+        frameworks the images that fall in one and not in the other.
+        """
+        measured = self.manifest.get("same_weights")
+        if measured is None:
+            return None
+        differ = {
+            attack: differing({model: self._outcomes(model, attack) for model in self.models})
+            for attack in self.attacks
+        }
+        held = [a for a, spec in self.manifest["suite"]["attacks"].items() if spec["class"] in HELD]
+        passed = verdict(measured, differ, held, self.manifest["images"]["used"])
+        return {"passed": passed, **measured, "differ": differ}
 
     # one attack's own --------------------------------------------------------------------------------------------
 
@@ -275,10 +298,11 @@ class Results:
             "frameworks": self.models,
             "success_rate": {m: {a: _null(rate) for a, rate in its.items()} for m, its in rates.items()},
             "success_std": {m: {a: _null(self.repeat_std(m, a)) for a in self.attacks} for m in self.models},
-            "indicator": self.indicator,
+            "indicator": self.indicator or None,
             "clean_accuracy": self.clean_accuracy,
             "correct_by_all": self.correct_by_all,
             "out": None if self.run.temporary else str(self.run.directory),
+            **({"same_weights": self.same_weights} if self.same_weights else {}),
         }
 
 

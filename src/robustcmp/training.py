@@ -1,7 +1,7 @@
 """A recipe, fitted in one framework.
 
 Everything but the framework is the same: the batches and their order, the optimiser, its schedule and the loss. What
-stays a framework's own (its initialisation) is listed in `Framework.differences`.
+stays a framework's own (its initialisation, for one) is listed in `Framework.differences`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from .architecture import Architecture
+from .architecture import Architecture, BatchNorm
 from .data import Dataset, stratified_split
 from .environment import environment
 from .errors import UsageError, WeightsError
@@ -158,6 +158,7 @@ def train(
             f"{architecture.name} takes images of shape {architecture.input_shape} (H, W, C), "
             f"but {train_data.name} has {train_data.images.shape[1:]}"
         )
+    has_batch_norm = any(isinstance(layer, BatchNorm) for layer, _ in architecture.walk())
     metadata = {
         "model": architecture.name,
         "dataset": train_data.name,
@@ -165,7 +166,9 @@ def train(
         "training_seed": seed,
         "settings": msgspec.to_builtins(recipe),
         "data": train_data.digest,
-        "differences": framework.differences,
+        "differences": {
+            what: text for what, text in framework.differences.items() if what != "batch norm" or has_batch_norm
+        },
         "environment": environment() | {"framework": framework.version(), "device": device},
         **(about or {}),
     }

@@ -141,7 +141,13 @@ def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Se
 
 
 def fingerprints(
-    model: str, *, dataset: str, frameworks: Sequence[str] | None = None, seeds: Sequence[int], recipe: str = "default"
+    model: str,
+    *,
+    dataset: str,
+    frameworks: Sequence[str] | None = None,
+    seeds: Sequence[int],
+    recipe: str = "default",
+    weights_of: str | None = None,
 ) -> dict[str, Any]:
     """Return what tells models apart, without loading a framework: each framework's version and SHA-256 of weights.
 
@@ -151,6 +157,8 @@ def fingerprints(
         A file is broken.
     """
     fingerprint = {}
+    if weights_of is not None:
+        frameworks = list(dict.fromkeys([weights_of, *(frameworks or installed())]))
     for framework in frameworks or frameworks_with(model, dataset, recipe, seeds):
         found = [find_weights(Name(model, dataset, framework, recipe, seed)) for seed in seeds]
         versions = [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]
@@ -159,7 +167,12 @@ def fingerprints(
 
 
 def check_names(
-    model: str, dataset: str, frameworks: Sequence[str] | None, seeds: Sequence[int], recipe: str = "default"
+    model: str,
+    dataset: str,
+    frameworks: Sequence[str] | None,
+    seeds: Sequence[int],
+    recipe: str = "default",
+    weights_of: str | None = None,
 ) -> None:
     """Raise `UsageError` for a name that is unknown, a framework that is not installed, or what was given twice."""
     for what, given in (("framework", frameworks or ()), ("training seed", seeds)):
@@ -168,7 +181,7 @@ def check_names(
     for framework in frameworks or NAMES[:1]:
         for seed in seeds:
             Name(model, dataset, framework, recipe, seed).check()
-    for framework in frameworks or ():
+    for framework in (*(frameworks or ()), *([] if weights_of is None else [weights_of])):
         check_framework(framework)
     load_recipe(model, dataset, recipe)
 
@@ -226,6 +239,54 @@ def load_model(
             "or name those that there are with --framework and --training-seeds."
         )
     return _as_model(adapter, name, content, device)
+
+
+def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, device: Device = "auto") -> dict[str, Model]:
+    """Carry one training into several frameworks: the control before a difference is looked at.
+
+    `robustcmp.evaluate` on these models measures how far they agree, in ``Evaluation.same_weights``, and gives no R.
+
+    Parameters
+    ----------
+    model : Model
+        From `load_model` or `fit`.
+    frameworks : sequence of str, optional
+        Every installed one if nothing is said.
+    device : str, default "auto"
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+
+    Returns
+    -------
+    dict of str to Model
+        By framework.
+
+    Raises
+    ------
+    UsageError
+        The network is none of the architectures, or a framework is unknown or not installed.
+
+    Examples
+    --------
+    >>> one = load_model("lenet1", framework="torch", dataset="digits")
+    >>> same_weights(one, ["torch", "jax"])["jax"]
+    <robustcmp.Model lenet1 digits 0 jax, bounds (0, 1)>
+    """
+    if not isinstance(model, Model) or "model" not in model.info:
+        raise UsageError(
+            "expected a model of the zoo, received another network. Load one with robustcmp.load_model, or train one "
+            "with robustcmp.fit."
+        )
+    architecture = get_architecture(model.info["model"])
+    weights = get_framework(model.framework).get_weights(model.native, architecture)
+    info = {key: value for key, value in model.info.items() if key != "differences"}
+    info |= {"same_weights": model.framework}
+    carried = {}
+    for framework in frameworks or installed():
+        adapter = get_framework(framework)
+        native = adapter.build(architecture, 0, device)
+        adapter.set_weights(native, architecture, weights)
+        carried[framework] = wrap(native, framework=framework, device=device, info=info)
+    return carried
 
 
 def _as_model(adapter: TrainableFramework, name: Name, content: WeightsFile, device: Device) -> Model:
@@ -331,6 +392,7 @@ def load_models(
     frameworks: Sequence[str] | None = None,
     seeds: Sequence[int] = (0,),
     recipe: str = "default",
+    weights_of: str | None = None,
     device: Device = "auto",
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, list[Model]]:
@@ -344,6 +406,8 @@ def load_models(
         Every installed one that has weights of any of the seeds if nothing is said.
     seeds : sequence of int, default (0,)
         The training seeds.
+    weights_of : str, optional
+        Carry this framework's trainings into the frameworks, of which none needs weights of its own then.
     say : callable, optional
         Told in a line where each framework's weights were found.
 
@@ -359,7 +423,13 @@ def load_models(
     WeightsError
         There are no such weights, or a file is broken.
     """
-    check_names(model, dataset, frameworks, seeds, recipe)
+    check_names(model, dataset, frameworks, seeds, recipe, weights_of)
+    if weights_of is not None:
+        named: dict[str, Any] = {"dataset": dataset, "frameworks": [weights_of], "seeds": seeds, "recipe": recipe}
+        carried = [
+            same_weights(one, frameworks, device=device) for one in load_models(model, **named, say=say)[weights_of]
+        ]
+        return {framework: [its[framework] for its in carried] for framework in carried[0]}
     if frameworks is None:
         if not installed():
             raise UsageError("no framework is installed. Install one with: pip install 'robustcmp[torch]'")

@@ -1,0 +1,148 @@
+"""The same-weights control: it passes on honest copies, and fails where one weight is another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp import eval as eval_command
+from robustcmp import zoo
+from robustcmp.architecture import get_architecture
+from robustcmp.control import agreement, differing, verdict
+from robustcmp.data import Dataset
+from robustcmp.errors import UsageError
+from robustcmp.frameworks import get_framework, installed
+
+SUITE = """
+images = 60
+repeats = 2
+[attacks.fgsm]
+attack = "FGSM"
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 20
+[attacks.walk]
+attack = "Boundary"
+iterations = 3
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "quick.toml"
+    path.write_text(SUITE)
+    return path
+
+
+def perturbed(model: rc.Model, by: float) -> None:
+    """Change one weight of a network in place."""
+    framework, architecture = get_framework(model.framework), get_architecture(model.info["model"])
+    weights = framework.get_weights(model.native, architecture)
+    weights["logits/bias"][4] += by
+    framework.set_weights(model.native, architecture, weights)
+
+
+def control(models: dict[str, rc.Model], data: Dataset, suite: Path) -> rc.Evaluation:
+    return rc.evaluate(models, data.images, data.labels, suite=suite, progress=False, about={"model": "lenet5"})
+
+
+@pytest.mark.parametrize("model", ["lenet1", "lenet5"])
+def test_the_control_passes_for_every_pair(model: str, digits: Dataset, suite: Path) -> None:
+    models = rc.same_weights(rc.load_model(model, framework="torch", dataset="digits", device="cpu"), device="cpu")
+    assert list(models) == installed()
+    ev = control(models, digits, suite)
+    result = ev.same_weights
+    assert result is not None
+    assert result["passed"] is True
+    assert 0 < result["logits"] < 1e-5 if len(models) > 1 else True
+    assert result["predictions"] == 0
+    pairs = len(models) * (len(models) - 1) // 2
+    assert {attack: len(differ) for attack, differ in result["differ"].items()} == dict.fromkeys(ev.attacks, pairs)
+    assert ev.indicator == {}
+    summary = ev.to_json()
+    assert summary["indicator"] is None
+    assert summary["same_weights"] == result
+    assert "Robustness indicator" not in repr(ev)
+    assert "Passed: the same weights come out alike" in repr(ev)
+    ev.to_html(suite.with_suffix(".html"))
+    assert "Passed: the same weights" in suite.with_suffix(".html").read_text()
+
+
+def test_one_weight_that_is_another_fails(digits: Dataset, suite: Path) -> None:
+    models = rc.same_weights(rc.load_model("lenet5", framework="jax", dataset="digits", device="cpu"), device="cpu")
+    perturbed(models["torch"], 0.01)
+    result = control(models, digits, suite).same_weights
+    assert result is not None
+    assert result["passed"] is False
+    assert result["logits"] > 1e-4
+
+
+def test_the_command_ends_with_1_where_it_fails(
+    tmp_path: Path, suite: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "jax", "--suite", str(suite)]
+    arguments += ["--same-weights", "tensorflow", "--json"]
+    assert eval_command.main(arguments) == 0
+    passed = json.loads(capfd.readouterr().out)
+    assert passed["frameworks"] == ["torch", "jax"]
+    assert passed["same_weights"]["passed"] is True
+    assert list(passed["same_weights"]["differ"]["fgsm"]) == ["torch|jax"]
+    assert passed["out"] == "runs/lenet1-digits-quick-same-weights-tensorflow"
+
+    honest = zoo.same_weights
+
+    def careless(*given: Any, **options: Any) -> dict[str, rc.Model]:
+        models = honest(*given, **options)
+        perturbed(models["jax"], 0.5)
+        return models
+
+    monkeypatch.setattr(zoo, "same_weights", careless)
+    assert eval_command.main([*arguments, "--out", "careless"]) == 1
+    captured = capfd.readouterr()
+    assert json.loads(captured.out)["same_weights"]["passed"] is False
+    assert "error: the same weights do not come out alike" in captured.err
+    assert eval_command.main([*arguments, "--out", "careless"]) == 1  # the finished run says it again
+
+
+def test_what_cannot_be_carried() -> None:
+    with pytest.raises(UsageError, match="expected a model of the zoo"):
+        rc.same_weights(rc.wrap(lambda x: x.mean(axis=(1, 2)), framework="jax"))
+    with pytest.raises(UsageError, match="unknown framework 'troch': did you mean 'torch'"):
+        rc.same_weights(rc.load_model("lenet1", framework="torch", dataset="digits"), ["troch"])
+
+
+def test_agreement_is_the_largest_of_all_pairs_and_trainings() -> None:
+    a = np.array([[0.0, 2.0], [0.0, 2.0]], np.float32)  # a deviation of 1
+    b, c = a.copy(), a.copy()
+    b[0, 1] += 0.25
+    c[1] = (3, 2)
+    assert agreement({"x": [a, a], "y": [a, b]}) == {"logits": 0.25, "predictions": 0.0}
+    assert agreement({"x": [a, a], "y": [a, b], "z": [c, a]}) == {"logits": 3.0, "predictions": 0.5}
+
+
+def test_an_image_differs_once_however_often_it_does() -> None:
+    success = np.zeros((2, 3, 5), np.bool_)
+    other = success.copy()
+    other[:, :, 1] = True
+    other[0, 2, 4] = True
+    assert differing({"x": success, "y": other, "z": success}) == {"x|y": 2, "x|z": 0, "y|z": 2}
+
+
+@pytest.mark.parametrize(
+    ("logits", "predictions", "differ", "expected"),
+    [
+        (1e-4, 1e-3, 2, True),
+        (1.1e-4, 0.0, 0, False),
+        (0.0, 1.1e-3, 0, False),
+        (0.0, 0.0, 3, False),
+    ],
+)
+def test_what_passes(logits: float, predictions: float, differ: int, expected: bool) -> None:
+    counts = {"fgsm": {"x|y": differ}, "walk": {"x|y": 1000}}
+    assert verdict({"logits": logits, "predictions": predictions}, counts, ["fgsm"], 1000) is expected
