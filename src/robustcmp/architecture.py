@@ -9,14 +9,18 @@ kernel (height, width, in, out) and a dense one's (in, out), its inputs in (H, W
 from __future__ import annotations
 
 import math
+import re
+import tomllib
 from collections.abc import Iterator
-from typing import ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from .errors import unknown
+from .errors import UsageError, unknown
 
 Shape = tuple[int, ...]
+Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class Conv(msgspec.Struct, frozen=True, tag=True):
@@ -26,10 +30,10 @@ class Conv(msgspec.Struct, frozen=True, tag=True):
     """
 
     name: str
-    channels: int
-    kernel: int
-    stride: int = 1
-    padding: int = 0
+    channels: Positive
+    kernel: Positive
+    stride: Positive = 1
+    padding: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def output(self, shape: Shape) -> Shape:
         height, width = ((size + 2 * self.padding - self.kernel) // self.stride + 1 for size in shape[:2])
@@ -43,7 +47,7 @@ class Dense(msgspec.Struct, frozen=True, tag=True):
     """A fully connected layer with bias: (F,) to (units,)."""
 
     name: str
-    units: int
+    units: Positive
 
     def output(self, shape: Shape) -> Shape:
         return (self.units,)
@@ -86,7 +90,7 @@ class MaxPool(msgspec.Struct, frozen=True, tag=True):
     """The maximum over windows of size × size that do not overlap; a rest at the border is dropped."""
 
     name: str
-    size: int
+    size: Positive
 
     def output(self, shape: Shape) -> Shape:
         height, width, channels = shape
@@ -164,12 +168,18 @@ class Architecture(msgspec.Struct, frozen=True):
     """
 
     name: str
-    input_shape: tuple[int, int, int]
+    input_shape: tuple[Positive, Positive, Positive]
     layers: tuple[Layer, ...]
 
     def walk(self) -> Iterator[tuple[Layer, Shape]]:
         """Yield every layer with the shape of its input, a residual one before those inside it."""
         yield from _walk(self.layers, self.input_shape)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The whole design in JSON's types, as it is stored beside weights."""
+        description: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return description
 
     @property
     def weight_shapes(self) -> dict[str, Shape]:
@@ -286,13 +296,60 @@ ARCHITECTURES = {
 
 
 def get_architecture(name: str) -> Architecture:
-    """Return the architecture of that name.
+    """Return the architecture of that name, or of a file with a table ``[architecture]``.
 
     Raises
     ------
     UsageError
-        There is none of that name.
+        There is none of that name, or the file has a mistake.
     """
+    if name.endswith(".toml"):
+        return _read(Path(name))
     if name not in ARCHITECTURES:
-        raise unknown("model", name, ARCHITECTURES)
+        raise unknown("model", name, [*ARCHITECTURES, "FILE.toml"])
     return ARCHITECTURES[name]
+
+
+def _read(path: Path) -> Architecture:
+    """Read a network of a user's own; it is called as its file is."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("architecture")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the model {path} cannot be read: {error}") from None
+    try:
+        if not isinstance(table, dict):
+            raise UsageError("expected a table [architecture] with input_shape and layers")
+        if path.stem in ARCHITECTURES:
+            raise UsageError(f"there is a network {path.stem} already. Give the file another name")
+        architecture = msgspec.convert({**table, "name": path.stem}, Architecture)
+        _check(architecture)
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"the model {path}: {error}. Layers are {', '.join(KINDS)}.") from None
+    return architecture
+
+
+KINDS = {kind.__name__: kind for kind in Layer.__args__}
+# How many dimensions a layer's input must have; the others take images as well as features.
+DIMENSIONS = {Conv: 3, MaxPool: 3, GlobalAveragePool: 3, Flatten: 3, Dense: 1}
+
+
+def _check(architecture: Architecture) -> None:
+    """Raise `UsageError` for layers that do not fit together."""
+    seen: set[str] = set()
+    for layer, shape in architecture.walk():
+        what = f"the layer {layer.name!r} ({type(layer).__name__})"
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", layer.name) or layer.name in seen:
+            raise UsageError(f"{what} should have a name of its own, of letters, digits and _")
+        seen.add(layer.name)
+        if len(shape) != DIMENSIONS.get(type(layer), len(shape)):
+            raise UsageError(f"{what} should get {'images' if len(shape) == 1 else 'features'}, received {shape}")
+        if isinstance(layer, Residual):
+            shortcut = shape
+            for its in layer.shortcut:
+                shortcut = its.output(shortcut)
+            if layer.output(shape) != shortcut:
+                raise UsageError(f"{what} should add equal shapes, received {layer.output(shape)} and {shortcut}")
+        if min(layer.output(shape)) < 1:
+            raise UsageError(f"{what} should leave something of its input, received {shape}")
+    if not architecture.layers or len(layer.output(shape)) != 1:
+        raise UsageError("the last layer should give logits (K,)")

@@ -17,7 +17,7 @@ def _parser() -> Parser:
         "Attack the images that all models classify correctly, and print success rates and the indicator R. "
         "The same command again does only what is missing.",
     )
-    parser.add_argument("--model", required=True, help="lenet1, lenet5, resnet20 or vgg16")
+    parser.add_argument("--model", required=True, help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
     parser.add_argument("--framework", nargs="+", help="torch, tensorflow, jax; every installed one if not given")
     parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that fits the model if not given")
     parser.add_argument("--recipe", default="default", help="the recipe that the models were trained by")
@@ -50,6 +50,7 @@ def _evaluate(given: Sequence[str]) -> None:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
+    from .architecture import get_architecture
     from .attacks.suite import load_suite
     from .environment import environment
     from .evaluation import answered, check_question, evaluate
@@ -66,9 +67,10 @@ def _evaluate(given: Sequence[str]) -> None:
     data = load_test_set(options.model, options.dataset, options.data_dir, say, options.recipe)
     named |= {"dataset": data.name}
     control = f"-same-weights-{options.same_weights}" if options.same_weights else ""
-    out = options.out or f"runs/{options.model}-{data.name}-{suite.name}{control}"
+    name = get_architecture(options.model).name
+    out = options.out or f"runs/{name}-{data.name}-{suite.name}{control}"
     about = {
-        "model": options.model,
+        "model": name,
         "dataset": data.name,
         "recipe": options.recipe,
         "data": data.digest,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from .architecture import Architecture, BatchNorm
+from .architecture import ARCHITECTURES, Architecture, BatchNorm, Positive
 from .data import Dataset, stratified_split
 from .environment import environment
 from .errors import UsageError, WeightsError
@@ -27,7 +27,6 @@ from .weights import Weights, WeightsFile, read_weights, write_weights
 
 VALIDATION_FRACTION = 0.1
 
-Positive = Annotated[int, msgspec.Meta(gt=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
@@ -158,6 +157,11 @@ def train(
             f"{architecture.name} takes images of shape {architecture.input_shape} (H, W, C), "
             f"but {train_data.name} has {train_data.images.shape[1:]}"
         )
+    if architecture.classes != train_data.classes:
+        raise UsageError(
+            f"{architecture.name} tells {architecture.classes} classes apart, but {train_data.name} has "
+            f"{train_data.classes}"
+        )
     has_batch_norm = any(isinstance(layer, BatchNorm) for layer, _ in architecture.walk())
     metadata = {
         "model": architecture.name,
@@ -170,6 +174,7 @@ def train(
             what: text for what, text in framework.differences.items() if what != "batch norm" or has_batch_norm
         },
         "environment": environment() | {"framework": framework.version(), "device": device},
+        **({} if architecture.name in ARCHITECTURES else {"architecture": architecture.described}),
         **(about or {}),
     }
     rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)

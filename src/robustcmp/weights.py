@@ -144,6 +144,12 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
         ) from None
     if architecture is not None:
         check_shapes(weights, architecture, str(path))
+        trained = metadata.get("architecture", architecture.described)
+        if trained != architecture.described:
+            raise WeightsError(
+                f"{path} belongs to another network that was called {architecture.name}: its layers were {trained}. "
+                "Give the file of one of them another name."
+            )
     return WeightsFile(weights, metadata, curves)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .architecture import get_architecture
+from .architecture import Architecture, get_architecture
 from .data import DATASETS, Dataset, load_dataset, user_cache
 from .environment import package_version
 from .errors import MissingDataError, UsageError, WeightsError, check_count, unknown
@@ -38,7 +38,8 @@ class Name:
     @property
     def file(self) -> str:
         """The name of its weights file."""
-        return f"{self.model}-{self.dataset}-{self.framework}-{self.recipe}-{self.seed}.h5"
+        model = get_architecture(self.model).name
+        return f"{model}-{self.dataset}-{self.framework}-{self.recipe}-{self.seed}.h5"
 
     @property
     def command(self) -> str:
@@ -99,8 +100,12 @@ def default_dataset(model: str, recipe: str = "default") -> str:
 
 def _recipes(model: str, name: str) -> dict[str, Any]:
     """Return the tables of a recipe, by dataset."""
-    file = SHIPPED / f"{get_architecture(model).name}.toml"
+    architecture = get_architecture(model)
+    file = Path(model) if model.endswith(".toml") else SHIPPED / f"{architecture.name}.toml"
     recipes: dict[str, dict[str, Any]] = msgspec.toml.decode(file.read_bytes())
+    recipes.pop("architecture", None)
+    if not recipes:
+        raise UsageError(f"the model {model} has no recipe: add a table [default.DATASET], see docs/extending.md")
     if name not in recipes:
         raise unknown(f"recipe for {model}", name, recipes)
     return recipes[name]
@@ -276,7 +281,8 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
             "expected a model of the zoo, received another network. Load one with robustcmp.load_model, or train one "
             "with robustcmp.fit."
         )
-    architecture = get_architecture(model.info["model"])
+    described = model.info.get("architecture")
+    architecture = msgspec.convert(described, Architecture) if described else get_architecture(model.info["model"])
     weights = get_framework(model.framework).get_weights(model.native, architecture)
     info = {key: value for key, value in model.info.items() if key != "differences"}
     info |= {"same_weights": model.framework}
@@ -447,15 +453,15 @@ def load_models(
             load_model(model, framework=framework, dataset=dataset, seed=seed, recipe=recipe, device=device)
             for seed in seeds
         ]
-        sources = ", ".join(dict.fromkeys(_source(loaded) for loaded in models[framework]))
+        sources = ", ".join(dict.fromkeys(_source(loaded, model) for loaded in models[framework]))
         say(f"{framework}: {model} trained on {dataset}, {sources}")
     return models
 
 
-def _source(model: Model) -> str:
+def _source(loaded: Model, model: str) -> str:
     """Say where weights come from, and whether they were trained in another way than the recipe says now."""
-    info = model.info
-    expected = msgspec.to_builtins(load_recipe(info["model"], info["dataset"], info["recipe"]))
+    info = loaded.info
+    expected = msgspec.to_builtins(load_recipe(model, info["dataset"], info["recipe"]))
     changed = {key: value for key, value in info["settings"].items() if expected.get(key) != value}
     but = f" (with {', '.join(f'{key} {value}' for key, value in changed.items())})" if changed else ""
     return SOURCES[info["source"]] + but

@@ -1,0 +1,125 @@
+"""A network of one's own: one TOML file, trained, compared and carried over in every framework, without Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import robustcmp as rc
+from robustcmp import eval as eval_command
+from robustcmp import train as train_command
+from robustcmp.architecture import get_architecture
+from robustcmp.errors import UsageError, WeightsError
+from robustcmp.frameworks import installed
+from robustcmp.zoo import Name, find_weights
+
+NETWORK = """
+[architecture]
+input_shape = [28, 28, 1]
+layers = [
+    { type = "Conv", name = "conv1", channels = 6, kernel = 3, stride = 2, padding = 1 },
+    { type = "BatchNorm", name = "norm1" },
+    { type = "Relu", name = "relu1" },
+    { type = "Residual", name = "block", layers = [
+        { type = "Conv", name = "conv2", channels = 6, kernel = 3, padding = 1 },
+        { type = "Relu", name = "relu2" },
+    ] },
+    { type = "MaxPool", name = "pool", size = 2 },
+    { type = "Flatten", name = "flatten" },
+    { type = "Dense", name = "logits", units = 10 },
+]
+
+[default.digits]
+epochs = 2
+batch_size = 32
+learning_rate = 0.01
+crop = 1
+"""
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(NETWORK)
+    return Path("mine.toml")
+
+
+@pytest.mark.usefixtures("network")
+def test_trained_compared_and_carried_over_in_every_framework(capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_command.main(["--model", "mine.toml", "--framework", *installed()]) == 0
+    for framework in installed():
+        content = find_weights(Name("mine.toml", "digits", framework))
+        assert content is not None
+        assert content.metadata["model"] == "mine"
+        assert content.metadata["architecture"] == get_architecture("mine.toml").described
+        assert content.metadata["test_accuracy"] > 0.5
+    capfd.readouterr()
+    compared = ["--model", "mine.toml", "--suite", "smoke", "--images", "10", "--json"]
+    assert eval_command.main(compared) == 0
+    summary = json.loads(capfd.readouterr().out)
+    assert (summary["model"], summary["dataset"], summary["frameworks"]) == ("mine", "digits", installed())
+    assert summary["out"] == "runs/mine-digits-smoke"
+    assert eval_command.main([*compared, "--same-weights", installed()[-1]]) == 0
+    assert json.loads(capfd.readouterr().out)["same_weights"]["passed"] is True
+
+    # The same name for another network: its weights are refused, and kept.
+    Path("mine.toml").write_text(NETWORK.replace("relu2", "relu3"))
+    with pytest.raises(WeightsError, match=r"another network that was called mine: .*'relu2'"):
+        rc.load_model("mine.toml", framework=installed()[0])
+    Path("mine.toml").write_text(NETWORK.replace("channels = 6", "channels = 7"))
+    with pytest.raises(WeightsError, match=r"conv1/bias|conv1/kernel"):
+        rc.load_model("mine.toml", framework=installed()[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"Relu", name = "relu2"', '"Reluu", name = "relu2"', r"Invalid value 'Reluu'.*Layers are Conv, Dense"),
+        ("channels = 6", "channels = 0", r"Expected `int` >= 1 - at `\$\.layers\[0\]\.channels`"),
+        ("kernel = 3, stride", 'kernel = "3", stride', r"Expected `int`, got `str`"),
+        ("size = 2", "size = 20", r"the layer 'pool' \(MaxPool\) should leave something of its input"),
+        (
+            '    { type = "Flatten", name = "flatten" },\n',
+            "",
+            r"'logits' \(Dense\) should get features, received",
+        ),
+        ('"MaxPool", name = "pool"', '"MaxPool", name = "relu1"', r"'relu1' \(MaxPool\) should have a name of its own"),
+        ('"MaxPool", name = "pool"', '"MaxPool", name = "a/b"', r"'a/b' \(MaxPool\) should have a name of its own"),
+        ('"conv2", channels = 6', '"conv2", channels = 5', r"'block' \(Residual\) should add equal shapes"),
+        ('    { type = "Dense", name = "logits", units = 10 },\n', "", None),
+        ("input_shape = [28, 28, 1]\n", "", r"missing required field `input_shape`"),
+        ("[architecture]", "[architektur]", r"expected a table \[architecture\]"),
+        ("[architecture]", "[architecture", r"cannot be read"),
+    ],
+)
+def test_a_file_with_a_mistake(network: Path, old: str, new: str, message: str | None) -> None:
+    text = NETWORK.replace(old, new, 1)
+    assert text != NETWORK
+    network.write_text(text)
+    if message is None:  # features, as many as there are: what they mean is for the dataset to say
+        assert get_architecture("mine.toml").classes == 294
+        with pytest.raises(UsageError, match="mine tells 294 classes apart, but digits has 10"):
+            rc.fit("mine.toml", framework=installed()[0])
+        return
+    with pytest.raises(UsageError, match=message):
+        rc.load_model("mine.toml", framework=installed()[0])
+
+
+def test_the_file_itself(network: Path) -> None:
+    with pytest.raises(UsageError, match=r"the model nowhere\.toml cannot be read: .*No such file"):
+        rc.load_model("nowhere.toml", framework=installed()[0])
+    network.rename("lenet5.toml")
+    with pytest.raises(UsageError, match=r"there is a network lenet5 already\."):
+        rc.load_model("lenet5.toml", framework=installed()[0])
+    Path("other.toml").write_text(NETWORK.partition("[default.digits]")[0])
+    with pytest.raises(UsageError, match=r"other\.toml has no recipe: add a table \[default\.DATASET\]"):
+        rc.load_model("other.toml", framework=installed()[0])
+
+
+def test_the_last_layer_gives_logits(network: Path) -> None:
+    text = NETWORK[: NETWORK.index('    { type = "Flatten"')] + "]\n" + NETWORK[NETWORK.index("[default") :]
+    network.write_text(text)
+    with pytest.raises(UsageError, match=r"the last layer should give logits"):
+        get_architecture("mine.toml")
