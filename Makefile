@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: eval test check coverage bench zoo clean
+.PHONY: eval test check coverage bench zoo zoo-check clean
 
 eval: $(VENV)/.ready  ## the main job: LeNet-5 of every framework under the paper's attacks
 	$(BIN)/python -m robustcmp.eval --model lenet5
@@ -34,6 +34,9 @@ zoo: $(VENV)/.ready  ## train every model that ships again, into zoo/weights (an
 	    --out build/zoo || exit 1; \
 	done
 	mv build/zoo/*.h5 zoo/weights/
+
+zoo-check: $(VENV)/.ready  ## the accuracy of every model that ships, on its whole test set
+	$(BIN)/python -m pytest -q -m whole_zoo tests/test_zoo.py
 
 clean:
 	rm -rf $(VENV) build dist runs .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -117,6 +117,7 @@ def files(directory: Path) -> dict[str, str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "whole_zoo: every model on its whole test set, for `make zoo-check`")
     config.addinivalue_line("markers", "needs(*capabilities): skip for a framework that lacks one of them")
 
 

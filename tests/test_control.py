@@ -117,6 +117,29 @@ def test_what_cannot_be_carried() -> None:
         rc.same_weights(rc.load_model("lenet1", framework="torch", dataset="digits"), ["troch"])
 
 
+def test_what_is_a_control_and_what_is_not(digits: Dataset, suite: Path) -> None:
+    one, other = (rc.load_model("lenet1", framework=name, dataset="digits", device="cpu") for name in ("torch", "jax"))
+    carried = rc.same_weights(one, ["jax", "tensorflow"], device="cpu")
+    mixed = control({"torch": one, "jax": carried["jax"]}, digits, suite)
+    assert mixed.same_weights is not None
+    assert mixed.same_weights["passed"]
+    two = control({"torch's": carried["jax"], "jax's": rc.same_weights(other, ["jax"])["jax"]}, digits, suite)
+    assert two.same_weights is None
+    assert set(two.indicator) == {"torch's", "jax's"}
+    suite.write_text('[attacks.fgsm]\nattack = "FGSM"\n')
+    with pytest.raises(UsageError, match="held to FGSM and SinglePixel, and the suite lacks one"):
+        control(carried, digits, suite)
+
+
+def test_the_command_needs_two_frameworks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--same-weights", "torch"]
+    assert eval_command.main(arguments) == 2
+    assert "carried into two frameworks or more" in capfd.readouterr().err
+
+
 def test_agreement_is_the_largest_of_all_pairs_and_trainings() -> None:
     a = np.array([[0.0, 2.0], [0.0, 2.0]], np.float32)  # a deviation of 1
     b, c = a.copy(), a.copy()

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import DATA_DIRECTORIES
 
 from robustcmp import Model, fit, frameworks, load_model, predict, zoo
 from robustcmp.architecture import ARCHITECTURES, get_architecture
-from robustcmp.data import DATASETS, Dataset
+from robustcmp.data import DATASETS, Dataset, load_dataset
 from robustcmp.errors import MissingDataError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.model import Classifier
@@ -129,6 +130,19 @@ def test_accuracy_on_all_of_mnist(
     loaded = zoo_model(framework, "lenet5", "mnist", 0)
     accuracy = (predict(loaded, mnist.images) == mnist.labels).mean()
     assert accuracy == pytest.approx(loaded.info["test_accuracy"], abs=2.5 / len(mnist.labels))
+
+
+@pytest.mark.whole_zoo
+@pytest.mark.parametrize("path", sorted(path.name for path in (zoo.SHIPPED / "weights").iterdir()))
+def test_accuracy_on_the_whole_test_set_is_the_recorded_one(path: str) -> None:
+    metadata = read_weights(Path(str(zoo.SHIPPED / "weights" / path))).metadata
+    keys = ("framework", "dataset", "recipe")
+    seed = metadata["training_seed"]
+    loaded = load_model(metadata["model"], seed=seed, device="cpu", **{key: metadata[key] for key in keys})
+    data = load_dataset(metadata["dataset"], "test", data_dir=DATA_DIRECTORIES[0])
+    assert data.digest == metadata["test_data"]
+    accuracy = (predict(loaded, data.images) == data.labels).mean()
+    assert accuracy == pytest.approx(metadata["test_accuracy"], abs=2.5 / len(data.labels))
 
 
 def test_weights_of_one_framework_answer_alike_in_every_other(

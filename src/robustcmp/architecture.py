@@ -12,6 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -23,7 +24,7 @@ Shape = tuple[int, ...]
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
-class Conv(msgspec.Struct, frozen=True, tag=True):
+class Conv(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """A convolution with bias; (H, W, C) to (H', W', channels), H' = ⌊(H + 2·padding - kernel) / stride⌋ + 1.
 
     Every side is padded with as many zeros, also where the stride is 2; TensorFlow's ``same`` would not.
@@ -43,7 +44,7 @@ class Conv(msgspec.Struct, frozen=True, tag=True):
         return {"kernel": (self.kernel, self.kernel, shape[-1], self.channels), "bias": (self.channels,)}
 
 
-class Dense(msgspec.Struct, frozen=True, tag=True):
+class Dense(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """A fully connected layer with bias: (F,) to (units,)."""
 
     name: str
@@ -56,7 +57,7 @@ class Dense(msgspec.Struct, frozen=True, tag=True):
         return {"kernel": (shape[0], self.units), "bias": (self.units,)}
 
 
-class BatchNorm(msgspec.Struct, frozen=True, tag=True):
+class BatchNorm(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """gamma·(x − mean) / √(variance + ε) + beta, for each channel, ε = 1e-5.
 
     A training takes the mean and the variance of its batch, and moves the statistics a tenth of the way to them
@@ -74,7 +75,7 @@ class BatchNorm(msgspec.Struct, frozen=True, tag=True):
         return dict.fromkeys(("gamma", "beta", *STATISTICS), (shape[-1],))
 
 
-class Relu(msgspec.Struct, frozen=True, tag=True):
+class Relu(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """max(0, x), element by element."""
 
     name: str
@@ -86,7 +87,7 @@ class Relu(msgspec.Struct, frozen=True, tag=True):
         return {}
 
 
-class MaxPool(msgspec.Struct, frozen=True, tag=True):
+class MaxPool(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """The maximum over windows of size × size that do not overlap; a rest at the border is dropped."""
 
     name: str
@@ -100,7 +101,7 @@ class MaxPool(msgspec.Struct, frozen=True, tag=True):
         return {}
 
 
-class GlobalAveragePool(msgspec.Struct, frozen=True, tag=True):
+class GlobalAveragePool(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """The mean of every channel: (H, W, C) to (C,)."""
 
     name: str
@@ -112,7 +113,7 @@ class GlobalAveragePool(msgspec.Struct, frozen=True, tag=True):
         return {}
 
 
-class Flatten(msgspec.Struct, frozen=True, tag=True):
+class Flatten(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """(H, W, C) to (H·W·C,)."""
 
     name: str
@@ -124,7 +125,7 @@ class Flatten(msgspec.Struct, frozen=True, tag=True):
         return {}
 
 
-class Residual(msgspec.Struct, frozen=True, tag=True):
+class Residual(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """The sum of what the layers and what the shortcut make of the input; an empty shortcut is the input itself."""
 
     name: str
@@ -149,7 +150,7 @@ def is_trainable(name: str) -> bool:
     return name.rpartition("/")[2] not in STATISTICS
 
 
-class Architecture(msgspec.Struct, frozen=True):
+class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A network design.
 
     Attributes
@@ -321,6 +322,8 @@ def _read(path: Path) -> Architecture:
             raise UsageError("expected a table [architecture] with input_shape and layers")
         if path.stem in ARCHITECTURES:
             raise UsageError(f"there is a network {path.stem} already. Give the file another name")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", path.stem):
+            raise UsageError("the file's name should be of letters, digits, - and _")
         architecture = msgspec.convert({**table, "name": path.stem}, Architecture)
         _check(architecture)
     except (msgspec.ValidationError, UsageError) as error:
@@ -330,26 +333,33 @@ def _read(path: Path) -> Architecture:
 
 KINDS = {kind.__name__: kind for kind in Layer.__args__}
 # How many dimensions a layer's input must have; the others take images as well as features.
-DIMENSIONS = {Conv: 3, MaxPool: 3, GlobalAveragePool: 3, Flatten: 3, Dense: 1}
+DIMENSIONS: dict[Any, int] = {Conv: 3, MaxPool: 3, GlobalAveragePool: 3, Flatten: 3, Dense: 1}
 
 
 def _check(architecture: Architecture) -> None:
     """Raise `UsageError` for layers that do not fit together."""
-    seen: set[str] = set()
-    for layer, shape in architecture.walk():
+    if len(_checked(architecture.layers, architecture.input_shape, set())) != 1:
+        raise UsageError("the last layer should give logits (K,)")
+
+
+def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
+    """Check some layers on an input of a shape, their names against those seen, and return the output's shape."""
+    for layer, following in zip_longest(layers, layers[1:]):
         what = f"the layer {layer.name!r} ({type(layer).__name__})"
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", layer.name) or layer.name in seen:
             raise UsageError(f"{what} should have a name of its own, of letters, digits and _")
         seen.add(layer.name)
         if len(shape) != DIMENSIONS.get(type(layer), len(shape)):
             raise UsageError(f"{what} should get {'images' if len(shape) == 1 else 'features'}, received {shape}")
+        if isinstance(layer, Flatten) and not isinstance(following, Dense):
+            # Frameworks flatten in orders of their own, and only a dense layer's kernel is reordered.
+            raise UsageError(f"{what} should be followed by a Dense layer")
         if isinstance(layer, Residual):
-            shortcut = shape
-            for its in layer.shortcut:
-                shortcut = its.output(shortcut)
-            if layer.output(shape) != shortcut:
-                raise UsageError(f"{what} should add equal shapes, received {layer.output(shape)} and {shortcut}")
-        if min(layer.output(shape)) < 1:
+            both = [_checked(its, shape, seen) for its in (layer.layers, layer.shortcut)]
+            if both[0] != both[1]:
+                raise UsageError(f"{what} should add equal shapes, received {both[0]} and {both[1]}")
+        output = layer.output(shape)
+        if min(output) < 1:
             raise UsageError(f"{what} should leave something of its input, received {shape}")
-    if not architecture.layers or len(layer.output(shape)) != 1:
-        raise UsageError("the last layer should give logits (K,)")
+        shape = output
+    return shape

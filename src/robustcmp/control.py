@@ -76,6 +76,10 @@ def verdict(measured: Mapping[str, float], differ: Mapping[str, dict[str, int]],
     )
 
 
-def is_control(infos: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether models are one training, carried into several frameworks, by what is known of each."""
-    return len(infos) > 1 and all("same_weights" in info for info in infos)
+def is_control(infos: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
+    """Say whether several models are the same trainings, carried over, by what is known of each training."""
+    trainings = [[info.get("sha256") for info in its] for its in infos.values()]
+    carried = any("same_weights" in info for its in infos.values() for info in its)
+    return (
+        len(trainings) > 1 and carried and None not in trainings[0] and trainings.count(trainings[0]) == len(trainings)
+    )

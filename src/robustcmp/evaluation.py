@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .attacks.suite import Suite, load_suite
 from .classifier import Classifier, check_batch_size, unwrapped
-from .control import agreement, is_control
+from .control import HELD, agreement, is_control
 from .environment import environment
 from .errors import ModelError, RobustcmpError, UsageError, check_count, check_seed
 from .experiment import Contestant, Plan, plan, queries_left, run
@@ -142,6 +142,13 @@ def evaluate(
     if not len(images):
         raise UsageError("expected at least one image, received none")
     contestants = _contestants(models)
+    infos = [_info(contestant.classifier.model) for contestant in contestants]
+    by_name: dict[str, list[dict[str, Any]]] = {contestant.name: [] for contestant in contestants}
+    for contestant, info in zip(contestants, infos, strict=True):
+        by_name[contestant.name].append(info)
+    as_control = is_control(by_name)
+    if as_control and not set(HELD) <= {type(attack).__name__ for attack in loaded.attacks.values()}:
+        raise UsageError(f"the same-weights control is held to {' and '.join(HELD)}, and the suite lacks one of them")
     if batch_size is not None:
         check_batch_size(batch_size, images)
     contestants = [replace(one, classifier=one.classifier.compiled(images)) for one in contestants]
@@ -163,9 +170,8 @@ def evaluate(
             + ". Check labels, bounds and preprocessing."
         )
 
-    infos = [_info(contestant.classifier.model) for contestant in contestants]
     control = None
-    if is_control(infos):
+    if as_control:
         logits: dict[str, list[NDArray[np.float32]]] = {contestant.name: [] for contestant in contestants}
         for contestant in contestants:
             logits[contestant.name].append(contestant.classifier.logits(images))

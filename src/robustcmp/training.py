@@ -178,6 +178,11 @@ def train(
         **(about or {}),
     }
     rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
+    if has_batch_norm and 1 in (recipe.batch_size, len(rest) % recipe.batch_size):
+        raise UsageError(
+            f"a batch norm should get two images or more, but a batch of {recipe.batch_size} leaves one of the "
+            f"{len(rest)} images that {architecture.name} is trained on. Take another batch_size."
+        )
     validation = Dataset(
         train_data.images[held_out], train_data.labels[held_out], train_data.name, "validation", train_data.classes
     )

@@ -79,7 +79,7 @@ def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
     try:
         return msgspec.convert(recipes[dataset], Recipe)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{model}.toml, [{name}.{dataset}]: {error}") from None
+        raise UsageError(f"{get_architecture(model).name}.toml, [{name}.{dataset}]: {error}") from None
 
 
 def default_dataset(model: str, recipe: str = "default") -> str:
@@ -108,7 +108,10 @@ def _recipes(model: str, name: str) -> dict[str, Any]:
         raise UsageError(f"the model {model} has no recipe: add a table [default.DATASET], see docs/extending.md")
     if name not in recipes:
         raise unknown(f"recipe for {model}", name, recipes)
-    return recipes[name]
+    table = recipes[name]
+    if not isinstance(table, dict) or not table or not all(isinstance(its, dict) for its in table.values()):
+        raise UsageError(f"{file.name}: expected tables [{name}.DATASET], see docs/extending.md")
+    return table
 
 
 def trained_directory() -> Path:
@@ -162,10 +165,10 @@ def fingerprints(
         A file is broken.
     """
     fingerprint = {}
-    if weights_of is not None:
-        frameworks = list(dict.fromkeys([weights_of, *(frameworks or installed())]))
-    for framework in frameworks or frameworks_with(model, dataset, recipe, seeds):
-        found = [find_weights(Name(model, dataset, framework, recipe, seed)) for seed in seeds]
+    if frameworks is None:
+        frameworks = installed() if weights_of else frameworks_with(model, dataset, recipe, seeds)
+    for framework in frameworks:
+        found = [find_weights(Name(model, dataset, weights_of or framework, recipe, seed)) for seed in seeds]
         versions = [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]
         fingerprint[framework] = {"versions": versions, "weights": [content and content.sha256 for content in found]}
     return fingerprint
@@ -188,6 +191,8 @@ def check_names(
             Name(model, dataset, framework, recipe, seed).check()
     for framework in (*(frameworks or ()), *([] if weights_of is None else [weights_of])):
         check_framework(framework)
+    if weights_of is not None and len(frameworks or installed()) < 2:
+        raise UsageError(f"the same weights should be carried into two frameworks or more, received {frameworks}")
     load_recipe(model, dataset, recipe)
 
 
@@ -432,9 +437,8 @@ def load_models(
     check_names(model, dataset, frameworks, seeds, recipe, weights_of)
     if weights_of is not None:
         named: dict[str, Any] = {"dataset": dataset, "frameworks": [weights_of], "seeds": seeds, "recipe": recipe}
-        carried = [
-            same_weights(one, frameworks, device=device) for one in load_models(model, **named, say=say)[weights_of]
-        ]
+        loaded = load_models(model, **named, device=device, say=say)
+        carried = [same_weights(one, frameworks, device=device) for one in loaded[weights_of]]
         return {framework: [its[framework] for its in carried] for framework in carried[0]}
     if frameworks is None:
         if not installed():
@@ -462,7 +466,8 @@ def _source(loaded: Model, model: str) -> str:
     """Say where weights come from, and whether they were trained in another way than the recipe says now."""
     info = loaded.info
     expected = msgspec.to_builtins(load_recipe(model, info["dataset"], info["recipe"]))
-    changed = {key: value for key, value in info["settings"].items() if expected.get(key) != value}
+    trained = msgspec.to_builtins(msgspec.convert(info["settings"], Recipe))
+    changed = {key: value for key, value in trained.items() if expected[key] != value}
     but = f" (with {', '.join(f'{key} {value}' for key, value in changed.items())})" if changed else ""
     return SOURCES[info["source"]] + but
 

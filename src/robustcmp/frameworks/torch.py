@@ -166,7 +166,10 @@ def _sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn
     modules: OrderedDict[str, torch.nn.Module] = OrderedDict()
     for layer in layers:
         modules[layer.name] = _module(layer, shapes)
-    return torch.nn.Sequential(modules)
+    try:
+        return torch.nn.Sequential(modules)
+    except KeyError as error:  # an attribute of every module, such as "type"
+        raise UsageError(f"a layer should have a name that torch has no other use for: {error}") from None
 
 
 def _module(layer: Layer, shapes: dict[str, Shape]) -> torch.nn.Module:
@@ -196,7 +199,8 @@ _NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "runnin
 
 def _tensors(native: torch.nn.Module, architecture: Architecture) -> dict[str, torch.Tensor]:
     """The network's parameters and statistics by their canonical names."""
-    modules = {path.rpartition(".")[2]: module for path, module in native.named_modules()}
+    kinds = (torch.nn.Conv2d, torch.nn.Linear, torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
+    modules = {path.rpartition(".")[2]: its for path, its in native.named_modules() if isinstance(its, kinds)}
     tensors = {}
     for name in architecture.weight_shapes:
         layer, _, kind = name.partition("/")
