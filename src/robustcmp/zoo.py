@@ -191,8 +191,9 @@ def check_names(
             Name(model, dataset, framework, recipe, seed).check()
     for framework in (*(frameworks or ()), *([] if weights_of is None else [weights_of])):
         check_framework(framework)
-    if weights_of is not None and len(frameworks or installed()) < 2:
-        raise UsageError(f"the same weights should be carried into two frameworks or more, received {frameworks}")
+    into = frameworks or installed()
+    if weights_of is not None and len(into) < 2:
+        raise UsageError(f"the same weights should be carried into two frameworks or more, received {', '.join(into)}")
     load_recipe(model, dataset, recipe)
 
 
