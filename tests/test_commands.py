@@ -328,7 +328,7 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "unknown option": ({"imges": 3}, ["--imges", "--help"]),
     "abbreviated option": ({"image": 3}, ["unrecognized arguments: --image", "--help"]),
     "no value": ({"out": []}, ["--out", "expected one argument"]),
-    "no model": ({"model": None}, ["required: --model", "--help"]),
+    "no model": ({"model": None}, ["one of the arguments --model --weights is required", "--help"]),
 }
 
 
@@ -634,7 +634,7 @@ def test_the_console_script_holds_both_commands(run: Call, elsewhere: Path) -> N
     [
         ([], ["required: command"]),
         (["evil"], ["'evil'", "eval", "train"]),
-        (["eval"], ["required: --model", "robustcmp.eval --help"]),
+        (["eval"], ["--model --weights is required", "robustcmp.eval --help"]),
         (["train", "--model", "lenet1"], ["required: --framework", "robustcmp.train --help"]),
     ],
 )

@@ -22,7 +22,7 @@ ORDER = [
     ["frameworks", "workers"],
     ["classifier"],
     ["model"],
-    ["training"],
+    ["training", "ingest"],
     ["zoo", "subset"],
     ["attacks"],
     ["experiment"],

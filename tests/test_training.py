@@ -229,12 +229,14 @@ def test_the_curves_and_accuracies_are_those_of_the_weights(
 ) -> None:
     spy, told = Spy(framework), []
     content = run(spy, images, unseen, progress=lambda epoch, last: told.append((epoch, last)))
-    assert {name: len(values) for name, values in content.curves.items()} == dict.fromkeys(
-        ("loss", "validation_accuracy", "learning_rate", "seconds"), RECIPE.epochs
-    )
+    per_epoch = {name: content.curves[name] for name in ("loss", "validation_accuracy", "learning_rate", "seconds")}
+    assert {name: len(values) for name, values in per_epoch.items()} == dict.fromkeys(per_epoch, RECIPE.epochs)
     assert told == [
-        (epoch + 1, {name: values[epoch] for name, values in content.curves.items()}) for epoch in range(RECIPE.epochs)
+        (epoch + 1, {name: values[epoch] for name, values in per_epoch.items()}) for epoch in range(RECIPE.epochs)
     ]
+    sizes = np.array([len(batch) for batch, _, _ in spy.steps])
+    of_batches = (content.curves["batch_loss"] * sizes).reshape(RECIPE.epochs, -1).sum(axis=1)
+    np.testing.assert_allclose(of_batches * RECIPE.epochs / sizes.sum(), content.curves["loss"], rtol=1e-12)
     seen = {image.tobytes() for batch, _, _ in spy.steps for image in batch}
     out = np.array([image.tobytes() not in seen for image in images.images])
     validation = numpy_accuracy(content.weights, images.images[out], images.labels[out])

@@ -18,6 +18,11 @@ def package_version(name: str) -> str | None:
         return None
 
 
+def framework_versions(framework: str) -> list[str | None]:
+    """Return the versions of the packages that a framework may be installed as and built on."""
+    return [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]
+
+
 def environment() -> dict[str, Any]:
     """Return the versions and the hardware that a result may depend on in its last bits."""
     return {

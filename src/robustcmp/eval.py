@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .command import Parser, run_command, say
-from .errors import ControlError
+from .errors import ControlError, UsageError
+
+if TYPE_CHECKING:
+    from .data import Dataset
+    from .subset import Models
 
 
 def _parser() -> Parser:
@@ -17,7 +23,17 @@ def _parser() -> Parser:
         "Attack the images that all models classify correctly, and print success rates and the indicator R. "
         "The same command again does only what is missing.",
     )
-    parser.add_argument("--model", required=True, help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
+    models = parser.add_mutually_exclusive_group(required=True)
+    models.add_argument("--model", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
+    models.add_argument(
+        "--weights",
+        nargs="+",
+        metavar="FRAMEWORK=FILE",
+        help="networks trained elsewhere: a file, or module:function, for each",
+    )
+    parser.add_argument(
+        "--architecture", metavar="NAME", help="what network --weights are for: a name, FILE.toml or module:function"
+    )
     parser.add_argument("--framework", nargs="+", help="torch, tensorflow, jax; every installed one if not given")
     parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that fits the model if not given")
     parser.add_argument("--recipe", default="default", help="the recipe that the models were trained by")
@@ -50,30 +66,21 @@ def _evaluate(given: Sequence[str]) -> None:
         logging.basicConfig(format="%(message)s")
         logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
-    from .architecture import get_architecture
     from .attacks.suite import load_suite
     from .environment import environment
     from .evaluation import answered, check_question, evaluate
     from .frameworks import check_device
     from .report import to_text
-    from .zoo import check_names, default_dataset, fingerprints, load_models, load_test_set
 
     suite = load_suite(options.suite)
     check_question(options.images, options.repeats, options.batch_size, options.seed)
     check_device(options.device)
-    named = {"frameworks": options.framework, "seeds": options.training_seeds, "recipe": options.recipe}
-    named |= {"weights_of": options.same_weights}
-    check_names(options.model, options.dataset or default_dataset(options.model, options.recipe), **named)
-    data = load_test_set(options.model, options.dataset, options.data_dir, say, options.recipe)
-    named |= {"dataset": data.name}
-    control = f"-same-weights-{options.same_weights}" if options.same_weights else ""
-    name = get_architecture(options.model).name
-    out = options.out or f"runs/{name}-{data.name}-{suite.name}{control}"
+    asked = _from_files(options) if options.weights else _of_the_zoo(options)
     about = {
-        "model": name,
-        "dataset": data.name,
+        "model": asked.model,
+        "dataset": asked.data.name,
         "recipe": options.recipe,
-        "data": data.digest,
+        "data": asked.data.digest,
         "question": {
             "suite": suite.digest,
             "images": options.images or suite.images,
@@ -83,15 +90,16 @@ def _evaluate(given: Sequence[str]) -> None:
             "device": options.device,
             "keep_images": not options.no_images,
             "training_seeds": options.training_seeds,
-            "models": fingerprints(options.model, **named),
+            "models": asked.models,
             "same_weights": options.same_weights,
             "environment": environment(),
         },
     }
-    evaluation = answered(out, about) or evaluate(
-        load_models(options.model, **named, device=options.device, say=say),
-        data.images,
-        data.labels,
+    out = options.out or f"runs/{asked.model}-{asked.data.name}-{suite.name}{asked.suffix}"
+    evaluation = (asked.models and answered(out, about)) or evaluate(
+        asked.load(),
+        asked.data.images,
+        asked.data.labels,
         suite=suite,
         n=options.images,
         repeats=options.repeats,
@@ -108,6 +116,58 @@ def _evaluate(given: Sequence[str]) -> None:
         say(f"the run is kept in {evaluation.run.directory}")
     if evaluation.same_weights and not evaluation.same_weights["passed"]:
         raise ControlError("the same weights do not come out alike in these frameworks: the control did not pass")
+
+
+class _Asked(NamedTuple):
+    """What a comparison is about, before a framework is loaded."""
+
+    model: str  # in headings and in the name of the run
+    suffix: str
+    data: Dataset
+    models: dict[str, Any] | None  # what tells them apart, where that can be known without loading them
+    load: Callable[[], Models]
+
+
+def _of_the_zoo(options: Namespace) -> _Asked:
+    """Check and look up what ``--model`` asks for."""
+    from .architecture import get_architecture
+    from .zoo import check_names, default_dataset, fingerprints, load_models, load_test_set
+
+    if options.architecture is not None:
+        raise UsageError("--architecture says what network --weights are for; with --model it has no meaning")
+    named = {"frameworks": options.framework, "seeds": options.training_seeds, "recipe": options.recipe}
+    named |= {"weights_of": options.same_weights}
+    check_names(options.model, options.dataset or default_dataset(options.model, options.recipe), **named)
+    data = load_test_set(options.model, options.dataset, options.data_dir, say, options.recipe)
+    named |= {"dataset": data.name}
+    return _Asked(
+        get_architecture(options.model).name,
+        f"-same-weights-{options.same_weights}" if options.same_weights else "",
+        data,
+        fingerprints(options.model, **named),
+        lambda: load_models(options.model, **named, device=options.device, say=say),
+    )
+
+
+def _from_files(options: Namespace) -> _Asked:
+    """Check and look up what ``--weights`` asks for."""
+    from .data import load_dataset
+    from .ingest import Sources
+    from .zoo import default_dataset
+
+    if options.framework or options.same_weights or options.training_seeds != [0] or options.recipe != "default":
+        raise UsageError("--weights takes no --framework, --training-seeds, --recipe or --same-weights beside it")
+    sources = Sources.parse(options.weights, options.architecture)
+    dataset = options.dataset or (sources.design and default_dataset(sources.design))
+    if dataset is None:
+        raise UsageError("say with --dataset which images the networks are compared on")
+    return _Asked(
+        sources.name,
+        "-weights",
+        load_dataset(dataset, "test", data_dir=options.data_dir),
+        sources.fingerprint,
+        lambda: sources.load(options.device),
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from .model import Model, predict, wrap
 from .weights import Weights, WeightsFile, read_weights, write_weights
 
 VALIDATION_FRACTION = 0.1
+EPOCH_CURVES = ("loss", "validation_accuracy", "learning_rate", "seconds")
 
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
@@ -189,12 +190,12 @@ def train(
     native = framework.build(architecture, seed, device)
     model = wrap(native, framework=framework.name, device=device)
     trainer = framework.trainer(native, architecture, recipe.momentum, recipe.weight_decay)
-    curves: dict[str, list[float]] = {"loss": [], "validation_accuracy": [], "learning_rate": [], "seconds": []}
+    curves: dict[str, list[float]] = {name: [] for name in (*EPOCH_CURVES, "batch_loss")}
     if checkpoint is not None and checkpoint.exists():
         kept = _read_checkpoint(checkpoint, metadata)
         framework.set_weights(native, architecture, _part(kept.weights, "weights"))
         trainer.set_velocity(_part(kept.weights, "velocity"))
-        curves = {name: list(values) for name, values in kept.curves.items()}
+        curves |= {name: list(values) for name, values in kept.curves.items()}
 
     steps = math.ceil(len(rest) / recipe.batch_size)
     for epoch in range(len(curves["loss"]), recipe.epochs):
@@ -206,7 +207,8 @@ def train(
             batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
             rate = recipe.rate((epoch + step / steps) / recipe.epochs)
             images = augmented(train_data.images, batch)
-            loss += trainer.step(images, train_data.labels[batch], rate) * len(batch)
+            curves["batch_loss"].append(trainer.step(images, train_data.labels[batch], rate))
+            loss += curves["batch_loss"][-1] * len(batch)
         curves["loss"].append(loss / len(rest))
         curves["validation_accuracy"].append(accuracy(model, validation))
         curves["learning_rate"].append(rate)
@@ -217,7 +219,7 @@ def train(
             )
             write_weights(checkpoint, WeightsFile(state, metadata, _arrays(curves)))
         if progress is not None:
-            progress(epoch + 1, {name: values[-1] for name, values in curves.items()})
+            progress(epoch + 1, {name: curves[name][-1] for name in EPOCH_CURVES})
 
     metadata |= {
         "test_accuracy": accuracy(model, test_data),

@@ -1,8 +1,8 @@
 """Trained weights in one canonical layout, kept in HDF5.
 
-A weights file holds a group ``weights`` with one dataset an array, a group ``curves`` with one value an epoch, and an
-attribute ``metadata``, a JSON object (recipe, versions, accuracy). Its first 512 bytes, which HDF5 leaves to the user,
-hold the SHA-256 of all that follow. No pickle, no code.
+A weights file holds a group ``weights`` with one dataset an array, a group ``curves`` with one value an epoch or a
+batch, and an attribute ``metadata``, a JSON object (recipe, versions, accuracy). Its first 512 bytes, which HDF5
+leaves to the user, hold the SHA-256 of all that follow. No pickle, no code.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from .architecture import Architecture
+from .architecture import Architecture, Shape
 from .errors import UsageError, WeightsError
 
 Weights = dict[str, NDArray[np.float32]]
@@ -54,7 +55,8 @@ class WeightsFile:
     metadata : dict
         What made them: model, dataset, framework, recipe, training seed, versions, accuracy. JSON types only.
     curves : dict of str to ndarray
-        One value an epoch: ``loss``, ``validation_accuracy``, ``learning_rate``, ``seconds``.
+        One value an epoch: ``loss``, ``validation_accuracy``, ``learning_rate``, ``seconds``; and one a batch:
+        ``batch_loss``, which older files lack.
     """
 
     weights: Weights
@@ -193,3 +195,25 @@ def check_shapes(weights: Mapping[str, NDArray[Any]], architecture: Architecture
                 f"{source}: {name} should be {want or 'absent'} for {architecture.name}, received {got or 'nothing'}. "
                 "The weights belong to another network."
             )
+
+
+def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> dict[str, str]:
+    """Return which of a file's arrays belongs to which of a network's, from their names and shapes.
+
+    The names decide if they are the same, else the order does.
+
+    Raises
+    ------
+    WeightsError
+        The shapes differ, or one has more arrays.
+    """
+    same = received.keys() == expected.keys()
+    pairs = {name: name for name in expected} if same else dict(zip_longest(expected, received))
+    for ours, theirs in pairs.items():
+        want, got = expected.get(ours), received.get(theirs)
+        if want != got:
+            raise WeightsError(
+                f"{source}: expected {ours or 'no more arrays'} {want or ''}, received {theirs or 'no more arrays'} "
+                f"{got or ''}. The weights belong to another network."
+            )
+    return pairs

@@ -13,7 +13,7 @@ import msgspec
 
 from .architecture import Architecture, get_architecture
 from .data import DATASETS, Dataset, load_dataset, user_cache
-from .environment import package_version
+from .environment import framework_versions
 from .errors import MissingDataError, UsageError, WeightsError, check_count, unknown
 from .frameworks import NAMES, Device, TrainableFramework, check_framework, get_framework, installed
 from .model import Model, wrap
@@ -169,8 +169,10 @@ def fingerprints(
         frameworks = installed() if weights_of else frameworks_with(model, dataset, recipe, seeds)
     for framework in frameworks:
         found = [find_weights(Name(model, dataset, weights_of or framework, recipe, seed)) for seed in seeds]
-        versions = [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]
-        fingerprint[framework] = {"versions": versions, "weights": [content and content.sha256 for content in found]}
+        fingerprint[framework] = {
+            "versions": framework_versions(framework),
+            "weights": [content and content.sha256 for content in found],
+        }
     return fingerprint
 
 

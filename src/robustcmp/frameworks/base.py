@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -132,6 +133,27 @@ class Framework(ABC):
 
 class TrainableFramework(Framework):
     """A framework that builds and trains the architectures."""
+
+    files: ClassVar[tuple[str, ...]] = ()
+    """How the names end of the files that `load` reads."""
+
+    def load(self, path: Path, native: Any) -> Any:
+        """Return a trained network from a file of the framework's own kind, without running anything of the file.
+
+        Parameters
+        ----------
+        path : Path
+            The file.
+        native : object or None
+            An untrained network for the file's weights. For a file that holds a whole network: what it should be
+            like, or None.
+
+        Raises
+        ------
+        WeightsError
+            The file is broken, holds more than data, or does not fit.
+        """
+        raise NotImplementedError(f"{self.name} reads no files of its own")
 
     @abstractmethod
     def build(self, architecture: Architecture, seed: int, device: Device) -> Any:

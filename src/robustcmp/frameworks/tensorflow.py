@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +26,8 @@ from ..architecture import (
     Residual,
     is_trainable,
 )
-from ..errors import ModelError, UsageError
-from ..weights import Weights
+from ..errors import ModelError, UsageError, WeightsError
+from ..weights import Weights, paired
 from .base import Device, Function, Pullback, TrainableFramework, Trainer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
@@ -65,6 +68,7 @@ _share_gpus()
 class TensorFlow(TrainableFramework):
     name = "tensorflow"
     data_format = "channels_last"
+    files = (".keras", ".weights.h5")
     differences = {
         "initialisation": "kernels Glorot uniform, biases zero (Keras)",
         "batch norm": "the variance moves towards that of n values",
@@ -169,6 +173,28 @@ class TensorFlow(TrainableFramework):
             initialisers = iter([keras.initializers.GlorotUniform(seed=its) for its in seeds])
             x = keras.Input(architecture.input_shape)
             return keras.Model(x, applied(architecture.layers, x), name=architecture.name)
+
+    def load(self, path: Path, native: Any) -> keras.Model:
+        if not isinstance(native, keras.Model | None):
+            raise ModelError(f"expected a keras.Model for the weights of {path}, received {type(native).__name__}")
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", UserWarning)
+                if path.suffix == ".keras":
+                    network: keras.Model = keras.models.load_model(path, compile=False, safe_mode=True)
+                else:
+                    network = native
+                    network.load_weights(path)
+            for warning in caught:  # Keras leaves layers as they were initialised, and only warns
+                raise ValueError(warning.message)
+        except (ValueError, TypeError, OSError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+            reason = " ".join(str(error).partition("Target variable")[0].split())  # its values follow there
+            raise WeightsError(f"{path} is broken, does not fit, or holds code, which is not run: {reason}") from None
+        if native is not None:
+            received, expected = ({its.path: tuple(its.shape) for its in one.weights} for one in (network, native))
+            if sorted(received.values()) != sorted(expected.values()):  # branches may stand in another order
+                paired(received, expected, str(path))
+        return network
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         return {name: variable.numpy() for name, variable in _variables(native, architecture).items()}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +29,11 @@ from ..architecture import (
     Shape,
     is_trainable,
 )
-from ..errors import ModelError, UsageError
-from ..weights import Weights
+from ..errors import ModelError, UsageError, WeightsError
+from ..weights import Weights, paired
 from .base import Device, Function, Pullback, TrainableFramework, Trainer
+
+_log = logging.getLogger("robustcmp")
 
 
 def _device(name: Device) -> torch.device:
@@ -57,6 +62,7 @@ def _exact(device: torch.device) -> Iterator[None]:
 class Torch(TrainableFramework):
     name = "torch"
     data_format = "channels_first"
+    files = (".pt", ".pth")
     differences = {
         "initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)",
         "batch norm": "the variance moves towards that of n - 1 values",
@@ -141,6 +147,23 @@ class Torch(TrainableFramework):
             module = _sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
         return module.to(_device(device)).eval()
 
+    def load(self, path: Path, native: Any) -> torch.nn.Module:
+        if not isinstance(native, torch.nn.Module):
+            raise ModelError(f"expected a torch.nn.Module for the weights of {path}, received {type(native).__name__}")
+        received = _arrays(_state_dict(path))
+        expected = _arrays(native.state_dict())
+        pairs = paired(
+            {name: tuple(its.shape) for name, its in received.items()},
+            {name: tuple(its.shape) for name, its in expected.items()},
+            str(path),
+        )
+        if any(ours != theirs for ours, theirs in pairs.items()):
+            _log.warning("%s names its arrays in its own way, so they are taken in their order", path)
+        with torch.no_grad():
+            for ours, theirs in pairs.items():
+                expected[ours].copy_(received[theirs])
+        return native.eval()
+
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         return {name: _canonical(name, its, architecture) for name, its in _tensors(native, architecture).items()}
 
@@ -151,6 +174,29 @@ class Torch(TrainableFramework):
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         return _Trainer(native, architecture, momentum, weight_decay)
+
+
+def _state_dict(path: Path) -> dict[str, Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol")  # an error follows where it matters
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, KeyError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise WeightsError(
+            f"{path} is broken, or it holds more than tensors, which is not loaded because it could run code "
+            f"({reason}). Save it with torch.save(network.state_dict(), path)."
+        ) from None
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):  # a checkpoint with more beside
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not all(isinstance(its, torch.Tensor) for its in content.values()):
+        raise WeightsError(f"{path} holds no state dict. Save it with torch.save(network.state_dict(), path).")
+    return content
+
+
+def _arrays(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """A state dict without the counters of batch norms, which older files lack."""
+    return {name: its for name, its in state.items() if not name.endswith("num_batches_tracked")}
 
 
 class _Residual(torch.nn.Module):

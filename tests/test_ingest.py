@@ -1,0 +1,346 @@
+"""Networks that were trained elsewhere: read from files without running anything of them, or made by a function."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp import eval as eval_command
+from robustcmp.architecture import get_architecture
+from robustcmp.classifier import Classifier
+from robustcmp.data import Dataset
+from robustcmp.errors import ModelError, UsageError, WeightsError
+from robustcmp.frameworks import TrainableFramework, installed
+from robustcmp.ingest import Sources, load_network
+from robustcmp.weights import WeightsFile, write_weights
+from robustcmp.zoo import Name, find_weights
+
+# Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+# A user's own code: the same design as lenet1, with names and a style of its own in each framework.
+NETS = """
+def torch_network():
+    import torch
+    return torch.nn.Sequential(
+        torch.nn.Sequential(torch.nn.Conv2d(1, 4, 5), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
+        torch.nn.Sequential(torch.nn.Conv2d(4, 12, 5), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
+        torch.nn.Flatten(), torch.nn.Linear(192, 10),
+    )
+
+def tensorflow_network():
+    import keras
+    return keras.Sequential([
+        keras.Input((28, 28, 1)),
+        keras.layers.Conv2D(4, 5, activation="relu"), keras.layers.MaxPooling2D(),
+        keras.layers.Conv2D(12, 5, activation="relu"), keras.layers.MaxPooling2D(),
+        keras.layers.Flatten(), keras.layers.Dense(10),
+    ])
+
+def jax_network(weights):
+    import jax
+    def logits(x):
+        for layer in ("conv1", "conv2"):
+            x = jax.lax.conv_general_dilated(
+                x, weights[layer + "/kernel"], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            x = jax.nn.relu(x + weights[layer + "/bias"])
+            x = jax.lax.reduce_window(x, -float("inf"), jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        return x.reshape(len(x), -1) @ weights["logits/kernel"] + weights["logits/bias"]
+    return logits
+
+def trained():
+    import torch
+    import robustcmp
+    network = torch_network()
+    state = torch.load("own.pt", weights_only=True)
+    network.load_state_dict(dict(zip(network.state_dict(), state.values())))
+    return robustcmp.wrap(network.eval(), bounds=(-1, 1), preprocessing={"mean": [-1.0], "std": [2.0], "axis": -3})
+
+def fails():
+    raise RuntimeError("no such luck")
+
+def nonsense():
+    return "no network"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory with the user's module in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nets", raising=False)
+    Path("nets.py").write_text(NETS)
+    return tmp_path
+
+
+def zoo_model(framework: str) -> rc.Model:
+    return rc.load_model("lenet1", framework=framework, dataset="digits")
+
+
+def zoo_weights(framework: str) -> WeightsFile:
+    content = find_weights(Name("lenet1", "digits", framework))
+    assert content is not None
+    return content
+
+
+def write_torch(path: str, of: str = "torch", names: bool = True, **more: Any) -> None:
+    """Write a state dict as a user would, after training or with more in a checkpoint beside it."""
+    import torch
+
+    state = rc.zoo.same_weights(zoo_model(of), ["torch"])["torch"].native.state_dict()
+    if not names:
+        state = {f"module.{i}": its for i, its in enumerate(state.values())}
+    torch.save({"state_dict": state, **more} if more else state, path)
+
+
+def write_keras(path: str) -> None:
+    zoo_model("tensorflow").native.save(path)
+
+
+def same_answers(model: Any, expected: rc.Model, digits: Dataset, tolerance: float = 1e-5) -> None:
+    images = digits.images[:50]
+    np.testing.assert_allclose(
+        Classifier(rc.model.in_unit_bounds(model)).logits(images), Classifier(expected).logits(images), atol=tolerance
+    )
+
+
+def test_canonical_weights_run_in_every_framework(framework: TrainableFramework, folder: Path, digits: Dataset) -> None:
+    content = zoo_weights(framework.name)
+    write_weights(Path("own.h5"), content)
+    np.savez("own.npz", **content.weights)
+    for file in ("own.h5", "own.npz"):
+        model = load_network(file, framework.name, "lenet1")
+        same_answers(model, zoo_model(framework.name), digits, 0)
+        assert model.info["source"] == file
+
+
+@pytest.mark.parametrize("more", [{}, {"epoch": 3}])
+@pytest.mark.parametrize("names", [True, False])
+def test_a_state_dict_of_torch(
+    folder: Path, digits: Dataset, names: bool, more: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("torch")
+    write_torch("own.pt", names=names, **more)
+    for architecture in ("lenet1", "nets:torch_network"):
+        caplog.clear()
+        same_answers(load_network("own.pt", "torch", architecture), zoo_model("torch"), digits)
+        in_order = not names or architecture != "lenet1"
+        assert (caplog.record_tuples != []) == in_order
+        assert all(level == logging.WARNING and "in their order" in text for _, level, text in caplog.record_tuples)
+
+
+def test_a_network_with_batch_norms_and_shortcuts_in_torch(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    framework = rc.frameworks.get_framework("torch")
+    architecture = get_architecture("resnet20")
+    native = framework.build(architecture, 3, "cpu")
+    state = native.state_dict()
+    torch.save({name: its for name, its in state.items() if "num_batches" not in name}, "own.pth")
+    received = load_network("own.pth", "torch", "resnet20").native.state_dict()
+    assert all(torch.equal(state[name], received[name]) for name in state)
+
+
+def test_whole_models_and_weights_of_keras(folder: Path, digits: Dataset) -> None:
+    pytest.importorskip("tensorflow")
+    write_keras("own.keras")
+    zoo_model("tensorflow").native.save_weights("own.weights.h5")
+    for file, architecture in (
+        ("own.keras", None),
+        ("own.keras", "lenet1"),
+        ("own.keras", "nets:tensorflow_network"),
+        ("own.weights.h5", "lenet1"),
+    ):
+        same_answers(load_network(file, "tensorflow", architecture), zoo_model("tensorflow"), digits)
+
+
+def test_functions_make_networks(folder: Path, digits: Dataset) -> None:
+    if "jax" in installed():
+        np.savez("own.npz", **zoo_weights("jax").weights)
+        same_answers(load_network("own.npz", "jax", "nets:jax_network"), zoo_model("jax"), digits)
+    pytest.importorskip("torch")
+    write_torch("own.pt")
+    # The network's own bounds and preprocessing: images are compared in [0, 1] all the same.
+    same_answers(load_network("nets:trained", "torch"), zoo_model("torch"), digits)
+    with pytest.raises(ModelError, match="nets:fails failed: RuntimeError: no such luck"):
+        load_network("nets:fails", "torch")
+    with pytest.raises(ModelError, match=r"expected a torch.nn.Module, received str"):
+        load_network("nets:nonsense", "torch")
+    with pytest.raises(UsageError, match=r"nets:missing: .* has no attribute 'missing'"):
+        load_network("nets:missing", "torch")
+    with pytest.raises(UsageError, match="no_such_module"):
+        load_network("no_such_module:network", "torch")
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("it-ran"),)
+
+
+def test_files_that_hold_code_are_not_run(folder: Path) -> None:
+    if "torch" in installed():
+        import torch
+
+        torch.save({"weight": Malicious()}, "evil.pt")
+        Path("evil.pth").write_bytes(pickle.dumps(Malicious()))
+        for file in ("evil.pt", "evil.pth"):
+            with pytest.raises(WeightsError, match=rf"{file} is broken, or it holds more than tensors.*state_dict"):
+                load_network(file, "torch", "lenet1")
+        torch.save(torch.nn.Linear(2, 2), "whole.pt")
+        with pytest.raises(WeightsError, match="holds more than tensors"):
+            load_network("whole.pt", "torch", "lenet1")
+    if "tensorflow" in installed():
+        import keras
+
+        x = keras.Input((28, 28, 1))
+        code = keras.layers.Lambda(lambda x: Path("it-ran").touch() or x)(x)
+        keras.Model(x, keras.layers.Dense(10)(keras.layers.Flatten()(code))).save("evil.keras")
+        Path("it-ran").unlink(missing_ok=True)
+        with pytest.raises(WeightsError, match=r"evil.keras is broken, does not fit, or holds code.*[Ll]ambda"):
+            load_network("evil.keras", "tensorflow")
+    np.savez("evil.npz", weights=np.array([Malicious()], dtype=object))
+    with pytest.raises(WeightsError, match=r"evil.npz is no file of arrays"):
+        load_network("evil.npz", installed()[0], "lenet1")
+    assert not Path("it-ran").exists()
+
+
+def test_weights_of_another_network_name_the_layer_and_both_shapes(folder: Path) -> None:
+    np.savez("own.npz", **zoo_weights(installed()[0]).weights)
+    with pytest.raises(
+        WeightsError, match=r"conv1/kernel should be \(5, 5, 1, 6\) for lenet5, received \(5, 5, 1, 4\)"
+    ):
+        load_network("own.npz", installed()[0], "lenet5")
+    if "torch" in installed():
+        write_torch("own.pt")
+        with pytest.raises(
+            WeightsError,
+            match=r"own.pt: expected conv1.weight \(6, 1, 5, 5\), received conv1.weight \(4, 1, 5, 5\)",
+        ):
+            load_network("own.pt", "torch", "lenet5")
+    if "tensorflow" in installed():
+        write_keras("own.keras")
+        zoo_model("tensorflow").native.save_weights("own.weights.h5")
+        with pytest.raises(
+            WeightsError, match=r"expected conv1/kernel \(5, 5, 1, 6\), received conv1/kernel \(5, 5, 1, 4\)"
+        ):
+            load_network("own.keras", "tensorflow", "lenet5")
+        with pytest.raises(WeightsError, match=r"own.weights.h5.*conv1.*\(5, 5, 1, 6\).*\(5, 5, 1, 4\)"):
+            load_network("own.weights.h5", "tensorflow", "lenet5")
+
+
+def test_more_or_fewer_layers_are_refused(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    write_torch("own.pt")
+    state = torch.load("own.pt", weights_only=True)
+    torch.save(dict(list(state.items())[:-1]), "fewer.pt")
+    torch.save(state | {"extra.weight": torch.zeros(3)}, "more.pt")
+    with pytest.raises(WeightsError, match=r"expected logits.bias \(10,\), received no more arrays"):
+        load_network("fewer.pt", "torch", "lenet1")
+    with pytest.raises(WeightsError, match=r"expected no more arrays *, received extra.weight \(3,\)"):
+        load_network("more.pt", "torch", "lenet1")
+    torch.save([1, 2], "list.pt")
+    with pytest.raises(WeightsError, match=r"list.pt holds no state dict"):
+        load_network("list.pt", "torch", "lenet1")
+
+
+@pytest.mark.parametrize("name", ["own.pt", "own.keras", "own.npz", "own.h5", "own.weights.h5"])
+def test_broken_files_are_one_message(folder: Path, name: str) -> None:
+    framework = {".pt": "torch", ".keras": "tensorflow", ".weights.h5": "tensorflow"}.get(name[3:], installed()[0])
+    if framework not in installed():
+        pytest.skip(f"{framework} is not installed")
+    content = zoo_weights(framework)
+    {
+        ".pt": write_torch,
+        ".keras": write_keras,
+        ".npz": lambda path: np.savez(path, **content.weights),
+        ".h5": lambda path: write_weights(Path(path), content),
+        ".weights.h5": lambda path: zoo_model("tensorflow").native.save_weights(path),
+    }[name[3:]](name)
+    whole = Path(name).read_bytes()
+    for broken in (whole[: len(whole) // 2], whole[:10], b"", b"\x00" * 1000):
+        Path(name).write_bytes(broken)
+        with pytest.raises(WeightsError, match=name):
+            load_network(name, framework, "lenet1")
+
+
+@pytest.mark.parametrize(
+    ("given", "architecture", "message"),
+    [
+        (["own.npz"], "lenet1", "expected FRAMEWORK=FILE"),
+        (["torch="], "lenet1", "expected FRAMEWORK=FILE"),
+        (["tensorflw=own.npz"], "lenet1", "unknown framework 'tensorflw': did you mean 'tensorflow'"),
+        (["torch=missing.pt"], "lenet1", "there is no file missing.pt"),
+        (["torch=own.npz"], None, "own.npz holds weights alone: say with --architecture"),
+        (["torch=own.npz"], "lenet6", "unknown model 'lenet6'"),
+        (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_loaded(
+    folder: Path, given: list[str], architecture: str | None, message: str
+) -> None:
+    pytest.importorskip("torch")
+    Path("own.npz").touch()
+    with pytest.raises(UsageError, match=message):
+        Sources.parse(given, architecture)
+
+
+def test_files_that_a_framework_does_not_read(folder: Path) -> None:
+    Path("own.onnx").touch()
+    with pytest.raises(UsageError, match=r"reads .*\.h5, \.npz, received own.onnx"):
+        load_network("own.onnx", installed()[0], "lenet1")
+    if "torch" in installed():
+        np.savez("own.npz", **zoo_weights("torch").weights)
+        with pytest.raises(UsageError, match=r"should be a name or FILE.toml, received nets:torch_network"):
+            load_network("own.npz", "torch", "nets:torch_network")
+
+
+def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for framework in ("torch", "tensorflow", "jax"):
+        pytest.importorskip(framework)
+    write_torch("a.pt")
+    write_keras("b.keras")
+    write_weights(Path("c.h5"), zoo_weights("jax"))
+    given = ["--dataset", "digits", "--suite", "smoke", "--images", "20", "--json"]
+    own = ["--weights", "torch=a.pt", "tensorflow=b.keras", "jax=c.h5", "--architecture", "lenet1", *given]
+    assert eval_command.main(own) == 0
+    summary = json.loads(capfd.readouterr().out)
+    assert (summary["model"], summary["dataset"], summary["out"]) == (
+        "lenet1",
+        "digits",
+        "runs/lenet1-digits-smoke-weights",
+    )
+    assert eval_command.main(["--model", "lenet1", "--framework", "torch", "tensorflow", "jax", *given]) == 0
+    zoo = json.loads(capfd.readouterr().out)
+    assert summary["indicator"] == zoo["indicator"]
+    assert summary["success_rate"] == zoo["success_rate"]
+
+    # The finished run is printed as it is; another file is another question.
+    before = Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns
+    assert eval_command.main(own) == 0
+    assert json.loads(capfd.readouterr().out) == summary
+    assert Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns == before
+    write_torch("a.pt", of="tensorflow")
+    assert eval_command.main(own) == 0
+    assert json.loads(capfd.readouterr().out) != summary
+
+    # Several files of one framework are its trainings; code needs no architecture, but a dataset.
+    several = ["--weights", "torch=a.pt", "torch=nets:trained", "--architecture", "lenet1", *given]
+    write_torch("own.pt")
+    assert eval_command.main(several) == 0
+    assert json.loads(capfd.readouterr().out)["frameworks"] == ["torch"]
+    for wrong, message in (
+        (["--weights", "torch=nets:trained"], "say with --dataset"),
+        ([*own, "--model", "lenet1"], "argument --model: not allowed with argument --weights"),
+        ([*own, "--framework", "torch"], "takes no --framework"),
+        (["--model", "lenet1", "--architecture", "lenet1"], "with --model it has no meaning"),
+    ):
+        assert eval_command.main(wrong) == 2
+        assert message in capfd.readouterr().err
