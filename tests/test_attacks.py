@@ -122,8 +122,9 @@ def test_exact_single_pixel_finds_every_vulnerable_position(
     one = Classifier(model, batch_size=1)
     result = SinglePixel(max_pixels=1, exact=True).attack(model, x[:2], y[:2])
     for i in range(2):
-        expected = ref.vulnerable_pixels(one.logits, x[i], int(y[i]), UNIT).sum()
-        assert result.extras["vulnerable_pixels"][i] == expected
+        expected = ref.vulnerable_pixels(one.logits, x[i], int(y[i]), UNIT).reshape(-1)
+        assert result.extras["vulnerable_pixels"][i] == expected.sum()
+        np.testing.assert_array_equal(np.unpackbits(result.extras["vulnerable_map"][i], count=784), expected)
         assert result.extras["pixels"][i] == 784
     assert result.extras["vulnerable_pixels"].sum() > 0
 

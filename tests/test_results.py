@@ -469,6 +469,39 @@ def test_the_expected_success_rate_is_that_of_many_draws(planted: rc.Evaluation)
             assert (np.abs(ran - expected) <= 4 * sd).all()
 
 
+def weak(model: fb.NumPyModel, image: NDArray[np.float32], label: int) -> NDArray[np.bool_]:
+    """Which pixels fool a model when they are set to 0 or to 1."""
+    candidates = np.repeat(image.reshape(1, 1, -1), 2 * SIDE * SIDE, axis=1).reshape(SIDE * SIDE, 2, SIDE * SIDE)
+    for position in range(SIDE * SIDE):
+        candidates[position, :, position] = 0, 1
+    return (model(candidates.reshape(-1, SIDE, SIDE, 1)).argmax(axis=1) != label).reshape(-1, 2).any(axis=1)
+
+
+def test_two_models_under_the_same_draws(planted: rc.Evaluation) -> None:
+    found = planted.common_draws("exact", "region", "corner", training_seed=0)
+    maps = [
+        np.array([weak(MODELS[name][0], image, label) for image, label in zip(IMAGES, LABELS, strict=True)])
+        for name in ("region", "corner")
+    ]
+    rng = np.random.default_rng(5)
+    draws = np.array([[rng.permutation(SIDE * SIDE)[:12] for _ in range(N)] for _ in range(4000)])
+    falls = [np.array([its[np.arange(N)[:, None], draw].any(axis=1) for draw in draws]) for its in maps]
+    difference = falls[0].mean(axis=1) - falls[1].mean(axis=1)
+    assert difference.std() == pytest.approx(found.sd, rel=0.1)
+    assert difference.mean() == pytest.approx(found.difference, abs=4 * found.sd / math.sqrt(4000))
+    for expected, share in (
+        (found.both, falls[0] & falls[1]),
+        (found.only_a, falls[0] & ~falls[1]),
+        (found.only_b, ~falls[0] & falls[1]),
+    ):
+        assert share.mean() == pytest.approx(expected, abs=4 * share.std() / math.sqrt(4000 * N) + 1e-12)
+    assert planted.common_draws("exact", "corner", "corner") == (0, 0, pytest.approx(12 / 64), 0, 0)
+    with pytest.raises(UsageError, match="exact = true, received drawn"):
+        planted.common_draws("drawn", "region", "corner")
+    with pytest.raises(UsageError, match="training seed 1"):
+        planted.common_draws("exact", "region", "corner", training_seed=1)
+
+
 def test_an_image_with_no_room_to_escape_falls_for_certain(tmp_path: Path) -> None:
     # 64 positions, of which all 64 are tried: an image with one vulnerable pixel falls always.
     (tmp_path / "all.toml").write_text('[attacks.x]\nattack = "SinglePixel"\nmax_pixels = 1000\nexact = true\n')
@@ -484,6 +517,8 @@ def test_without_exact_nothing_is_expected(real: rc.Evaluation) -> None:
     for name in ("expected_success_rate", "expected_success_sd"):
         with pytest.raises(UsageError, match="exact = true in the suite"):
             getattr(real, name)
+    with pytest.raises(UsageError, match="exact = true in the suite"):
+        real.common_draws("single_pixel", *real.models)
 
 
 def test_exact_draws_what_the_other_draws(planted: rc.Evaluation) -> None:

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from .control import HELD, differing, verdict
 from .errors import UsageError, unknown
 from .indicator import robustness_indicator
-from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, wilson_interval
+from .statistics import (
+    NO_EVIDENCE,
+    CommonDraws,
+    Interval,
+    bootstrap_interval,
+    common_draws,
+    fall_probability,
+    wilson_interval,
+)
 from .store import Run
 
 if TYPE_CHECKING:
@@ -34,8 +42,9 @@ class Results:
         A value an image over (model, training_seed, attack, repeat, image): ``success``, ``l0``, ``l2``, ``linf``
         (+inf where the attack failed), ``adversarial_class`` and ``queries``, and what only some attacks have (NaN
         for the others): ``smallest_epsilon`` of FGSM, ``start``, ``source_step``, ``spherical_step`` and ``l2_half`` of
-        boundary, ``vulnerable_pixels`` and ``pixels`` of exact single pixel. Distances are in [0, 1] images. The
-        coordinate ``image`` says where an image stands in the data that was passed.
+        boundary, ``vulnerable_pixels`` and ``pixels`` of exact single pixel, whose ``vulnerable_map`` has no repeats
+        and bits for positions. Distances are in [0, 1] images. The coordinate ``image`` says where an image stands in
+        the data that was passed.
     manifest : dict
         What was asked for, and with what: suite, models, versions, hardware, digests.
     """
@@ -206,26 +215,49 @@ class Results:
         variance: xarray.DataArray = (p * (1 - p)).sum("image", skipna=False) / p.sizes["image"] ** 2
         return (variance**0.5).rename("expected_success_sd")
 
+    def common_draws(self, attack: str, a: str, b: str, *, training_seed: int | None = None) -> CommonDraws:
+        """Return two models' expected success under the same draws of positions, see `statistics.common_draws`.
+
+        Without `training_seed` it is the first of `training_seeds`.
+
+        Raises
+        ------
+        UsageError
+            The attack is no single pixel with ``exact``, or there is no such model.
+        """
+        self._check_exact()
+        seed = self.training_seeds[0] if training_seed is None else training_seed
+        maps = {}
+        for which, model in enumerate((a, b)):
+            self._key(model, attack, seed, 0)  # or there is none
+            where = self.dataset.sel(model=model, attack=attack, training_seed=seed)
+            if bool(where.vulnerable_pixels.isnull().any()):
+                raise UsageError(f"expected a single-pixel attack with exact = true, received {attack}")
+            pixels = int(where.pixels.max())
+            maps[which] = np.unpackbits(where.vulnerable_map.values, axis=1, count=pixels).astype(np.bool_)
+        tried = self.manifest["suite"]["attacks"][attack]["settings"]["max_pixels"]
+        return common_draws(maps[0], maps[1], tried)
+
     def _falls(self) -> xarray.DataArray:
         """The probability, for each image, that it falls to a draw of positions."""
-        if "vulnerable_pixels" not in self.dataset:
-            raise UsageError(
-                "expected a single-pixel attack with exact = true in the suite; without it only draws are known"
-            )
+        self._check_exact()
         import xarray
-        from scipy.special import gammaln
 
         settings = self.manifest["suite"]["attacks"]
         tried = xarray.DataArray(
             [float(settings[attack]["settings"].get("max_pixels", math.nan)) for attack in self.attacks],
             coords={"attack": self.attacks},
         )
-        k, n = self.dataset.vulnerable_pixels, self.dataset.pixels
-        m = np.minimum(tried, n)
-        # C(n − k, m)/C(n, m) by logarithms of factorials; none escapes where fewer than m positions are safe.
-        log_ratio = gammaln(n - k + 1) - gammaln(np.maximum(n - k - m, 0) + 1) - gammaln(n + 1) + gammaln(n - m + 1)
-        escapes: xarray.DataArray = np.exp(log_ratio).where(n - k >= m, 0.0)
-        return (1 - escapes).where(k.notnull())
+        falls: xarray.DataArray = xarray.apply_ufunc(
+            fall_probability, self.dataset.vulnerable_pixels, self.dataset.pixels, tried
+        )
+        return falls
+
+    def _check_exact(self) -> None:
+        if "vulnerable_pixels" not in self.dataset:
+            raise UsageError(
+                "expected a single-pixel attack with exact = true in the suite; without it only draws are known"
+            )
 
     def adversarials(
         self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0

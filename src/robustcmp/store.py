@@ -323,6 +323,7 @@ def assemble(
     }
     ran = np.zeros(shape[:3], np.bool_)
     at_epsilon = np.full((*shape[:4], len(grid)), np.nan)
+    maps: dict[tuple[int, int, int], NDArray[np.uint8]] = {}  # the same in every repeat
     per_attack = {attack: [cell for cell in cells if cell.attack == attack] for attack in attacks}
     for attack, its_cells in per_attack.items():
         single = all(cell.repeat == 0 for cell in its_cells)
@@ -336,6 +337,8 @@ def assemble(
             for name, extra in arrays.items():
                 if name.startswith("extras/") and extra.ndim == 1:
                     values.setdefault(name.removeprefix("extras/"), np.full(shape, np.nan))[where] = extra
+            if "extras/vulnerable_map" in arrays:
+                maps[place] = arrays["extras/vulnerable_map"]
             if attack in epsilons:
                 columns = [grid.index(epsilon) for epsilon in epsilons[attack]]
                 rates = _rate_at_epsilons(arrays, epsilons[attack])
@@ -343,6 +346,11 @@ def assemble(
     dims = ("model", "training_seed", "attack", "repeat", "image")
     variables: dict[str, Any] = {name: (dims, array) for name, array in values.items()}
     variables["ran"] = (dims[:3], ran)
+    if maps:
+        vulnerable = np.zeros((*shape[:3], *next(iter(maps.values())).shape), np.uint8)
+        for at, its in maps.items():
+            vulnerable[at] = its
+        variables["vulnerable_map"] = ((*dims[:3], "image", "byte"), vulnerable)
     with np.errstate(invalid="ignore"):
         variables["epsilon_curve"] = ((*dims[:3], "epsilon"), at_epsilon.mean(axis=3))
     return xarray.Dataset(

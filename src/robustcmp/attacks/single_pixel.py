@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,8 @@ class SinglePixel(Attack):
     exact : bool, default False
         Also ask about every position, which makes the expectation over all draws exact: an image with K vulnerable
         positions of N falls with probability 1 − C(N − K, m)/C(N, m), m = max_pixels. ``extras["vulnerable_pixels"]``
-        (N,) is K, ``extras["pixels"]`` (N,) the number of positions.
+        (N,) is K, ``extras["pixels"]`` (N,) the number of positions; ``extras["vulnerable_map"]`` (N, bytes) of uint8
+        says which they are, row by row as `numpy.packbits` has it.
 
     Notes
     -----
@@ -45,6 +47,7 @@ class SinglePixel(Attack):
     """
 
     norm = "l0"
+    semantics = 2  # 2: an exact one says which positions are vulnerable
     shares_answers = True
 
     def __init__(self, *, max_pixels: int = 100, exact: bool = False):
@@ -63,11 +66,15 @@ class SinglePixel(Attack):
         pixels = height * width
         m = min(self.max_pixels, pixels)
         answers = _Answers(classifier, images)
-        extras: dict[str, NDArray[np.int64]] = {}
+        extras: dict[str, NDArray[Any]] = {}
         if self.exact:
             answers.fill(np.broadcast_to(np.arange(pixels), (n, pixels)))
-            vulnerable = (answers.classes != labels[:, None, None]).any(axis=2).sum(axis=1)
-            extras = {"vulnerable_pixels": vulnerable, "pixels": np.full(n, pixels)}
+            vulnerable = (answers.classes != labels[:, None, None]).any(axis=2)
+            extras = {
+                "vulnerable_pixels": vulnerable.sum(axis=1),
+                "pixels": np.full(n, pixels),
+                "vulnerable_map": np.packbits(vulnerable, axis=1),
+            }
         rows = np.arange(n)
         for repeat in repeats:
             draws = Draws("SinglePixel", seed, repeat, unit(images, classifier.bounds))
