@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: eval test check coverage bench zoo zoo-check clean
+.PHONY: eval test check coverage bench validity zoo zoo-check clean
 
 eval: $(VENV)/.ready  ## the main job: LeNet-5 of every framework under the paper's attacks
 	$(BIN)/python -m robustcmp.eval --model lenet5
@@ -25,6 +25,9 @@ bench: $(VENV)/.ready  ## how near the attacks are to the forward pass, and what
 	PYTHON311=$(abspath $(BIN)/python) benchmarks/rivals/environments.sh build/rivals
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/tables.py
+
+validity: $(VENV)/.ready  ## what the intervals cover and how often the tests err, by simulation; into docs/validity.md
+	$(BIN)/python tests/simulations.py
 
 FRAMEWORKS := torch tensorflow jax
 zoo: $(VENV)/.ready  ## train every model that ships again, into zoo/weights (an hour on two cores)

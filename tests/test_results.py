@@ -6,6 +6,8 @@ import base64
 import copy
 import math
 import re
+import sys
+import tempfile
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,7 +23,7 @@ from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.indicator import indicator_terms
 from robustcmp.model import Classifier
-from robustcmp.report import Table, notes, tables, title, to_html, to_markdown, to_text
+from robustcmp.report import Table, headline, notes, tables, title, to_html, to_markdown, to_text
 from robustcmp.results import Results
 from robustcmp.statistics import bootstrap_interval, wilson_interval
 
@@ -596,11 +598,11 @@ def test_an_image_without_a_start_is_that_images_failure(planted: rc.Evaluation)
 def test_a_failed_start_is_marked_and_r_is_given_without_it(planted: rc.Evaluation) -> None:
     assert any(note.startswith("walk: start failed, not robustness") for note in notes(planted))
     table = tables(planted)[1]
-    assert list(table.columns)[:3] == ["model", "R", "R without walk"]
+    assert list(table.columns)[:5] == ["model", "R", "bootstrap range", "most robust in", "R without walk"]
     without = rc.robustness_indicator(
         {model: {a: rate for a, rate in its.items() if a != "walk"} for model, its in planted.rates().items()}
     )
-    assert [row[2] for row in table.rows] == [f"{without[model]:.3f}" for model in planted.models]
+    assert column(table, "R without walk") == [f"{without[model]:.3f}" for model in planted.models]
     assert without != planted.indicator
 
 
@@ -634,7 +636,12 @@ def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) ->
         assert column(table, "sd over repeats")[row] == expected
         spread = ev.seed_std(model, attack)
         assert column(table, "sd over trainings")[row] == ("–" if math.isnan(spread) else f"{100 * spread:.1f} %")
-        assert column(table, "P")[row] == f"{terms[model][attack]:.3f}"
+        assert column(table, "P")[row].split(" (")[0] == f"{terms[model][attack]:.3f}"
+        assert column(table, "P")[row].endswith("(within noise)") == (attack in ev.within_noise)
+        over = ev.training_interval(model, attack)
+        assert column(table, "95 % over trainings")[row] == (
+            "–" if math.isnan(spread) else f"{100 * over.low:.1f} % to {100 * over.high:.1f} %"
+        )
 
 
 def test_the_table_of_the_indicator(real: rc.Evaluation) -> None:
@@ -696,9 +703,68 @@ def test_one_training_each_is_said(real: rc.Evaluation, tmp_path: Path) -> None:
         batch_size=64,
         progress=False,
     )
-    assert any(note.startswith("One training for each model") for note in notes(one))
+    [sentence] = headline(one)
+    assert sentence.startswith("With one training per framework, framework and training run cannot be told apart.")
+    assert sentence in to_text(one, width=200)
+    assert sentence in to_markdown(one)
+    assert sentence in to_html(one)
     assert "sd over trainings" not in tables(one)[0].columns
-    assert not any(note.startswith("One training") for note in notes(real))
+
+
+@pytest.fixture(scope="module")
+def two_by_two() -> rc.Evaluation:
+    """Two frameworks with two trainings each, of planted models."""
+    models = {"a": [region(2, 1.5), region(2, 1.2)], "b": [corner(), region(1, 0.5)]}
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "x.toml").write_text(PLANTED)
+        return rc.evaluate(
+            models, IMAGES, LABELS, suite=Path(directory) / "x.toml", repeats=3, batch_size=64, progress=False
+        )
+
+
+def test_the_headline_is_about_frameworks_where_there_are_trainings(two_by_two: rc.Evaluation) -> None:
+    ev = two_by_two
+    assert ev.level == "frameworks"
+    sentences = headline(ev)
+    assert len(sentences) == 3
+    tests, shares = ev.tests("frameworks"), ev.variance()
+    for sentence, attack in zip(sentences, ev.attacks, strict=True):
+        joint = tests[(tests.attack == attack) & (tests.a == "all")].iloc[0]
+        rates = ev.success_rate.sel(attack=attack).mean("repeat")
+        within = math.sqrt(float(rates.var("training_seed", ddof=1).mean()))
+        assert f"differ by at most {100 * joint.effect:.1f} points (p = {joint.p:.3f}, joint test)" in sentence
+        assert f"differ by {100 * within:.1f} points (standard deviation)" in sentence
+        assert f"{100 * shares.share[attack]:.0f} % of the variance" in sentence
+        assert "estimated from 2 of them; wide by nature" in sentence
+
+
+def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, planted: rc.Evaluation) -> None:
+    for ev, heading, several in ((two_by_two, "Frameworks", True), (planted, "Models", False)):
+        (table,) = (table for table in tables(ev) if "differences in points" in table.title)
+        assert table.title.startswith(heading)
+        pairs = ev.tests(ev.level)
+        pairs = pairs[pairs.b != ""]
+        assert column(table, "model") == pairs.a.tolist()
+        assert column(table, "beside") == pairs.b.tolist()
+        assert column(table, "difference") == [f"{100 * effect:.1f}" for effect in pairs.effect]
+        told = ["differ" if p < 0.05 else "not told apart" for p in pairs.p_adjusted]
+        assert column(table, "verdict") == told
+        assert ("95 % over trainings and images" in table.columns) == several
+
+
+def test_without_statsmodels_the_report_says_what_is_missing(
+    two_by_two: rc.Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ev = copy.copy(two_by_two)
+    ev._tested = {}
+    for name in ("within_noise", "outcomes"):
+        vars(ev).pop(name, None)
+    monkeypatch.setitem(sys.modules, "statsmodels.stats.multitest", None)
+    with pytest.raises(UsageError, match=r"tests need statsmodels .*pip install 'robustcmp\[stats\]'"):
+        ev.tests()
+    assert not any("differences in points" in table.title for table in tables(ev))
+    assert any("No tests: tests need statsmodels" in note for note in notes(ev))
+    assert len(headline(ev)) == 3
 
 
 def test_the_title(real: rc.Evaluation, planted: rc.Evaluation) -> None:
@@ -712,6 +778,7 @@ def test_text_holds_every_cell(real: rc.Evaluation) -> None:
     assert text.startswith("lenet1 on digits — all\n")
     assert "\x1b" not in text
     assert "\x1b[" in to_text(real, color=True)
+    text = to_text(real, width=200)
     for table in tables(real):
         assert table.title in text
         for row in table.rows:
@@ -768,8 +835,8 @@ def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
     for lines, table in zip(drawn, tables(odd), strict=True):
         rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
         assert {len(row) for row in rows} == {len(table.columns)}
-        place = list(table.columns).index("model")
-        assert {row[place].replace("\\|", "|") for row in rows[2:]} == set(ODD)
+        places = [list(table.columns).index(name) for name in ("model", "beside") if name in table.columns]
+        assert {row[place].replace("\\|", "|") for row in rows[2:] for place in places} == set(ODD)
 
 
 def test_odd_names_in_html(odd: rc.Evaluation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .errors import UsageError
 
@@ -43,14 +44,21 @@ def indicator_terms(rates: Rates) -> dict[str, dict[str, float]]:
     """
     terms: dict[str, dict[str, float]] = {model: {} for model in rates}
     for attack in common_attacks(rates):
-        values = {model: float(rates[model][attack]) for model in rates}
-        low, high = min(values.values()), max(values.values())
-        if low < 0 or high > 1:
-            raise UsageError(f"success rates should be in [0, 1], received {low} to {high} for {attack!r}")
-        spread = high - low
-        for model, value in values.items():
-            terms[model][attack] = (value - low) / spread if spread > NO_SPREAD else 0.0
+        values = np.array([rates[model][attack] for model in rates], np.float64)
+        if values.min() < 0 or values.max() > 1:
+            raise UsageError(
+                f"success rates should be in [0, 1], received {values.min()} to {values.max()} for {attack!r}"
+            )
+        for model, term in zip(rates, relative(values), strict=True):
+            terms[model][attack] = float(term)
     return terms
+
+
+def relative(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return where values lie between the smallest and the largest along the last axis, 0 where these are the same."""
+    low = values.min(axis=-1, keepdims=True)
+    spread = values.max(axis=-1, keepdims=True) - low
+    return np.where(spread > NO_SPREAD, values - low, 0.0) / np.where(spread > NO_SPREAD, spread, 1.0)
 
 
 def robustness_indicator(rates: Rates) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -14,11 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
+from .errors import UsageError
 from .indicator import common_attacks, indicator_terms, robustness_indicator
+from .inference import ALL, ALPHA
 from .results import Results, published
+from .statistics import ONE_TRAINING, f_test
 
 L2_BUDGETS = (1, 2, 3, 5)
 SHOWN_IMAGES = 6
+WITHIN_NOISE = "(within noise)"
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,9 @@ def tables(results: Results) -> list[Table]:
     """Return the tables of a run: success rates, the indicator, and one for each boundary attack."""
     walks = [_boundary(results, attack) for attack in results.attacks if results.has_start(attack)]
     expected = [_expected(results)] if "vulnerable_pixels" in results.dataset else []
-    verdict = _same_weights(results) if results.same_weights else _indicator(results)
-    return [_success(results), verdict, *walks, *expected]
+    if results.same_weights:
+        return [_success(results), _same_weights(results), *walks, *expected]
+    return [_success(results), _indicator(results), *_differences(results), *walks, *expected]
 
 
 def _same_weights(results: Results) -> Table:
@@ -52,26 +57,81 @@ def _success(results: Results) -> Table:
     several = len(results.training_seeds) > 1
     rates, terms = results.rates(), indicator_terms(results.rates())
     columns = ["attack", "model", "success rate", "95 % over images", "sd over repeats"]
-    columns += ["sd over trainings"] if several else []
+    columns += ["95 % over trainings", "sd over trainings"] if several else []
     beside = not results.same_weights  # each other, and the paper
     columns += ["P"] * beside + ["paper"] * bool(beside and results.paper)
     rows = []
     for attack in results.attacks:
         for model in results.models:
-            low, high = results.interval(model, attack)
-            row = [attack, model, _percent(rates[model][attack]), f"{_percent(low)} to {_percent(high)}"]
+            row = [attack, model, _percent(rates[model][attack]), _range(results.interval(model, attack))]
             deterministic = results.deterministic(attack)
             row.append("deterministic" if deterministic else _percent(results.repeat_std(model, attack)))
-            row += [_percent(results.seed_std(model, attack))] if several else []
-            row += [_number(terms[model].get(attack, math.nan))] * beside
+            if several:
+                row += [_range(results.training_interval(model, attack)), _percent(results.seed_std(model, attack))]
+            noise = f" {WITHIN_NOISE}" if attack in results.within_noise else ""
+            row += [_number(terms[model].get(attack, math.nan)) + noise] * beside
             row += [_percent(results.paper.get(model, {}).get(attack, math.nan))] * bool(beside and results.paper)
             rows.append(row)
     return Table("Success rates: the share of images that fall", columns, rows)
 
 
+def _differences(results: Results) -> list[Table]:
+    """The pairs of models, or of frameworks where there are several trainings, one attack after the other."""
+    try:
+        tests = results.tests(results.level)
+    except UsageError:  # statsmodels is not installed; the notes say so
+        return []
+    pairs = tests[(tests.a != ALL) & tests.attack.isin(results.attacks)]
+    if pairs.empty:
+        return []
+    of_frameworks = results.level == "frameworks"
+    columns = ["attack", "model", "beside", "test", "difference", "95 %"]
+    columns += ["95 % over trainings and images"] * of_frameworks + ["p adjusted", "verdict"]
+    rows = []
+    for pair in pairs.to_dict("records"):
+        attack, a, b = pair["attack"], pair["a"], pair["b"]
+        row = [attack, a, b, pair["test"], _points(pair["effect"]), _range((pair["low"], pair["high"]), _points)]
+        if of_frameworks:
+            row.append(_range(results.wider_interval(attack, a, b), _points))
+        rows.append([*row, _p(pair["p_adjusted"]), "differ" if pair["p_adjusted"] < ALPHA else "not told apart"])
+    what = "Frameworks, from their trainings" if of_frameworks else "Models, on images like these"
+    return [Table(f"{what}: differences in points", columns, rows)]
+
+
+def headline(results: Results) -> list[str]:
+    """Return what the comparison says of the frameworks, a sentence an attack: is it the framework, or the seed?"""
+    if results.same_weights or len(results.models) < 2:
+        return []
+    if results.level != "frameworks":
+        return [f"{ONE_TRAINING} Name several --training-seeds to ask about frameworks."]
+    try:
+        shares = results.variance().to_dict("index")
+    except UsageError:  # other numbers of trainings
+        shares = {}
+    sentences = []
+    for its in results.outcomes:
+        means = [float(rates.mean()) for rates in its.rates.values()]
+        within = math.sqrt(np.mean([rates.var(ddof=1) for rates in its.rates.values()]))
+        sentence = (
+            f"{its.attack}: the framework means differ by at most {_points(max(means) - min(means))} points (p = "
+            f"{_p(f_test(list(its.rates.values())).p)}, joint test); two trainings of one framework differ by "
+            f"{_points(within)} points (standard deviation)."
+        )
+        if shares:
+            share, low, high = (_percent(shares[its.attack][end], 0) for end in ("share", "low", "high"))
+            sentence += (
+                f" {share} of the variance between trained models lies between frameworks ({low} to {high}; for "
+                f"frameworks in general, estimated from {len(means)} of them; wide by nature)."
+            )
+        sentences.append(sentence)
+    return sentences
+
+
 def _indicator(results: Results) -> Table:
     rates, failed = results.rates(), results.failed_starts
-    columns = ["model", "R", *(f"R without {attack}" for attack in failed), "clean accuracy"]
+    ranges = results.indicator_ranges if len(results.models) > 1 else {}
+    columns = ["model", "R", *(["bootstrap range", "most robust in"] if ranges else [])]
+    columns += [*(f"R without {attack}" for attack in failed), "clean accuracy"]
     paper = robustness_indicator(results.paper) if results.paper else {}
     columns += ["paper's R, beside Theano"] if paper else []
     without = [
@@ -82,6 +142,7 @@ def _indicator(results: Results) -> Table:
         [
             model,
             _number(results.indicator[model]),
+            *([_range(ranges[model][:2], _number), _percent(ranges[model].ranks[0], 0)] if ranges else []),
             *(_number(other[model]) for other in without),
             _percent(results.clean_accuracy[model], 2),
             *([_number(paper.get(model, math.nan))] if paper else []),
@@ -163,14 +224,37 @@ def notes(results: Results) -> list[str]:
     for kind in dict.fromkeys(kind for its in differences.values() for kind in its):
         each = "; ".join(f"{framework}: {its[kind]}" for framework, its in differences.items() if kind in its)
         text.append(f"The frameworks' own {kind} stays: {each}. The rest of the training is the same in all of them.")
-    if len(results.training_seeds) == 1 and len(results.models) > 1:
-        text.append(
-            "One training for each model: a difference between models says nothing yet about their frameworks, as two "
-            "trainings of one framework differ as well."
-        )
+    text += _significance_notes(results)
     if results.paper:
         text.append("paper: Guo et al., Fig. 6, on their own trainings and their own subset.")
     return text
+
+
+def _significance_notes(results: Results) -> list[str]:
+    if len(results.models) < 2:
+        return []
+    over = "images and trainings" if results.level == "frameworks" else "images"
+    text = [
+        f"Bootstrap range: what R lies between in 95 % of the resamples of {over}; no confidence interval, as the "
+        "smallest and the largest rate make R irregular. Most robust in: the share of resamples in which a model has "
+        "the smallest R."
+    ]
+    try:
+        results.tests(results.level)
+    except UsageError as error:
+        return [*text, f"No tests: {error}."]
+    if results.within_noise:
+        text.append(
+            f"{WITHIN_NOISE}: a joint test of all models finds nothing for {', '.join(results.within_noise)}, so P "
+            "ranks what may be chance."
+        )
+    unit = "the training run is the unit" if results.level == "frameworks" else "the image is the unit"
+    return [
+        *text,
+        f"Differences: {unit}; for L2 it is the share of images fooled nearer in the one less that in the other. "
+        '"differ" and "not told apart" follow the p values that Holm adjusts for all pairs and attacks; an interval is '
+        "one pair's, before adjustment, and the two may disagree.",
+    ]
 
 
 def _control_notes(results: Results) -> list[str]:
@@ -203,9 +287,11 @@ def to_text(results: Results, width: int | None = None, color: bool = False) -> 
 
     stream = io.StringIO()
     console = Console(
-        file=stream, width=width or 110, force_terminal=color, markup=False, highlight=False, force_jupyter=False
+        file=stream, width=width or 140, force_terminal=color, markup=False, highlight=False, force_jupyter=False
     )
     console.print(title(results), style="bold underline")
+    for sentence in headline(results):
+        console.print(sentence)
     for table in tables(results):
         console.print(f"\n{table.title}", style="bold")
         drawn = RichTable(box=SIMPLE_HEAD, show_edge=False)
@@ -222,7 +308,7 @@ def to_text(results: Results, width: int | None = None, color: bool = False) -> 
 
 def to_markdown(results: Results) -> str:
     """Return the tables and notes as Markdown."""
-    parts = []
+    parts = [f"{sentence}" for sentence in headline(results)]
     for table in tables(results):
         rule = ["---" if _is_name(table, i) else "---:" for i in range(len(table.columns))]
         rows = ([cell.replace("|", "\\|") for cell in row] for row in (table.columns, rule, *table.rows))
@@ -241,6 +327,7 @@ def to_html(results: Results) -> str:
         .from_string(template)
         .render(
             title=title(results),
+            headline=headline(results),
             tables=tables(results),
             notes=notes(results),
             is_name=_is_name,
@@ -253,7 +340,7 @@ def to_html(results: Results) -> str:
 
 
 def _is_name(table: Table, column: int) -> bool:
-    return table.columns[column] in ("attack", "model")
+    return table.columns[column] in ("attack", "model", "beside", "test", "verdict")
 
 
 def _gallery(results: Results, attack: str) -> list[dict[str, Any]]:
@@ -289,6 +376,19 @@ def _png(image: NDArray[np.float32]) -> str:
 
 def _percent(value: float, digits: int = 1) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.{digits}f} %"
+
+
+def _points(value: float) -> str:
+    """A difference of rates in points of a hundred."""
+    return "–" if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _range(ends: Sequence[float], write: Callable[[float], str] = _percent) -> str:
+    return "–" if any(map(math.isnan, ends)) else " to ".join(write(end) for end in ends)
 
 
 def _number(value: float) -> str:

@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from .control import HELD, differing, verdict
 from .errors import UsageError, unknown
-from .indicator import robustness_indicator
+from .indicator import common_attacks, robustness_indicator
+from .inference import (
+    ALL,
+    ALPHA,
+    IndicatorRange,
+    Level,
+    Outcomes,
+    has_framework_level,
+    indicator_ranges,
+    run_tests,
+    variance,
+)
 from .statistics import (
     NO_EVIDENCE,
     CommonDraws,
@@ -21,11 +32,14 @@ from .statistics import (
     bootstrap_interval,
     common_draws,
     fall_probability,
+    t_interval,
+    two_way_interval,
     wilson_interval,
 )
 from .store import Run
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 
@@ -53,6 +67,7 @@ class Results:
         self.run = run
         self.dataset = dataset
         self.manifest = manifest
+        self._tested: dict[Level | None, pandas.DataFrame] = {}
 
     # who, what -------------------------------------------------------------------------------------------------
 
@@ -168,6 +183,104 @@ class Results:
         held = [a for a, spec in self.manifest["suite"]["attacks"].items() if spec["class"] in HELD]
         passed = verdict(measured, differ, held, self.manifest["images"]["used"])
         return {"passed": passed, **measured, "differ": differ}
+
+    # is it real? -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def outcomes(self) -> list[Outcomes]:
+        """What each attack that every model ran did to each trained model, for `robustcmp.inference`."""
+        return [
+            Outcomes(
+                attack,
+                self.deterministic(attack),
+                {model: self._outcomes(model, attack) for model in self.models},
+                {model: self._seeds(model, attack) for model in self.models},
+                {model: self._outcomes(model, attack, "l2") for model in self.models}
+                if self.has_start(attack)
+                else None,
+            )
+            for attack in common_attacks(self.rates())
+        ]
+
+    def _seeds(self, model: str, attack: str) -> list[int]:
+        """Return the training seeds of a model that ran an attack."""
+        return [
+            int(seed) for seed in self.dataset.training_seed.values[self.dataset.ran.sel(model=model, attack=attack)]
+        ]
+
+    def tests(self, level: Level | None = None) -> pandas.DataFrame:
+        """Test every attack, over all models together and over every pair, on two levels that are never mixed.
+
+        *Models*: is this trained network easier to fool than that one, on images like these? Cochran's Q and McNemar
+        for a deterministic attack, permutations and sign flips of the images' means over repeats for a random one,
+        Friedman and signs for the distances of boundary. *Frameworks*: are networks trained in this framework easier
+        to fool? F and t with pooled variance, the training run being the unit.
+
+        Parameters
+        ----------
+        level : str, optional
+            ``"models"`` or ``"frameworks"``; every level that the data allow if nothing is said.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row a test: level, test, a, b, attack, n, statistic, p, p_adjusted, effect, low, high; see
+            `robustcmp.inference.run_tests`. Empty for one model.
+
+        Raises
+        ------
+        UsageError
+            The level is unknown, or there is one training per framework, which tells nothing about frameworks; or
+            statsmodels is not installed.
+        """
+        if level not in self._tested:
+            self._tested[level] = run_tests(self.outcomes, level)
+        return self._tested[level].copy()
+
+    @property
+    def level(self) -> Level:
+        """What a report is about: ``"frameworks"`` where each of them has several trainings, else ``"models"``."""
+        return "frameworks" if has_framework_level(self.outcomes) else "models"
+
+    @cached_property
+    def within_noise(self) -> list[str]:
+        """The attacks for which a joint test of all models, or frameworks, finds nothing; none without statsmodels."""
+        try:
+            tests = self.tests(self.level)
+        except UsageError:
+            return []
+        joint = tests[(tests.a == ALL) & ~tests.test.str.contains("L2")]
+        return [str(attack) for attack in joint.attack[joint.p_adjusted >= ALPHA]]
+
+    @cached_property
+    def indicator_ranges(self) -> dict[str, IndicatorRange]:
+        """How far R varies over resamples of images and trainings, and each model's ranks, by model."""
+        return indicator_ranges(self.outcomes)
+
+    def training_interval(self, model: str, attack: str) -> Interval:
+        """Return the 95 % interval of a framework's mean success rate, over its training runs; NaN for one.
+
+        Student's, cut to [0, 1].
+        """
+        low, high = t_interval(self._outcomes(model, attack).mean(axis=(1, 2)))
+        return Interval(max(low, 0.0), min(high, 1.0))
+
+    def wider_interval(self, attack: str, a: str, b: str) -> Interval:
+        """Return the 95 % range of a difference of two frameworks over training runs and images together."""
+        of_a, of_b = (self._outcomes(model, attack).mean(axis=1) for model in (a, b))
+        return two_way_interval(of_a, of_b)
+
+    def variance(self) -> pandas.DataFrame:
+        """Return where the variance of a trained model's success rate lies, a row an attack.
+
+        Columns: framework, training_run, repeat, image, share, low, high; see `robustcmp.inference.variance`.
+
+        Raises
+        ------
+        UsageError
+            There is one training per framework, or their numbers differ.
+        """
+        return variance(self.outcomes)
 
     # one attack's own --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,308 @@
+"""Simulated comparisons whose truth is known: what the intervals cover, and how often the tests err.
+
+An image i has a difficulty d_i, a training run r an effect u_r, and the model is fooled where
+
+    shift + d_i + u_r + e_ri > 0,    d ~ N(0, 1), u ~ N(0, run_sd²), e ~ N(0, 1),
+
+so that models agree on most images, as trained networks do. Under a random attack e is drawn in part anew for each
+repeat. Run as a script (`make validity`) it does many simulations and writes docs/validity.md.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from robustcmp.inference import Outcomes, run_tests
+from robustcmp.statistics import (
+    Interval,
+    bootstrap_interval,
+    difference_intervals,
+    nested_variance,
+    t_interval,
+    two_way_interval,
+    wilson_interval,
+)
+
+MANY = 2000
+FRESH = 0.6  # the part of e's standard deviation that each repeat of a random attack draws anew
+
+
+@dataclass(frozen=True)
+class World:
+    """Frameworks, their trainings, and images.
+
+    Attributes
+    ----------
+    shifts : tuple of float
+        How easily each framework's networks are fooled, in standard deviations of the latent scale.
+    runs, images, repeats : int
+        How many trainings of each framework, images, and repeats of the attack.
+    run_sd : float
+        The standard deviation between trainings, on the same scale.
+    """
+
+    shifts: tuple[float, ...] = (-0.8, -0.8)
+    runs: int = 1
+    images: int = 500
+    repeats: int = 1
+    run_sd: float = 0.0
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        difficulty: NDArray[np.float64] | None = None,
+        effects: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.bool_]:
+        """Return whether each image fell, (frameworks, runs, repeats, images)."""
+        frameworks = len(self.shifts)
+        d = rng.normal(size=self.images) if difficulty is None else difficulty
+        u = rng.normal(0, self.run_sd, (frameworks, self.runs)) if effects is None else effects
+        kept = math.sqrt(1 - FRESH**2) if self.repeats > 1 else 1.0
+        e = kept * rng.normal(size=(frameworks, self.runs, 1, self.images))
+        if self.repeats > 1:
+            e = e + FRESH * rng.normal(size=(frameworks, self.runs, self.repeats, self.images))
+        found: NDArray[np.bool_] = np.array(self.shifts)[:, None, None, None] + d + u[..., None, None] + e > 0
+        return found
+
+    def rate(self, shift: float) -> float:
+        """The rate of a framework over all trainings and images."""
+        return float(norm.cdf(shift / math.sqrt(2 + self.run_sd**2)))
+
+    def outcomes(self, fell: NDArray[np.bool_]) -> Outcomes:
+        """Return a draw as what the tests take."""
+        names = [f"f{i}" for i in range(len(self.shifts))]
+        return Outcomes(
+            "attack",
+            self.repeats == 1,
+            dict(zip(names, fell, strict=True)),
+            {name: list(range(self.runs)) for name in names},
+        )
+
+
+def share(simulate: Callable[[np.random.Generator], bool], runs: int, seed: int) -> float:
+    """Return in what share of simulations something holds."""
+    return float(np.mean([simulate(rng) for rng in np.random.default_rng(seed).spawn(runs)]))
+
+
+def holds(interval: Interval, truth: float) -> bool:
+    return interval.low <= truth <= interval.high
+
+
+# What intervals cover
+
+
+def wilson(images: int = 500, shift: float = -0.8) -> Callable[[np.random.Generator], bool]:
+    """One model under a deterministic attack, over images."""
+    world = World((shift,), images=images)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        return holds(wilson_interval(int(world.draw(rng).sum()), images), world.rate(shift))
+
+    return simulate
+
+
+def image_bootstrap(images: int = 500, shift: float = -0.8) -> Callable[[np.random.Generator], bool]:
+    """One model under a random attack with five repeats, over images."""
+    world = World((shift,), images=images, repeats=5)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        means = world.draw(rng)[0, 0].mean(axis=0)
+        return holds(bootstrap_interval(means, resamples=1000, seed=int(rng.integers(2**32))), world.rate(shift))
+
+    return simulate
+
+
+def difference_bootstrap(
+    images: int = 500, shifts: tuple[float, float] = (-0.8, -0.6), repeats: int = 1
+) -> Callable[[np.random.Generator], bool]:
+    """The difference of two models over the images that both saw."""
+    world = World(shifts, images=images, repeats=repeats)
+    truth = world.rate(shifts[0]) - world.rate(shifts[1])
+
+    def simulate(rng: np.random.Generator) -> bool:
+        a, b = world.draw(rng)[:, 0].mean(axis=1)
+        [interval] = difference_intervals((a - b)[None], resamples=1000, seed=int(rng.integers(2**32)))
+        return holds(interval, truth)
+
+    return simulate
+
+
+def student(runs: int = 10, run_sd: float = 0.1) -> Callable[[np.random.Generator], bool]:
+    """A framework's rate over its trainings, on the images at hand."""
+    world = World((-0.8,), runs=runs, run_sd=run_sd)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        d = rng.normal(size=world.images)
+        truth = float(norm.cdf((-0.8 + d) / math.sqrt(1 + run_sd**2)).mean())
+        return holds(t_interval(world.draw(rng, d)[0].mean(axis=(1, 2))), truth)
+
+    return simulate
+
+
+def two_way(runs: int = 10, run_sd: float = 0.1) -> Callable[[np.random.Generator], bool]:
+    """The difference of two frameworks over trainings and images together."""
+    world = World((-0.8, -0.6), runs=runs, run_sd=run_sd)
+    truth = world.rate(-0.8) - world.rate(-0.6)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        a, b = world.draw(rng).mean(axis=2)
+        return holds(two_way_interval(a, b, resamples=1000, seed=int(rng.integers(2**32))), truth)
+
+    return simulate
+
+
+def rates(
+    rng: np.random.Generator, frameworks: int, runs: int, framework_sd: float, run_sd: float
+) -> NDArray[np.float64]:
+    """Return rates with normal effects, (frameworks, runs): what the analysis of variance assumes."""
+    effects = rng.normal(0, framework_sd, (frameworks, 1)) if framework_sd else np.zeros((frameworks, 1))
+    return 0.3 + effects + rng.normal(0, run_sd, (frameworks, runs))
+
+
+def f_interval(frameworks: int = 3, runs: int = 10, true_share: float = 0.5) -> Callable[[np.random.Generator], bool]:
+    """The share of variance between frameworks."""
+    run_sd = 0.03
+    framework_sd = run_sd * math.sqrt(true_share / (1 - true_share))
+
+    def simulate(rng: np.random.Generator) -> bool:
+        found = nested_variance(rates(rng, frameworks, runs, framework_sd, run_sd))
+        return found.low <= true_share <= found.high
+
+    return simulate
+
+
+# How often tests err
+
+
+def models_told_apart(
+    repeats: int = 1, models: int = 2, images: int = 500, run_sd: float = 0.0
+) -> Callable[[np.random.Generator], bool]:
+    """Whether any of some models of one framework are told apart, at the level of models."""
+    world = World((-0.8,) * models, images=images, repeats=repeats, run_sd=run_sd)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        table = run_tests([world.outcomes(world.draw(rng))], "models", resamples=1000)
+        return bool((table.p_adjusted[table.b != ""] < 0.05).any())
+
+    return simulate
+
+
+def frameworks_told_apart(
+    runs: int = 10, run_sd: float = 0.15, difference: float = 0.0
+) -> Callable[[np.random.Generator], bool]:
+    """Whether two frameworks are told apart; without a difference they are the trainings of one, split in two."""
+    world = World((-0.8, -0.8 + difference), runs=runs, run_sd=run_sd)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        table = run_tests([world.outcomes(world.draw(rng))], "frameworks")
+        return bool((table.p_adjusted[table.b != ""] < 0.05).any())
+
+    return simulate
+
+
+def planted_difference(
+    points: float = 0.10, run_sd: float = 0.03, runs: int = 10
+) -> Callable[[np.random.Generator], bool]:
+    """Whether a difference between two frameworks' rates is found at the level of frameworks."""
+
+    def simulate(rng: np.random.Generator) -> bool:
+        one, other = rates(rng, 2, runs, 0.0, run_sd)
+        images = 1000
+        fell = np.array([[np.arange(images) < round(rate * images) for rate in its] for its in (one, other + points)])
+        table = run_tests([World((0.0, 0.0), runs=runs).outcomes(fell[:, :, None, :])], "frameworks")
+        return bool(table.p_adjusted.iloc[1] < 0.05)
+
+    return simulate
+
+
+def components(runs: int, seed: int, framework_sd: float = 0.02, run_sd: float = 0.03) -> NDArray[np.float64]:
+    """Return the estimated components of simulated rates, (simulations, 2)."""
+    found = [
+        nested_variance(rates(rng, 3, 10, framework_sd, run_sd)) for rng in np.random.default_rng(seed).spawn(runs)
+    ]
+    return np.array([(its.framework, its.training_run) for its in found])
+
+
+COVERAGE = {
+    "Wilson, one model, 500 images": (wilson(), 0.93, 0.97),
+    "Wilson, 100 images": (wilson(100), 0.93, 0.97),
+    "bootstrap, one model, random attack, 500 images": (image_bootstrap(), 0.92, 0.98),
+    "bootstrap, one model, random attack, 100 images": (image_bootstrap(100), 0.92, 0.98),
+    "bootstrap, difference of two models, deterministic attack": (difference_bootstrap(), 0.92, 0.98),
+    "bootstrap, difference of two models, random attack": (difference_bootstrap(repeats=5), 0.92, 0.98),
+    "t, a framework's rate, 10 trainings": (student(), 0.93, 0.97),
+    "t, a framework's rate, 3 trainings": (student(3), 0.93, 0.97),
+    "F, share of frameworks, truth 50 %, 3 frameworks": (f_interval(), 0.93, 0.97),
+    "F, share of frameworks, truth 10 %, 3 frameworks": (f_interval(true_share=0.1), 0.93, 0.97),
+    "two-way bootstrap, difference of frameworks, 10 trainings": (two_way(), 0.92, 1.0),
+}
+TABULATED = {
+    "Wilson, 100 images, 1 to 2 expected successes": wilson(100, -3.0),
+    "bootstrap, random attack, 100 images, 1 to 2 expected": image_bootstrap(100, -3.0),
+    "bootstrap, difference, 100 images, few differ": difference_bootstrap(100, (-3.0, -2.8)),
+    "two-way bootstrap, 3 trainings": two_way(3),
+}
+# What is told apart: at least, at most. 5 % and three Monte Carlo standard errors of 2,000 simulations.
+CHANCE = 0.05 + 3 * math.sqrt(0.05 * 0.95 / MANY)
+TOLD_APART = {
+    "models, exchangeable, deterministic attack": (models_told_apart(), 0.0, CHANCE),
+    "models, three exchangeable, deterministic attack": (models_told_apart(models=3), 0.0, CHANCE),
+    "models, exchangeable, random attack": (models_told_apart(repeats=5), 0.0, CHANCE),
+    "frameworks, trainings of one framework split in two": (frameworks_told_apart(), 0.0, CHANCE),
+    "models, two trainings of one framework": (models_told_apart(run_sd=0.15), 0.1, 1.0),
+    "frameworks, 10 points apart, deviation 3 points, ten trainings": (planted_difference(), 0.9, 1.0),
+}
+
+
+def main() -> int:
+    """Do all simulations, write the page, and return 1 if one is not where it should be."""
+    gc.freeze()  # statsmodels collects garbage in every adjustment, which takes longer than all else
+    lines, failed = [], 0
+    start = time.perf_counter()
+    for title, entries in (
+        ("What the 95 % intervals cover", COVERAGE),
+        ("Elsewhere, without a threshold", {name: (its, 0.0, 1.0) for name, its in TABULATED.items()}),
+        ("How often something is told apart", TOLD_APART),
+    ):
+        lines += [f"## {title}", "", "| simulation | found | should be |", "|---|---:|---|"]
+        for seed, (name, (simulate, low, high)) in enumerate(entries.items()):
+            found = share(simulate, MANY, seed)
+            passed = low <= found <= high
+            failed += not passed
+            wanted = "–" if (low, high) == (0.0, 1.0) else f"{low:.1%} to {high:.1%}{'' if passed else ', **missed**'}"
+            lines.append(f"| {name} | {found:.1%} | {wanted} |")
+            print(lines[-1], f"({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+        lines.append("")
+    found_components = components(MANY, 0)
+    lines += [
+        "## Variance components",
+        "",
+        "| component | planted | mean found | standard error |",
+        "|---|---:|---:|---:|",
+    ]
+    for i, (name, truth) in enumerate((("framework", 0.02**2), ("training run", 0.03**2))):
+        mean, error = found_components[:, i].mean(), found_components[:, i].std(ddof=1) / math.sqrt(MANY)
+        failed += abs(mean - truth) > 3 * error
+        lines.append(f"| {name} | {truth:.2e} | {mean:.3e} | {error:.0e} |")
+    page = Path(__file__).parents[1] / "docs" / "validity.md"
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition("<!-- simulations -->\n")
+    after = rest.partition("<!-- /simulations -->")[2]
+    page.write_text(
+        f"{before}<!-- simulations -->\n\n" + "\n".join(lines) + f"\n\n<!-- /simulations -->{after}", encoding="utf-8"
+    )
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,411 @@
+"""Is the difference real: tests and variances against their formulas, and on simulated truth."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import simulations as sim
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.errors import UsageError
+from robustcmp.inference import (
+    ALL,
+    COLUMNS,
+    Outcomes,
+    has_framework_level,
+    indicator_ranges,
+    run_tests,
+    variance,
+)
+from robustcmp.statistics import (
+    NOTHING_VARIES,
+    cochran_q,
+    difference_intervals,
+    f_test,
+    friedman,
+    holm,
+    label_permutation,
+    mcnemar,
+    nested_variance,
+    pooled_t,
+    sign_flips,
+    sign_test,
+    t_interval,
+    two_way_interval,
+    wilson_interval,
+)
+
+Rates = NDArray[np.float64]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen() -> Iterator[None]:
+    """Keep what the other tests have left out of the garbage that statsmodels collects in every adjustment."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def outcomes(success: dict[str, Any], attack: str = "x", deterministic: bool = True, **more: Any) -> Outcomes:
+    """Success (training runs, repeats, images), or (images,) for one training under a deterministic attack."""
+    arrays = {name: np.asarray(its, np.bool_) for name, its in success.items()}
+    arrays = {name: its[None, None] if its.ndim == 1 else its for name, its in arrays.items()}
+    return Outcomes(
+        attack, deterministic, arrays, {name: list(range(len(its))) for name, its in arrays.items()}, **more
+    )
+
+
+def drawn(frameworks: int = 3, runs: int = 4, repeats: int = 2, images: int = 30, seed: int = 0) -> Outcomes:
+    rng = np.random.default_rng(seed)
+    shares = rng.uniform(0.2, 0.8, (frameworks, runs, 1, 1))
+    fell = rng.random((frameworks, runs, repeats, images)) < shares
+    return outcomes({f"f{i}": its for i, its in enumerate(fell)}, deterministic=repeats == 1)
+
+
+# One by one, against their formulas
+
+
+rate_tables = st.integers(2, 4).flatmap(
+    lambda frameworks: st.integers(2, 5).flatmap(
+        lambda runs: st.lists(
+            st.lists(st.integers(0, 1000).map(lambda hits: hits / 1000), min_size=runs, max_size=runs),
+            min_size=frameworks,
+            max_size=frameworks,
+        ).map(np.array)
+    )
+)
+
+
+@given(rate_tables)
+@settings(deadline=None)
+def test_nested_variance_is_the_textbooks(rates: Rates) -> None:
+    found = nested_variance(rates)
+    frameworks, runs = rates.shape
+    between = runs * rates.mean(axis=1).var(ddof=1)
+    within = rates.var(axis=1, ddof=1).mean()
+    assert found.training_run == pytest.approx(within, abs=1e-12)
+    assert found.framework == pytest.approx((between - within) / runs, abs=1e-12)
+    assert 0 <= found.low <= found.high <= 1
+    if within < 1e-20:
+        return
+    assert found.share == pytest.approx(found.framework / (found.framework + within), abs=1e-9)
+    # The ends are the shares at which the statistic is the 97.5 % and the 2.5 % point of its distribution.
+    df = frameworks - 1, frameworks * (runs - 1)
+    for end, tail in ((found.low, 0.975), (found.high, 0.025)):
+        if 0 < end < 1:
+            scale = 1 + runs * end / (1 - end)
+            assert scipy.stats.f.cdf(between / within / scale, *df) == pytest.approx(tail, abs=1e-6)
+
+
+def test_a_negative_component_is_shown_as_it_is() -> None:
+    rates = np.array([[0.1, 0.3], [0.3, 0.1], [0.2, 0.2]])
+    assert nested_variance(rates).framework < 0
+    assert nested_variance(rates).share < 0
+    assert nested_variance(rates).low == 0
+
+
+@pytest.mark.parametrize(
+    ("rates", "message"),
+    [
+        ([[0.1], [0.2]], "cannot be told apart"),
+        ([[0.1, 0.2]], "cannot be told apart"),
+        ([[0.1, 0.2], [0.3]], "different numbers"),
+        ([[0.1, math.nan], [0.3, 0.2]], "NaN"),
+        ([0.1, 0.2], "cannot be told apart"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(rates: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        nested_variance(rates)
+
+
+@given(rate_tables)
+@settings(deadline=None)
+def test_f_and_t_are_scipys(rates: Rates) -> None:
+    groups = list(rates)
+    within = rates.var(axis=1, ddof=1).mean()
+    found = f_test(groups)
+    if within < 1e-20:
+        assert found.p in (0, 1)
+        return
+    expected = scipy.stats.f_oneway(*groups)
+    assert found.p == pytest.approx(expected.pvalue, abs=1e-9)
+    a, b = rates[:2]
+    pair = pooled_t([a, b], 0, 1)
+    if min(np.ptp(a), np.ptp(b), abs(a.mean() - b.mean())) > 1e-9:  # SciPy warns where a group does not vary
+        two = scipy.stats.ttest_ind(a, b)
+        interval = two.confidence_interval()
+        assert (pair.statistic, pair.p) == pytest.approx((two.statistic, two.pvalue), rel=1e-6, abs=1e-12)
+        assert (pair.low, pair.high) == pytest.approx((interval.low, interval.high), abs=1e-9)
+
+
+def test_t_takes_the_variance_of_all_groups() -> None:
+    groups = [np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.5]), np.array([0.9, 0.7, 0.8, 0.8])]
+    within = sum(((group - group.mean()) ** 2).sum() for group in groups) / 6
+    found = pooled_t(groups, 0, 1)
+    error = math.sqrt(within * (1 / 3 + 1 / 2))
+    assert found.difference == pytest.approx(-0.2)
+    assert found.statistic == pytest.approx(-0.2 / error)
+    assert found.p == pytest.approx(2 * scipy.stats.t.sf(0.2 / error, 6))
+    assert found.high - found.low == pytest.approx(2 * scipy.stats.t.ppf(0.975, 6) * error)
+    expected = scipy.stats.f_oneway(*groups)
+    assert f_test(groups) == pytest.approx((expected.statistic, expected.pvalue))
+
+
+def test_student_over_trainings() -> None:
+    rates = np.array([0.2, 0.25, 0.4, 0.3])
+    expected = scipy.stats.t.interval(0.95, 3, rates.mean(), scipy.stats.sem(rates))
+    assert t_interval(rates) == pytest.approx(expected)
+    assert all(math.isnan(end) for end in t_interval(rates[:1]))
+
+
+def test_cochran_and_mcnemar_on_a_table_of_the_literature() -> None:
+    # Cochran's own way of writing Q, on any table: (k − 1)(k ΣC² − N²)/(k N − ΣR²).
+    rng = np.random.default_rng(3)
+    fell = rng.random((4, 60)) < np.array([0.2, 0.3, 0.4, 0.6])[:, None]
+    columns, rows, total = fell.sum(axis=1), fell.sum(axis=0), fell.sum()
+    q = 3 * (4 * (columns**2).sum() - total**2) / (4 * total - (rows**2).sum())
+    assert cochran_q(fell) == pytest.approx((q, scipy.stats.chi2.sf(q, 3)))
+    a, b = fell[:2]
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    p = 2 * sum(math.comb(only_a + only_b, i) for i in range(min(only_a, only_b) + 1)) / 2 ** (only_a + only_b)
+    assert mcnemar(a, b) == (only_a, pytest.approx(min(p, 1)))
+
+
+def test_sign_flips_are_all_of_them_in_the_limit() -> None:
+    differences = np.array([[0.5, 0.1, -0.2, 0.4, 0.3, 0.0, 0.2]])
+    signs = np.array(np.meshgrid(*[[1, -1]] * 7)).reshape(7, -1)
+    exact = (np.abs(signs.T @ differences[0]) >= abs(differences.sum()) - 1e-12).mean()
+    [found] = sign_flips(differences, resamples=40_000, seed=1)
+    assert found.statistic == pytest.approx(differences.mean())
+    assert found.p == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 40_000))
+    assert sign_flips(differences, seed=5) == sign_flips(-differences * -1, seed=5)
+
+
+def test_label_permutation_of_two_models_is_sign_flips() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.integers(0, 6, (2, 40)) / 5
+    values[1] += 0.12
+    [flips] = sign_flips((values[0] - values[1])[None], resamples=20_000)
+    assert label_permutation(values, resamples=20_000).p == pytest.approx(flips.p, abs=0.02)
+
+
+def test_distances_rank_failures_last() -> None:
+    a, b, c = np.array([1.0, 2, 3, np.inf]), np.array([2.0, 3, np.inf, np.inf]), np.array([3.0, 4, 5, 1])
+    assert sign_test(b, a) == (3, 0.25)  # three farther, none nearer, one tie of failures
+    ranks = np.array([scipy.stats.rankdata(its) for its in np.array([a, b, c]).T])
+    ties = sum(
+        (np.unique(its, return_counts=True)[1] ** 3 - np.unique(its, return_counts=True)[1]).sum() for its in ranks
+    )
+    chi = 12 / (4 * 3 * 4) * (ranks.sum(axis=0) ** 2).sum() - 3 * 4 * 4
+    expected = chi / (1 - ties / (4 * (27 - 3)))
+    assert friedman(np.array([a, b, c])).statistic == pytest.approx(expected)
+    assert friedman(np.array([a, b])) == sign_test(a, b)
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+@settings(deadline=None)
+def test_holm_is_its_definition(p: list[float]) -> None:
+    found = holm(p)
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    highest = 0.0
+    for place, i in enumerate(order):
+        highest = min(1.0, max(highest, (len(p) - place) * p[i]))
+        assert found[i] == pytest.approx(highest, abs=1e-12)
+
+
+def test_the_two_way_range_holds_the_difference_and_is_wider() -> None:
+    rng = np.random.default_rng(4)
+    a, b = (rng.random((6, 80)) < rng.uniform(0.2, 0.6, (6, 1)) for _ in range(2))
+    low, high = two_way_interval(a.astype(float), b.astype(float))
+    assert low < a.mean() - b.mean() < high
+    [over_images] = difference_intervals((a.mean(axis=0) - b.mean(axis=0))[None])
+    assert high - low > over_images.high - over_images.low
+    assert all(math.isnan(end) for end in two_way_interval(a[:1].astype(float), b.astype(float)))
+
+
+# Tables of tests
+
+
+def test_every_pair_of_both_levels() -> None:
+    its = drawn()
+    table = run_tests([its, drawn(repeats=1, seed=1)], None, resamples=200)
+    assert tuple(table.columns) == COLUMNS
+    models, frameworks = (table[table.level == level] for level in ("models", "frameworks"))
+    assert len(models) == 2 * (1 + math.comb(12, 2))
+    assert len(frameworks) == 2 * (1 + math.comb(3, 2))
+    assert set(models.test) == {"permutation of models", "sign flips", "Cochran's Q", "McNemar, exact"}
+    assert set(models.n) == {30}
+    assert set(frameworks.n) == {12}
+    for _, its_pairs in models[models.b != ""].groupby("test"):
+        assert list(zip(its_pairs.a, its_pairs.b, strict=True)) == list(combinations(its.labels, 2))
+    assert its.labels[:5] == ["f0/0", "f0/1", "f0/2", "f0/3", "f1/0"]
+    means = its.image_means.mean(axis=1)
+    pairs = models[models.test == "sign flips"]
+    assert pairs.effect.values == pytest.approx([a - b for a, b in combinations(means, 2)])
+    assert (pairs.low <= pairs.effect).all()
+    assert (pairs.effect <= pairs.high).all()
+    assert models[models.test == "permutation of models"].effect.item() == pytest.approx(np.ptp(means))
+    # Holm's over all pairs and attacks of one level, and over its joint tests.
+    for level in (models, frameworks):
+        for family in (level[level.b == ""], level[level.b != ""]):
+            assert family.p_adjusted.values == pytest.approx(holm(list(family.p)))
+            assert (family.p_adjusted >= family.p).all()
+
+
+def test_frameworks_need_several_trainings_and_are_not_approximated() -> None:
+    one = drawn(runs=1)
+    assert one.labels == ["f0", "f1", "f2"]
+    assert set(run_tests([one], None, 100).level) == {"models"}
+    assert not has_framework_level([one])
+    for call in (lambda: run_tests([one], "frameworks"), lambda: variance([one])):
+        with pytest.raises(UsageError, match="framework and training run cannot be told apart"):
+            call()
+    with pytest.raises(UsageError, match="level should be one of models, frameworks, received 'both'"):
+        run_tests([one], "both")  # type: ignore[arg-type]
+
+
+def test_unequal_numbers_of_trainings() -> None:
+    fell = np.random.default_rng(0).random((5, 1, 20)) < 0.5
+    its = outcomes({"a": fell[:2], "b": fell[2:]})
+    assert len(run_tests([its], "frameworks")) == 2  # the unbalanced form
+    with pytest.raises(UsageError, match="have 2, 3 training runs; the nested analysis of variance needs equal"):
+        variance([its])
+
+
+def test_variances_of_a_planted_table() -> None:
+    its = drawn(repeats=5, images=60)
+    [row] = variance([its]).reset_index().to_dict("records")
+    rates = np.array([its.success[name].mean(axis=(1, 2)) for name in its.success])
+    assert (row["framework"], row["training_run"], row["share"], row["low"], row["high"]) == nested_variance(rates)
+    of_repeats = np.array([its.success[name].mean(axis=2).var(axis=1, ddof=1) for name in its.success])
+    assert row["repeat"] == pytest.approx(of_repeats.mean() / 5)
+    assert row["image"] == pytest.approx(its.image_means.var(axis=1, ddof=1).mean() / 60)
+    [row] = variance([drawn(repeats=1)]).to_dict("records")
+    assert row["repeat"] == 0
+
+
+# Never a warning from inside SciPy, never a silent NaN (warnings are errors in these tests).
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("images", [1, 20])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_an_attack_that_never_or_always_succeeds(value: bool, images: int, deterministic: bool) -> None:
+    fell = np.full((3, 3, 1 if deterministic else 2, images), value)
+    far = np.full(fell.shape, 1.0 if value else np.inf)
+    its = outcomes(
+        {f"f{i}": fell[i] for i in range(3)}, deterministic=deterministic, l2={f"f{i}": far[i] for i in range(3)}
+    )
+    table = run_tests([its], None, resamples=100)
+    assert (table.p == 1).all()
+    assert (table.p_adjusted == 1).all()
+    assert (table.statistic == 0).all()
+    pairs = table[table.b != ""]
+    assert not pairs.isna().any(axis=None)
+    unseen = wilson_interval(0, images).high
+    assert pairs[pairs.level == "models"].high.values == pytest.approx(unseen)
+    found = variance([its])
+    assert found.loc["x", ["framework", "training_run", "repeat", "share", "low", "high"]].tolist() == [
+        0,
+        0,
+        0,
+        0,
+        0,
+        1,
+    ]
+    for low, high, ranks in indicator_ranges([its], 50).values():
+        assert (low, high) == (0, 0)
+        assert ranks == pytest.approx([1 / 3] * 3)
+
+
+def test_trainings_that_agree_and_frameworks_that_do_not() -> None:
+    fell = np.zeros((2, 3, 1, 10), np.bool_)
+    fell[1, ..., :5] = True
+    its = outcomes({"a": fell[0], "b": fell[1]})
+    table = run_tests([its], "frameworks")
+    assert table.p.tolist() == [0, 0]
+    assert table.statistic.tolist() == [math.inf, -math.inf]
+    assert variance([its]).loc["x", ["training_run", "share", "low", "high"]].tolist() == [0, 1, 1, 1]
+
+
+def test_one_model_has_nothing_to_test() -> None:
+    table = run_tests([outcomes({"a": np.arange(10) < 3})], None)
+    assert table.empty
+    assert tuple(table.columns) == COLUMNS
+    assert cochran_q(np.zeros((2, 0), np.bool_)) == NOTHING_VARIES
+
+
+# R
+
+
+def test_the_range_of_r_and_the_ranks() -> None:
+    rng = np.random.default_rng(6)
+    uniform = rng.random(400)
+    clear = outcomes({"a": uniform < 0.1, "b": uniform < 0.5, "c": uniform < 0.9})
+    found = indicator_ranges([clear], 500)
+    assert [found[name][:2] for name in "ac"] == [(0, 0), (1, 1)]
+    assert 0.35 < found["b"].low < 0.5 < found["b"].high < 0.65
+    assert [found[name].ranks.index(1.0) for name in "abc"] == [0, 1, 2]
+    same = outcomes({"a": uniform < 0.3, "b": uniform > 0.7})
+    ranges = indicator_ranges([clear, outcomes(dict(clear.success), "y")], 500)
+    assert ranges["c"][:2] == (2, 2)
+    assert min(indicator_ranges([same], 2000)["a"].ranks) > 0.1
+    assert sum(indicator_ranges([same], 100)["b"].ranks) == pytest.approx(1)
+
+
+# Simulated truth, in small; `make validity` does more
+
+
+def within(share: float, low: float, high: float, runs: int) -> bool:
+    """Whether a share of simulations lies where it should, give or take four Monte Carlo standard errors."""
+    error = 4 * math.sqrt(0.05 * 0.95 / runs)
+    return low - error <= share <= high + error
+
+
+@pytest.mark.parametrize("name", sim.COVERAGE)
+def test_intervals_cover(name: str) -> None:
+    simulate, low, high = sim.COVERAGE[name]
+    assert within(sim.share(simulate, 150, 7), low, high, 150)
+
+
+def test_what_is_the_same_is_rarely_told_apart_and_what_differs_is() -> None:
+    found = {name: sim.share(simulate, 60, 3) for name, (simulate, _, _) in sim.TOLD_APART.items()}
+    for name, (_, low, high) in sim.TOLD_APART.items():
+        assert within(found[name], low, high, 60), (name, found[name])
+    # Why the two levels are never mixed.
+    trainings = found["models, two trainings of one framework"]
+    assert trainings > found["frameworks, trainings of one framework split in two"] + 0.1
+
+
+def test_components_average_to_the_planted_ones() -> None:
+    found = sim.components(400, 1)
+    errors = found.std(axis=0, ddof=1) / math.sqrt(400)
+    assert (np.abs(found.mean(axis=0) - [0.02**2, 0.03**2]) <= 4 * errors).all()
+    assert (found[:, 0] < 0).any()
+
+
+# From a run
+
+
+def test_three_names_for_one_model_are_not_told_apart(zoo_model: Any, digits: Any) -> None:
+    model = zoo_model("jax", "lenet1")
+    ev = rc.evaluate(
+        {"a": model, "b": model, "c": model}, digits.images, digits.labels, suite="smoke", n=20, progress=False
+    )
+    table = ev.tests()
+    assert (table.p_adjusted >= 0.05).all()
+    assert set(table.level) == {"models"}
+    assert table[table.a == ALL].attack.tolist() == ["fgsm", "single_pixel", "boundary", "boundary"]
+    assert ev.level == "models"
+    assert ev.within_noise == ["fgsm", "single_pixel", "boundary"]
