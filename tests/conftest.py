@@ -149,14 +149,25 @@ def digits() -> Dataset:
 
 @pytest.fixture(scope="session")
 def mnist() -> Dataset:
-    """The 10,000 test images of MNIST, from a directory; nothing is downloaded."""
+    """The 10,000 test images of MNIST."""
+    return _at_hand("mnist")
+
+
+@pytest.fixture(scope="session")
+def cifar10() -> Dataset:
+    """The 10,000 test images of CIFAR-10."""
+    return _at_hand("cifar10")
+
+
+def _at_hand(name: str) -> Dataset:
+    """A test set from a directory; nothing is downloaded."""
     for directory in filter(None, DATA_DIRECTORIES):
         try:
-            return load_dataset("mnist", "test", data_dir=directory)
+            return load_dataset(name, "test", data_dir=directory)
         except DataError as error:
             if "received a directory without" not in str(error) and "received no directory" not in str(error):
                 raise
-    pytest.skip("MNIST is neither in $ROBUSTCMP_DATA nor in the user cache")
+    pytest.skip(f"{name} is neither in $ROBUSTCMP_DATA nor in the user cache")
 
 
 @pytest.fixture(scope="session")

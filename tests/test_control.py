@@ -51,6 +51,14 @@ def control(models: dict[str, rc.Model], data: Dataset, suite: Path) -> rc.Evalu
     return rc.evaluate(models, data.images, data.labels, suite=suite, progress=False, about={"model": "lenet5"})
 
 
+def test_the_control_passes_for_resnet20(cifar10: Dataset, suite: Path) -> None:
+    models = rc.same_weights(rc.load_model("resnet20", framework="torch", device="cpu"), device="cpu")
+    part = Dataset(cifar10.images[:100], cifar10.labels[:100], "cifar10", "test", 10)
+    ev = rc.evaluate(models, part.images, part.labels, suite=suite, n=20, repeats=1, progress=False)
+    assert ev.same_weights is not None
+    assert ev.same_weights["passed"]
+
+
 @pytest.mark.parametrize("model", ["lenet1", "lenet5"])
 def test_the_control_passes_for_every_pair(model: str, digits: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model(model, framework="torch", dataset="digits", device="cpu"), device="cpu")

@@ -24,9 +24,10 @@ from robustcmp.zoo import Name, find_weights, frameworks_with, load_recipe
 
 SEEDS = {"mnist": (0, 1, 2), "digits": (0,)}
 SHIPPED = [
-    (model, dataset, seed) for model in ("lenet1", "lenet5") for dataset, seeds in SEEDS.items() for seed in seeds
+    *((model, dataset, seed) for model in ("lenet1", "lenet5") for dataset, seeds in SEEDS.items() for seed in seeds),
+    ("resnet20", "cifar10", 0),
 ]
-LEAST = {"lenet1": 0.983, "lenet5": 0.987}  # test accuracy on MNIST
+LEAST = {"lenet1": 0.983, "lenet5": 0.987, "resnet20": 0.82}  # test accuracy on MNIST and CIFAR-10
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_weights_that_ship_say_how_they_were_made(
     assert len(metadata["data"]) == len(metadata["test_data"]) == len(metadata["sha256"]) == 64
     assert metadata["data"] != metadata["test_data"]
     assert content.curves["validation_accuracy"][-1] == metadata["validation_accuracy"]
-    if dataset == "mnist":
+    if dataset != "digits":
         assert metadata["test_accuracy"] >= LEAST[model]
 
 
@@ -120,6 +121,16 @@ def test_accuracy_on_mnist_is_the_recorded_one(
     assert loaded.info["test_data"] == mnist.digest
     correct = predict(loaded, mnist.images[::5]) == mnist.labels[::5]
     # 2,000 of the 10,000: four standard deviations of such a draw, and of the loader's mistakes far more.
+    recorded = loaded.info["test_accuracy"]
+    assert correct.mean() == pytest.approx(recorded, abs=4 * (recorded * (1 - recorded) / len(correct)) ** 0.5)
+
+
+def test_accuracy_on_cifar10_is_the_recorded_one(
+    framework: TrainableFramework, zoo_model: Callable[..., Model], cifar10: Dataset
+) -> None:
+    loaded = zoo_model(framework, "resnet20", "cifar10")
+    assert loaded.info["test_data"] == cifar10.digest
+    correct = predict(loaded, cifar10.images[::10]) == cifar10.labels[::10]
     recorded = loaded.info["test_accuracy"]
     assert correct.mean() == pytest.approx(recorded, abs=4 * (recorded * (1 - recorded) / len(correct)) ** 0.5)
 

@@ -1,0 +1,56 @@
+"""Draw the curves of the trainings that ship, from their weights files: docs/figures/curves-MODEL-DATASET.svg.
+
+Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/curves.py``.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from robustcmp.weights import WeightsFile, read_weights
+
+COLORS = {"torch": "#d1495b", "tensorflow": "#edae49", "jax": "#30638e"}  # told apart by all kinds of colour vision
+STYLES = {"torch": "-", "tensorflow": "--", "jax": ":"}
+
+
+def by_model() -> dict[tuple[str, str], list[WeightsFile]]:
+    """The weights files that ship, by model and dataset."""
+    found: dict[tuple[str, str], list[WeightsFile]] = {}
+    for path in sorted((files("robustcmp.resources.zoo") / "weights").glob("*.h5")):
+        content = read_weights(path)
+        found.setdefault((content.metadata["model"], content.metadata["dataset"]), []).append(content)
+    return found
+
+
+def draw(model: str, dataset: str, trainings: list[WeightsFile]) -> None:
+    """Draw the loss and the validation accuracy of some trainings, epoch by epoch."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for content in trainings:
+        framework = content.metadata["framework"]
+        epochs = np.arange(1, len(content.curves["loss"]) + 1)
+        look = {"color": COLORS[framework], "linestyle": STYLES[framework], "linewidth": 1.6}
+        left.plot(epochs, content.curves["loss"], label=framework, **look)
+        right.plot(epochs, 100 * content.curves["validation_accuracy"], label=framework, **look)
+    left.set(xlabel="epoch", ylabel="mean cross-entropy", yscale="log")
+    right.set(xlabel="epoch", ylabel="validation accuracy, %")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = right.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    right.legend(unique.values(), unique.keys(), frameon=False, loc="lower right")
+    figure.suptitle(f"{model} on {dataset}")
+    figure.savefig(Path(__file__).parent / f"curves-{model}-{dataset}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    plt.rcParams["svg.hashsalt"] = "robustcmp"
+    for (model, dataset), trainings in by_model().items():
+        draw(model, dataset, trainings)
