@@ -119,7 +119,8 @@ def test_json_is_one_object_and_nothing_else(run: Call, elsewhere: Path) -> None
     assert done.status == 0, done.err
     assert done.out.count("\n") == 1
     summary = json.loads(done.out)
-    assert list(summary) == KEYS
+    assert list(summary) == [*KEYS, "checks"]
+    assert {check["model"] for check in summary["checks"]} == {"torch", "jax"}
     assert (summary["model"], summary["dataset"], summary["recipe"]) == ("lenet1", "digits", "default")
     assert (summary["images"], summary["repeats"], summary["seed"]) == (4, 1, 0)
     assert summary["training_seeds"] == [0]
@@ -147,7 +148,7 @@ def test_the_table_names_what_was_compared(run: Call, elsewhere: Path) -> None:
     assert done.out.startswith("lenet1 on digits — quick\n")
     rows = [line.split() for line in done.out.splitlines()]
     for attack in ("fgsm", "pixel"):
-        assert [row[1] for row in rows if row[:1] == [attack]] == ["jax", "torch"]
+        assert [row[1] for row in rows if row[:1] == [attack]] == ["jax", "torch", "jax"]  # rates, then pairs
     assert "Conditional on images that all 2 models classify correctly" in " ".join(done.out.split())
     assert "jax: lenet1 trained on digits, from the zoo that ships" in done.err
     assert "the run is kept in runs/lenet1-digits-quick" in done.err
@@ -679,7 +680,7 @@ def test_the_installed_script_runs() -> None:
 def test_statuses_of_real_processes(elsewhere: Path) -> None:
     done = process("-m", "robustcmp.eval", *quick(), "--json")
     assert done.returncode == 0, done.stderr
-    assert list(json.loads(done.stdout)) == KEYS
+    assert list(json.loads(done.stdout)) == [*KEYS, "checks"]
     before = files(elsewhere)
     # In this process, what the other one found is found again.
     assert eval_command.main(quick()) == 0

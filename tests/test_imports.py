@@ -25,7 +25,7 @@ ORDER = [
     ["training", "ingest"],
     ["zoo", "subset"],
     ["attacks"],
-    ["experiment"],
+    ["experiment", "checks", "transfer"],
     ["store"],
     ["indicator", "statistics", "control"],
     ["inference"],

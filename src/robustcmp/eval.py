@@ -50,6 +50,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--same-weights", metavar="FRAMEWORK", help="carry this framework's training into every framework: the control"
     )
+    parser.add_argument("--transfer", action="store_true", help="also ask what fools one model about the others")
     parser.add_argument("--verbose", action="store_true", help="say how each model is asked")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     return parser
@@ -75,6 +76,8 @@ def _evaluate(given: Sequence[str]) -> None:
     suite = load_suite(options.suite)
     check_question(options.images, options.repeats, options.batch_size, options.seed)
     check_device(options.device)
+    if options.transfer and options.no_images:
+        raise UsageError("--transfer needs the adversarial images, so it cannot stand beside --no-images")
     asked = _from_files(options) if options.weights else _of_the_zoo(options)
     about = {
         "model": asked.model,
@@ -96,7 +99,10 @@ def _evaluate(given: Sequence[str]) -> None:
         },
     }
     out = options.out or f"runs/{asked.model}-{asked.data.name}-{suite.name}{asked.suffix}"
-    evaluation = (asked.models and answered(out, about)) or evaluate(
+    finished = answered(out, about) if asked.models else None
+    if options.transfer and finished and finished.transferred is None:
+        finished = None  # the models are needed once more
+    evaluation = finished or evaluate(
         asked.load(),
         asked.data.images,
         asked.data.labels,
@@ -109,6 +115,11 @@ def _evaluate(given: Sequence[str]) -> None:
         keep_images=not options.no_images,
         about=about,
     )
+    if not evaluation.same_weights and evaluation.has_models:
+        say("health checks")
+        evaluation.checks  # noqa: B018, made and stored
+    if options.transfer:
+        evaluation.transfer()
     if options.json:
         print(json.dumps(evaluation.to_json()))
     else:

@@ -11,13 +11,14 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import foolbox as fb
 import numpy as np
 from numpy.typing import NDArray
 
 from .attacks.suite import Suite, load_suite
+from .checks import missing, run_checks
 from .classifier import Classifier, check_batch_size, unwrapped
 from .control import HELD, agreement, is_control
 from .environment import environment
@@ -36,13 +37,95 @@ from .report import to_html, to_text
 from .results import Results
 from .store import Run, assemble
 from .subset import Models, chosen
+from .transfer import as_dataset, run_transfer
 from .weights import digest, write_atomically
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
 
 _log = logging.getLogger("robustcmp")
 
 
 class Evaluation(Results):
     """What `evaluate` and `open_run` return; printed, it is the table."""
+
+    _planned: Plan | None = None  # with the models at hand
+
+    @property
+    def has_models(self) -> bool:
+        """Whether the models are at hand: they are after `evaluate`, and not after `open_run`."""
+        return self._planned is not None
+
+    @property
+    def checks(self) -> pandas.DataFrame:
+        """Health checks of every model: a success rate means nothing if the attack is broken.
+
+        On at most 100 of the images, a row a check and model: check, model, outcome (``"pass"``, ``"fail"`` or ``"not
+        applicable"``), figure, advice. They are made when they are first asked for, and stored with the run.
+
+        Raises
+        ------
+        UsageError
+            The run was opened, and is stored without its checks.
+        """
+        import pandas
+
+        if self.checked is None:
+            if self._planned is None:
+                raise missing("checks")
+            self.checked = run_checks(
+                [
+                    (label, one.classifier, self.dataset.sel(model=one.name, training_seed=one.training_seed))
+                    for label, one in zip(self.labels, self._planned.contestants, strict=True)
+                ],
+                self._planned.suite,
+                self._planned.images,
+                self._planned.labels,
+                self.manifest["seed"],
+            )
+            self.run.write_extra("checks", self.question, self.checked.to_json())
+        return pandas.DataFrame([asdict(check) for check in self.checked.checks])
+
+    def transfer(self) -> xarray.Dataset:
+        """Return how many adversarial images of each trained model also fool each other one.
+
+        They are asked when this is first called, and what comes out is stored with the run.
+
+        Returns
+        -------
+        xarray.Dataset
+            Over (source, target, attack): ``of_all``, the share of all attacked images whose adversarial image also
+            fools the target, and ``of_successes``, the same of those that succeeded on the source, NaN where none
+            did; over all repeats. `transfer_blocks` has the means within and across frameworks.
+
+        Raises
+        ------
+        UsageError
+            The run was opened, and is stored without its transfer.
+        StoreError
+            The run was made without images.
+        """
+        if self.transferred is None:
+            if self._planned is None:
+                raise missing("transfer", " and --transfer")
+            contestants, outcomes = self._planned.contestants, self.dataset.success
+
+            def adversarials(source: int, attack: str) -> list[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+                name, seed = contestants[source].name, contestants[source].training_seed
+                repeats = range(1 if self.deterministic(attack) else self.manifest["repeats"])
+                success = outcomes.sel(model=name, training_seed=seed, attack=attack).values
+                return [
+                    (self.adversarials(name, attack, training_seed=seed, repeat=repeat), success[repeat])
+                    for repeat in repeats
+                ]
+
+            classifiers = [contestant.classifier for contestant in contestants]
+            counts = run_transfer(classifiers, self.attacks, self._planned.labels, adversarials)
+            content = {"counts": counts.tolist(), "attacks": self.attacks}
+            self.run.write_extra("transfer", self.question, content)
+            self.transferred = as_dataset(counts, self.labels, self.attacks)
+        return self.transferred
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page with the tables and a few adversarial images.
@@ -217,7 +300,9 @@ def evaluate(
     grids = {name: attack.grid for name, attack in loaded.attacks.items() if attack.grid}
     results = assemble(store, planned.cells, subset, labels[subset], repeats, grids)
     store.write_results(results, manifest)
-    return Evaluation(store, results, manifest)
+    evaluation = Evaluation(store, results, manifest)
+    evaluation._planned = planned
+    return evaluation
 
 
 def check_question(n: int | None, repeats: int | None, batch_size: int | None, seed: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import FAIL, NOT_APPLICABLE, PASS, Checked
 from .control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
 from .errors import UsageError
 from .indicator import common_attacks, indicator_terms, robustness_indicator
@@ -40,7 +41,9 @@ def tables(results: Results) -> list[Table]:
     expected = [_expected(results)] if "vulnerable_pixels" in results.dataset else []
     if results.same_weights:
         return [_success(results), _same_weights(results), *walks, *expected]
-    return [_success(results), _indicator(results), *_differences(results), *walks, *expected]
+    more = [_transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
+    more += [_lower_bound(results.checked)] if results.checked else []
+    return [_success(results), _indicator(results), *_differences(results), *walks, *expected, *more]
 
 
 def _same_weights(results: Results) -> Table:
@@ -178,6 +181,37 @@ def _expected(results: Results) -> Table:
     return Table("Exact, over all draws of positions", ["attack", "model", "expected success", "sd of a draw"], rows)
 
 
+def _transfer(results: Results) -> Table:
+    rows = [
+        [row["attack"], row["block"], str(row["pairs"]), _percent(row["of_all"]), _percent(row["of_successes"])]
+        for row in results.transfer_blocks.to_dict("records")
+    ]
+    columns = ["attack", "between trainings", "pairs", "of all images", "of those that fell"]
+    return Table("Transfer: adversarial images of one model that also fool another", columns, rows)
+
+
+def _lower_bound(checked: Checked) -> Table:
+    title = f"PGD at ε = {checked.epsilon:g}, on {checked.images} images and not in R: a lower bound on vulnerability"
+    return Table(title, ["model", "success rate"], [[model, _percent(rate)] for model, rate in checked.pgd.items()])
+
+
+def _check_notes(checked: Checked) -> list[str]:
+    """Return how many checks passed, and of those that did not the figure and what to do."""
+    counts = {
+        outcome: [its.outcome for its in checked.checks].count(outcome) for outcome in (PASS, FAIL, NOT_APPLICABLE)
+    }
+    total = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    failed = [its for its in checked.checks if its.outcome == FAIL]
+    by_check = {its.check: [one for one in failed if one.check == its.check] for its in failed}
+    return [
+        f"Health checks on {checked.images} images: {total}.",
+        *(
+            f"Failed: {check}: {'; '.join(f'{one.model}: {one.figure}' for one in its)}. {its[0].advice}"
+            for check, its in by_check.items()
+        ),
+    ]
+
+
 def notes(results: Results) -> list[str]:
     """Return the sentences that belong under the tables: what the figures are conditional on, and what R is not."""
     images, manifest = results.manifest["images"], results.manifest
@@ -225,6 +259,7 @@ def notes(results: Results) -> list[str]:
         each = "; ".join(f"{framework}: {its[kind]}" for framework, its in differences.items() if kind in its)
         text.append(f"The frameworks' own {kind} stays: {each}. The rest of the training is the same in all of them.")
     text += _significance_notes(results)
+    text += _check_notes(results.checked) if results.checked else []
     if results.paper:
         text.append("paper: Guo et al., Fig. 6, on their own trainings and their own subset.")
     return text
@@ -340,7 +375,7 @@ def to_html(results: Results) -> str:
 
 
 def _is_name(table: Table, column: int) -> bool:
-    return table.columns[column] in ("attack", "model", "beside", "test", "verdict")
+    return table.columns[column] in ("attack", "model", "beside", "test", "verdict", "between trainings")
 
 
 def _gallery(results: Results, attack: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import Checked, missing
 from .control import HELD, differing, verdict
 from .errors import UsageError, unknown
 from .indicator import common_attacks, robustness_indicator
@@ -37,6 +38,8 @@ from .statistics import (
     wilson_interval,
 )
 from .store import Run
+from .transfer import as_dataset, blocks
+from .weights import json_digest
 
 if TYPE_CHECKING:
     import pandas
@@ -282,6 +285,43 @@ class Results:
         """
         return variance(self.outcomes)
 
+    @cached_property
+    def checked(self) -> Checked | None:
+        """The health checks and PGD's success, if they were made."""
+        stored = self.run.read_extra("checks", self.question)
+        return None if stored is None else Checked.from_json(stored)
+
+    @cached_property
+    def transferred(self) -> xarray.Dataset | None:
+        """What `Evaluation.transfer` returns, if it was made."""
+        stored = self.run.read_extra("transfer", self.question)
+        return None if stored is None else as_dataset(np.array(stored["counts"]), self.labels, stored["attacks"])
+
+    @property
+    def labels(self) -> list[str]:
+        """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
+        models = self.manifest["models"]
+        several = len(self.training_seeds) > 1
+        return [f"{model['name']}/{model['training_seed']}" if several else model["name"] for model in models]
+
+    @property
+    def transfer_blocks(self) -> pandas.DataFrame:
+        """Transfer between trainings of one framework and between frameworks, see `robustcmp.transfer.blocks`.
+
+        Raises
+        ------
+        UsageError
+            Transfer was not made yet.
+        """
+        if self.transferred is None:
+            raise missing("transfer", " and --transfer")
+        return blocks(self.transferred, [model["name"] for model in self.manifest["models"]])
+
+    @property
+    def question(self) -> str:
+        """What tells this run's outcomes from those of another question in the same directory."""
+        return json_digest({"cells": self.manifest["cells"]})
+
     # one attack's own --------------------------------------------------------------------------------------------
 
     def distance_quantile(self, model: str, attack: str, distance: str = "l2", q: float = 0.5) -> float:
@@ -447,6 +487,7 @@ class Results:
             "clean_accuracy": self.clean_accuracy,
             "correct_by_all": self.correct_by_all,
             "out": None if self.run.temporary else str(self.run.directory),
+            **({"checks": self.checked.to_json()["checks"]} if self.checked else {}),
             **({"same_weights": self.same_weights} if self.same_weights else {}),
         }
 

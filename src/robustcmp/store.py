@@ -225,6 +225,20 @@ class Run:
             raise UsageError(self._interrupted)
         return content, manifest
 
+    def write_extra(self, name: str, answers: str, content: dict[str, Any]) -> None:
+        """Write `NAME.json`, with what it is an answer to."""
+        text = json.dumps({"answers": answers, name: content}, indent=1) + "\n"
+        write_atomically(self.directory / f"{name}.json", lambda path: _write_text(path, text))
+
+    def read_extra(self, name: str, answers: str) -> dict[str, Any] | None:
+        """Return what `write_extra` wrote, or None if there is nothing, or it answers something else."""
+        try:
+            content = json.loads((self.directory / f"{name}.json").read_text(encoding="utf-8"))
+            found: dict[str, Any] = content[name]
+            return found if content["answers"] == answers else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # it is made anew
+
     def _load(self) -> xarray.Dataset:
         import xarray
 

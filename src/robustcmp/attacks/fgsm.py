@@ -65,7 +65,7 @@ class FGSM(Attack):
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
         lower, upper = classifier.bounds
-        step = (upper - lower) * np.sign(_gradient(classifier, images, labels))
+        step = (upper - lower) * np.sign(loss_gradient(classifier, images, labels))
         x = images.astype(np.float64)
         adversarials = images.copy()
         epsilon = np.full(len(images), np.inf)
@@ -89,7 +89,7 @@ class FGSM(Attack):
             yield Found(np.isfinite(epsilon), adversarials, queries, {"smallest_epsilon": epsilon})
 
 
-def _gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray[np.float64]:
+def loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray[np.float64]:
     """Return the gradient of the cross-entropy, up to a positive factor for each image.
 
     On a confident network softmax(z) − onehot drowns in float32: the true class's entry rounds to zero. Divided by

@@ -1,0 +1,308 @@
+"""Health checks: a success rate means nothing if the attack is broken.
+
+Each check looks at one trained model, on at most a hundred of the images that were attacked, and passes, fails or is
+not applicable. After Carlini et al., "On Evaluating Adversarial Robustness", arXiv:1902.06705, 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .attacks.fgsm import FGSM, loss_gradient
+from .attacks.suite import Suite
+from .classifier import Classifier
+from .draws import Draws
+from .errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    import xarray
+
+IMAGES = 100
+PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+STEPS = 40  # of PGD, each a tenth of the ball's radius: enough to cross it twice
+UNBOUNDED = 1.0  # as ε: every image within the bounds
+REACHED = 0.99  # by PGD without a bound
+L2_BUDGETS = (1.0, 2.0, 3.0)
+SOURCE_STEP = 1e-4  # of a boundary attack that has converged
+GAIN = 0.15  # of the median distance, in its second half
+PASSES = 1e-5  # of the logits' spread, between two passes
+SLOPES = 0.05  # error of the median slope
+SLOPE_STEP = 3e-3  # in L2: a smaller one drowns in float32, a larger one meets the kinks of ReLU and pools
+KEPT = 0.8  # of the images that fall, at 8 bits
+NOISE = 0
+
+ADVICE = {
+    "pgd reaches fgsm": "PGD should not be weaker than one step: its step size or its number of steps is too small, or "
+    "the gradient is masked.",
+    "pgd rises with epsilon": "A larger ball holds the smaller one, and without a bound everything falls: look for a "
+    "saturated softmax, rounding or detached tensors in the model.",
+    "noise is weaker": "Random noise that fools as many images as the gradient says that the gradient points nowhere.",
+    "gradient-free is weaker": "Attacks without the gradient should not do better: the gradient is masked.",
+    "boundary has converged": "Its distances are still falling: run it longer, as the suite boundary-long does.",
+    "every image had a start": "Images without a start were not attacked: success is not about robustness there.",
+    "holds at 8 bits": "The perturbations are finer than an 8-bit image can hold.",
+    "two passes agree": "The model answers otherwise each time: look for dropout, or batch norm in training mode.",
+    "gradient fits finite differences": "The gradient is not that of the logits, or these are not smooth where the "
+    "images are.",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of one model: its outcome, the figure that it rests on, and what to do about it."""
+
+    check: str
+    model: str
+    outcome: str
+    figure: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The checks of all models, and what PGD does at FGSM's largest ε: a lower bound on vulnerability.
+
+    Attributes
+    ----------
+    checks : list of Check
+        A row a check and model.
+    epsilon : float
+        The ε of PGD.
+    images : int
+        How many images were looked at.
+    pgd : dict of str to float
+        The success rate of PGD, by model; NaN where it cannot run.
+    """
+
+    checks: list[Check]
+    epsilon: float
+    images: int
+    pgd: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        pgd = {model: rate if math.isfinite(rate) else None for model, rate in self.pgd.items()}
+        return asdict(self) | {"pgd": pgd}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Checked:
+        """The inverse of `to_json`."""
+        pgd = {model: math.nan if rate is None else rate for model, rate in content["pgd"].items()}
+        return cls([Check(**check) for check in content["checks"]], content["epsilon"], content["images"], pgd)
+
+
+def run_checks(
+    models: Sequence[tuple[str, Classifier, xarray.Dataset]],
+    suite: Suite,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    seed: int,
+) -> Checked:
+    """Check trained models on the images that they were attacked on.
+
+    Parameters
+    ----------
+    models : sequence of (label, Classifier, Dataset)
+        Each with its outcomes over (attack, repeat, image), the images being those that are passed.
+    suite : Suite
+        The attacks that were run.
+    images, labels : ndarray
+        What was attacked, (N, H, W, C) float32 in [0, 1] and (N,); the first hundred are looked at.
+    seed : int
+        The attacks' seed, on which noise and directions depend.
+    """
+    fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
+    gradient_free = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
+    images, labels = images[:IMAGES], labels[:IMAGES]
+    checks, pgd = [], {}
+    for label, classifier, outcomes in models:
+        one = _One(classifier, images, labels, outcomes.isel(image=slice(IMAGES)), fgsm, gradient_free, seed)
+        pgd[label] = one.pgd[fgsm.max_epsilon] if one.pgd else math.nan
+        checks += [
+            Check(check, label, outcome, figure, ADVICE[check] if outcome == FAIL else "")
+            for check, outcome, figure in one.checks()
+        ]
+    return Checked(checks, fgsm.max_epsilon, len(images), pgd)
+
+
+class _One:
+    """One model with what its checks have in common."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        images: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        outcomes: xarray.Dataset,
+        fgsm: FGSM,
+        gradient_free: list[str],
+        seed: int,
+    ):
+        self.classifier, self.images, self.labels, self.outcomes = classifier, images, labels, outcomes
+        self.fgsm, self.gradient_free, self.seed = fgsm, gradient_free, seed
+        self.no_gradient = ""
+        self.pgd: dict[float, float] = {}
+        self.fgsm_rate = math.nan
+        epsilon = fgsm.max_epsilon
+        grid = sorted({epsilon / 2, epsilon, min(2 * epsilon, UNBOUNDED), UNBOUNDED})
+        try:
+            self.pgd = self._pgd("linf", grid)
+            self.fgsm_rate = self._fgsm(fgsm, images)
+        except (ModelError, NotImplementedError) as error:
+            self.no_gradient = str(error).partition(". ")[0]
+
+    def _pgd(self, norm: str, epsilons: Sequence[float]) -> dict[float, float]:
+        """Return the success rate of projected gradient descent (Madry et al. 2018) at each ε, of all ε side by side.
+
+        Steps are a tenth of ε, along the sign of the gradient (``"linf"``) or the gradient (``"l2"``). An image has
+        fallen at the first step that fools the model.
+        """
+        n = len(self.images)
+        clean = np.tile(self.images, (len(epsilons), 1, 1, 1)).astype(np.float64)
+        labels = np.tile(self.labels, len(epsilons))
+        radius = np.repeat(np.asarray(epsilons), n)[:, None, None, None]
+        x = clean.copy()
+        fallen = np.zeros(len(x), np.bool_)
+        for _ in range(STEPS):
+            left = np.flatnonzero(~fallen)
+            if not len(left):
+                break
+            gradient = loss_gradient(self.classifier, x[left].astype(np.float32), labels[left])
+            direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(_length(gradient), 1e-30)
+            moved = x[left] + 0.1 * radius[left] * direction - clean[left]
+            if norm == "linf":
+                moved = np.clip(moved, -radius[left], radius[left])
+            else:
+                moved *= np.minimum(1, radius[left] / np.maximum(_length(moved), 1e-30))
+            x[left] = np.clip(clean[left] + moved, 0, 1)
+            fallen[left] = self.classifier.predict(x[left].astype(np.float32)) != labels[left]
+        return dict(zip(epsilons, fallen.reshape(-1, n).mean(axis=1).tolist(), strict=True))
+
+    def _fgsm(self, fgsm: FGSM, images: NDArray[np.float32]) -> float:
+        [result] = fgsm.outcomes(self.classifier, images, self.labels, self.seed, [0])
+        return float(result.success.mean())
+
+    def checks(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each check with its outcome and its figure."""
+        yield "two passes agree", *self._two_passes()
+        if self.no_gradient:
+            for check in (
+                "gradient fits finite differences",
+                "pgd reaches fgsm",
+                "pgd rises with epsilon",
+                "noise is weaker",
+                "gradient-free is weaker",
+                "holds at 8 bits",
+            ):
+                yield check, NOT_APPLICABLE, self.no_gradient
+        else:
+            epsilon = self.fgsm.max_epsilon
+            yield "gradient fits finite differences", *self._finite_differences()
+            figure = f"PGD {self.pgd[epsilon]:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {epsilon:g}"
+            yield "pgd reaches fgsm", _passes(self.pgd[epsilon] >= self.fgsm_rate), figure
+            rates = list(self.pgd.values())
+            rises = all(low <= high for low, high in pairwise(rates)) and rates[-1] >= REACHED
+            figure = ", ".join(f"{rate:.0%} at {epsilon:g}" for epsilon, rate in self.pgd.items())
+            yield "pgd rises with epsilon", _passes(rises), figure
+            yield "noise is weaker", *self._noise()
+            yield "gradient-free is weaker", *self._gradient_free()
+            yield "holds at 8 bits", *self._eight_bits()
+        yield from self._boundary()
+
+    def _two_passes(self) -> tuple[str, str]:
+        first, second = self.classifier.logits(self.images), self.classifier.logits(self.images)
+        largest = float(np.abs(first - second).max() / max(float(first.std()), 1e-30))
+        return _passes(largest <= PASSES), f"logits differ by {largest:.1g} of their spread"
+
+    def _finite_differences(self) -> tuple[str, str]:
+        """Compare the length of the margin's gradient with the slope of the logits along it."""
+        logits = self.classifier.logits(self.images).astype(np.float64)
+        rows = np.arange(len(logits))
+        others = logits.copy()
+        others[rows, self.labels] = -np.inf
+        v = np.zeros_like(logits)
+        v[rows, self.labels], v[rows, others.argmax(axis=1)] = 1, -1
+        gradient = self.classifier.vjp(self.images, v).astype(np.float64)
+        length = _length(gradient)
+        direction = gradient / np.maximum(length, 1e-30)
+        up, down = (
+            self.classifier.logits((self.images + sign * SLOPE_STEP * direction).astype(np.float32)) for sign in (1, -1)
+        )
+        slope = ((up.astype(np.float64) - down) * v).sum(axis=1) / (2 * SLOPE_STEP)
+        # Relative to the typical slope: images where the network is flat have none to compare.
+        length = length.ravel()
+        error = float(np.median(np.abs(slope - length)) / max(float(np.median(length)), 1e-30))
+        return _passes(error <= SLOPES), f"the median slope is {error:.1%} off"
+
+    def _noise(self) -> tuple[str, str]:
+        if self.fgsm_rate == 0:
+            return NOT_APPLICABLE, "FGSM fools no image"
+        draws = Draws("Noise", self.seed, 0, self.images)
+        noise = np.array([draws.block(i, NOISE).random(its.shape) < 0.5 for i, its in enumerate(self.images)])
+        signs = np.where(noise, -1, 1)
+        candidates = np.clip(self.images + self.fgsm.max_epsilon * signs, 0, 1).astype(np.float32)
+        rate = float((self.classifier.predict(candidates) != self.labels).mean())
+        figure = f"noise {rate:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {self.fgsm.max_epsilon:g}"
+        return _passes(rate <= self.fgsm_rate / 2), figure
+
+    def _gradient_free(self) -> tuple[str, str]:
+        if not self.gradient_free:
+            return NOT_APPLICABLE, "the suite has no attack without the gradient"
+        nearest = self.outcomes.l2.sel(attack=self.gradient_free).min(("attack", "repeat")).values
+        pgd = self._pgd("l2", L2_BUDGETS)
+        pairs = [(budget, float((nearest <= budget).mean()), rate) for budget, rate in pgd.items()]
+        figure = ", ".join(f"{without:.0%} beside {rate:.0%} at L2 ≤ {budget:g}" for budget, without, rate in pairs)
+        return _passes(all(without <= rate for _, without, rate in pairs)), figure
+
+    def _eight_bits(self) -> tuple[str, str]:
+        levels = math.floor(self.fgsm.max_epsilon * 255 + 1e-9)
+        if levels < 1 or self.fgsm_rate == 0:
+            return NOT_APPLICABLE, "FGSM fools no image" if levels else "ε is below one level of 8 bits"
+        rounded = (np.rint(self.images * 255) / 255).astype(np.float32)
+        rate = self._fgsm(FGSM(epsilons=levels, max_epsilon=levels / 255), rounded)
+        return _passes(rate >= KEPT * self.fgsm_rate), f"FGSM {rate:.0%} at 8 bits, {self.fgsm_rate:.0%} in float32"
+
+    def _boundary(self) -> Iterator[tuple[str, str, str]]:
+        walks = [] if "start" not in self.outcomes else self.outcomes.attack.values.tolist()
+        walks = [attack for attack in walks if bool(self.outcomes.start.sel(attack=attack).notnull().any())]
+        if not walks:
+            for check in ("boundary has converged", "every image had a start"):
+                yield check, NOT_APPLICABLE, "the suite has no boundary attack"
+        for attack in walks:
+            its = self.outcomes.sel(attack=attack)
+            step = float(its.source_step.median())
+            half, whole = (float(np.quantile(its[name].values, 0.5, method="higher")) for name in ("l2_half", "l2"))
+            gain = 1 - whole / half if math.isfinite(half) and half > 0 else math.nan
+            figure = f"{attack}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
+            yield "boundary has converged", _passes(step <= SOURCE_STEP and gain < GAIN), figure
+            share = float(its.start.mean())
+            yield "every image had a start", _passes(share == 1), f"{attack}: {share:.1%} had one"
+
+
+def _length(images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the L2 norm of each image, (N, 1, 1, 1)."""
+    norm: NDArray[np.float64] = np.sqrt((images**2).sum(axis=(1, 2, 3), keepdims=True))
+    return norm
+
+
+def _percent(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{round(value, 2) + 0.0:.0%}"
+
+
+def _passes(passed: bool) -> str:
+    return PASS if passed else FAIL
+
+
+def missing(what: str, options: str = "") -> UsageError:
+    """Return the error for what an opened run does not have and its models would be needed for."""
+    return UsageError(
+        f"this run was stored without its {what}, and its models are not at hand. The command that made the run makes "
+        f"them: python -m robustcmp.eval with the same options{options}, or robustcmp.evaluate with the same out=."
+    )

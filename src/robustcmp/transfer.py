@@ -1,0 +1,116 @@
+"""Transfer: does what fools one trained model also fool another?
+
+Do networks of one framework share weaknesses more than networks of different ones? After Papernot et al.,
+"Transferability in Machine Learning", arXiv:1605.07277, 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .classifier import Classifier
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+def run_transfer(
+    targets: Sequence[Classifier],
+    attacks: Sequence[str],
+    labels: NDArray[np.int64],
+    adversarials: Callable[[int, str], Sequence[tuple[NDArray[np.float32], NDArray[np.bool_]]]],
+) -> NDArray[np.int64]:
+    """Count the adversarial images of every model that fool every other.
+
+    Parameters
+    ----------
+    targets : sequence of Classifier
+        The models, sources and targets alike.
+    attacks : sequence of str
+        The attacks' names.
+    labels : ndarray of int64, shape (N,)
+        The true classes.
+    adversarials : callable
+        (place of the source, attack) to the images (N, H, W, C) and the successes (N,) of each repeat.
+
+    Returns
+    -------
+    ndarray of int64, shape (sources, targets, attacks, 3)
+        How many adversarial images fool the target, how many there are, and how many images were attacked, over all
+        repeats.
+    """
+    counts = np.zeros((len(targets), len(targets), len(attacks), 3), np.int64)
+    for source in range(len(targets)):
+        for k, attack in enumerate(attacks):
+            for images, success in adversarials(source, attack):
+                counts[source, :, k, 1] += int(success.sum())
+                counts[source, :, k, 2] += len(success)
+                for target, classifier in enumerate(targets):
+                    # The source's own were judged when they were found.
+                    fooled = success if target == source else classifier.predict(images) != labels
+                    counts[source, target, k, 0] += int((fooled & success).sum())
+    return counts
+
+
+def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
+    """Return counts as shares over (source, target, attack).
+
+    ``of_all`` is the share of all attacked images, ``of_successes`` that of those that succeeded on the source, NaN
+    where none did.
+    """
+    import xarray
+
+    dims = ("source", "target", "attack")
+    fooled, succeeded, attacked = (counts[..., i].astype(np.float64) for i in range(3))
+    with np.errstate(invalid="ignore"):
+        shares = {"of_all": (dims, fooled / attacked), "of_successes": (dims, fooled / succeeded)}
+    return xarray.Dataset(shares, coords={"source": list(models), "target": list(models), "attack": list(attacks)})
+
+
+def blocks(transfer: xarray.Dataset, frameworks: Sequence[str]) -> pandas.DataFrame:
+    """Return the mean transfer between trainings of one framework, and between frameworks, a row an attack and block.
+
+    Parameters
+    ----------
+    transfer : xarray.Dataset
+        From `as_dataset`.
+    frameworks : sequence of str
+        The framework of each model, in the order of the sources. No model is paired with itself.
+
+    Returns
+    -------
+    pandas.DataFrame
+        attack, block (``"within torch"``, …, ``"within"`` for all of them, ``"across"``), pairs, of_all,
+        of_successes. Blocks without pairs are left out.
+    """
+    import pandas
+
+    names = np.array(frameworks)
+    same = names[:, None] == names[None, :]
+    other = ~np.eye(len(names), dtype=np.bool_)
+    masks: dict[str, NDArray[Any]] = {
+        f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(frameworks)
+    }
+    masks |= {"within": same & other, "across": ~same}
+    rows = []
+    for attack in transfer.attack.values.tolist():
+        its = transfer.sel(attack=attack)
+        for block, mask in masks.items():
+            if mask.any():
+                of_successes = its.of_successes.values[mask]
+                known = of_successes[np.isfinite(of_successes)]
+                rows.append(
+                    {
+                        "attack": attack,
+                        "block": block,
+                        "pairs": int(mask.sum()),
+                        "of_all": float(its.of_all.values[mask].mean()),
+                        "of_successes": float(known.mean()) if known.size else float("nan"),
+                    }
+                )
+    return pandas.DataFrame(rows, columns=["attack", "block", "pairs", "of_all", "of_successes"])

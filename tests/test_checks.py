@@ -1,0 +1,220 @@
+"""Health checks: they pass on sound models and attacks, and each fails on one that is broken on purpose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp import checks
+from robustcmp import eval as eval_command
+from robustcmp.checks import ADVICE, FAIL, NOT_APPLICABLE, PASS, Checked
+from robustcmp.data import Dataset
+from robustcmp.errors import UsageError
+from robustcmp.frameworks import TrainableFramework
+from robustcmp.report import notes, tables, to_text
+
+torch = pytest.importorskip("torch")
+
+SUITE = """
+images = 40
+repeats = 1
+[attacks.fgsm]
+attack = "FGSM"
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 20
+[attacks.walk]
+attack = "Boundary"
+iterations = {iterations}
+max_directions = 5
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "quick.toml"
+    path.write_text(SUITE.format(iterations=6))
+    return path
+
+
+def run(model: Any, data: Dataset, suite: Path, **options: Any) -> rc.Evaluation:
+    return rc.evaluate({"model": model}, data.images, data.labels, suite=suite, progress=False, **options)
+
+
+def outcomes(ev: rc.Evaluation) -> dict[str, str]:
+    table = ev.checks
+    assert tuple(table.columns) == ("check", "model", "outcome", "figure", "advice")
+    return dict(zip(table.check, table.outcome, strict=True))
+
+
+@pytest.fixture(scope="module")
+def network() -> Any:
+    return rc.load_model("lenet5", framework="torch", dataset="digits", device="cpu").native
+
+
+class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A network with something done to its images or its logits."""
+
+    def __init__(self, network: Any, before: Any = lambda x: x, after: Any = lambda z: z):
+        super().__init__()
+        self.network, self.before, self.after = network, before, after
+        self.eval()
+
+    def forward(self, x: Any) -> Any:
+        return self.after(self.network(self.before(x)))
+
+
+def test_sound_models_pass(framework: TrainableFramework, zoo_model: Any, digits: Dataset, suite: Path) -> None:
+    found = outcomes(run(zoo_model(framework), digits, suite))
+    assert set(found) == set(ADVICE)
+    short = found.pop("boundary has converged")  # six iterations are none
+    assert short == FAIL
+    assert found == dict.fromkeys(found, PASS)
+
+
+def test_gradients_that_point_elsewhere(network: Any, digits: Dataset, suite: Path) -> None:
+    class Backwards(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return -gradient.flip(-1)
+
+    found = outcomes(run(rc.wrap(Module(network, before=Backwards.apply)), digits, suite))
+    assert found["gradient fits finite differences"] == FAIL
+    assert found["pgd rises with epsilon"] == FAIL
+    assert found["two passes agree"] == PASS
+
+
+def test_masked_gradients(network: Any, digits: Dataset, suite: Path) -> None:
+    """The images are rounded, and only the gradient of a ripple passes."""
+
+    def coarse(x: Any) -> Any:
+        return (x * 8).round() / 8 + 1e-6 * torch.sin(1e4 * x)
+
+    found = outcomes(run(rc.wrap(Module(network, before=coarse)), digits, suite))
+    assert found["gradient fits finite differences"] == FAIL
+    assert found["pgd rises with epsilon"] == FAIL
+
+
+def test_a_model_that_noise_fools(network: Any, digits: Dataset, suite: Path) -> None:
+    """Where few pixels are black, the model says class 0: any noise does that, and the gradient does no better."""
+
+    class Fragile(Module):
+        def forward(self, x: Any) -> Any:
+            black = torch.sigmoid((0.02 - x) * 1000).mean(dim=(1, 2, 3))
+            zero = torch.nn.functional.one_hot(torch.zeros(len(x), dtype=torch.int64), 10)
+            return self.network(x) + 1000 * torch.relu(0.4 - black)[:, None] * zero
+
+    assert outcomes(run(rc.wrap(Fragile(network)), digits, suite))["noise is weaker"] == FAIL
+
+
+def test_perturbations_that_8_bits_cannot_hold(network: Any, digits: Dataset, tmp_path: Path) -> None:
+    """A ripple of one level's length: nothing at 8 bits, and much between two levels."""
+    path = tmp_path / "fine.toml"
+    path.write_text('images = 40\n[attacks.fgsm]\nattack = "FGSM"\nmax_epsilon = 0.01\n')
+    images = (np.rint(digits.images * 255) / 255).astype(np.float32)
+    ripple = Module(network, before=lambda x: x + 0.3 * torch.sin(2 * torch.pi * 255 * x))
+    ev = rc.evaluate({"model": rc.wrap(ripple)}, images, digits.labels, suite=path, progress=False)
+    assert outcomes(ev)["holds at 8 bits"] == FAIL
+
+
+def test_a_saturated_softmax(network: Any, digits: Dataset, suite: Path) -> None:
+    saturated = Module(network, after=lambda z: torch.softmax(40 * z, dim=1))
+    found = outcomes(run(rc.wrap(saturated, outputs="probabilities"), digits, suite))
+    assert found["pgd rises with epsilon"] == FAIL
+    assert found["noise is weaker"] in (FAIL, NOT_APPLICABLE)
+
+
+def test_answers_that_differ_each_time(network: Any, digits: Dataset, suite: Path) -> None:
+    model = rc.wrap(Module(network))
+    ev = run(model, digits, suite)
+    assert ev._planned is not None
+    classifier = ev._planned.contestants[0].classifier
+    random = np.random.default_rng(0)
+    infer = classifier._infer
+    classifier._infer = lambda images: infer(images) + random.normal(0, 1e-2, (len(images), 10)).astype(np.float32)  # type: ignore[method-assign]
+    assert outcomes(ev)["two passes agree"] == FAIL
+
+
+def test_pgd_that_stops_early(network: Any, digits: Dataset, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "STEPS", 1)
+    found = outcomes(run(rc.wrap(Module(network)), digits, suite))
+    assert found["pgd reaches fgsm"] == FAIL
+    assert found["pgd rises with epsilon"] == FAIL
+
+
+def test_attacks_that_stop_early(network: Any, digits: Dataset, tmp_path: Path) -> None:
+    """A boundary attack without all its starts, and single pixels nearer than any gradient: a tampered run."""
+    path = tmp_path / "early.toml"
+    path.write_text(SUITE.format(iterations=40))
+    ev = run(rc.wrap(Module(network)), digits, path)
+    ev.dataset["start"][{"image": 0}] = 0
+    ev.dataset["l2"].loc[{"attack": "pixel"}] = 0.5
+    found = outcomes(ev)
+    assert found["every image had a start"] == FAIL
+    assert found["boundary has converged"] == FAIL  # 40 iterations do not take the steps down to 1e-4
+    assert found["gradient-free is weaker"] == FAIL
+
+
+def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
+    import foolbox as fb
+
+    path = tmp_path / "free.toml"
+    path.write_text('[attacks.pixel]\nattack = "SinglePixel"\nmax_pixels = 5\n')
+
+    def logits(x: Any) -> Any:
+        return np.stack([x.mean(axis=(1, 2, 3)), np.full(len(x), 0.1)], axis=1).astype(np.float32)
+
+    model = fb.NumPyModel(logits, bounds=(0, 1))
+    labels = logits(digits.images).argmax(axis=1)
+    ev = rc.evaluate({"model": model}, digits.images, labels, suite=path, n=10, progress=False)
+    table = ev.checks.set_index("check")
+    assert table.outcome["two passes agree"] == PASS
+    for check in set(ADVICE) - {"two passes agree"}:
+        assert table.outcome[check] == NOT_APPLICABLE, check
+        assert table.figure[check]
+    assert ev.checked is not None
+    assert Checked.from_json(json.loads(json.dumps(ev.checked.to_json()))).to_json() == ev.checked.to_json()
+
+
+def test_they_are_stored_and_read_and_otherwise_the_error_names_the_command(
+    network: Any, digits: Dataset, suite: Path, tmp_path: Path
+) -> None:
+    ev = run(rc.wrap(Module(network)), digits, suite, out=tmp_path / "run")
+    opened = rc.open_run(tmp_path / "run")
+    with pytest.raises(UsageError, match=r"stored without its checks, and its models are not at hand.*robustcmp.eval"):
+        _ = opened.checks
+    assert not any(note.startswith("Health checks") for note in notes(opened))
+    made = ev.checks
+    opened = rc.open_run(tmp_path / "run")
+    assert opened.checks.equals(made)
+    (total,) = (note for note in notes(opened) if note.startswith("Health checks on 40 images: "))
+    assert f"{(made.outcome == PASS).sum()} pass, {(made.outcome == FAIL).sum()} fail" in total
+    assert any(note.startswith("Failed: boundary has converged: model: walk: ") for note in notes(opened))
+    (table,) = (table for table in tables(opened) if "a lower bound on vulnerability" in table.title)
+    assert table.title.startswith("PGD at ε = 0.1, on 40 images and not in R")
+    assert to_text(opened).count("lower bound on vulnerability") == 1
+    # Another question in the same directory has other checks.
+    again = run(rc.wrap(Module(network)), digits, suite, out=tmp_path / "run", seed=5)
+    assert again.checked is None
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_the_command_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--suite", "smoke", "--json"]
+    assert eval_command.main(given) == 0
+    first = json.loads(capfd.readouterr().out)
+    assert {check["check"] for check in first["checks"]} == set(ADVICE)
+    assert eval_command.main(given) == 0  # read, no framework is loaded for it
+    assert json.loads(capfd.readouterr().out) == first

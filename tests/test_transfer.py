@@ -1,0 +1,117 @@
+"""Transfer: what fools one trained model and another, counted again from the adversarial images."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp import eval as eval_command
+from robustcmp.data import Dataset
+from robustcmp.errors import StoreError, UsageError
+from robustcmp.report import tables
+from robustcmp.transfer import as_dataset, blocks
+
+SUITE = """
+images = 30
+repeats = 2
+[attacks.fgsm]
+attack = "FGSM"
+max_epsilon = 0.15
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 40
+[attacks.never]
+attack = "SinglePixel"
+max_pixels = 1
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "quick.toml"
+    path.write_text(SUITE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def models(zoo_model: Any) -> dict[str, list[rc.Model]]:
+    return {"jax": [zoo_model("jax", "lenet1"), zoo_model("jax", "lenet5")], "torch": [zoo_model("torch", "lenet1")]}
+
+
+def test_every_pair_is_counted_again(models: Any, digits: Dataset, suite: Path, tmp_path: Path) -> None:
+    ev = rc.evaluate(models, digits.images, digits.labels, suite=suite, out=tmp_path / "run", progress=False)
+    found = ev.transfer()
+    assert dict(found.sizes) == {"source": 3, "target": 3, "attack": 3}
+    assert found.source.values.tolist() == found.target.values.tolist() == ["jax/0", "jax/1", "torch/0"]
+    flat = [("jax", 0, models["jax"][0]), ("jax", 1, models["jax"][1]), ("torch", 0, models["torch"][0])]
+    labels = digits.labels[ev.dataset.image]
+    for attack in ev.attacks:
+        for source, (name, seed, _) in enumerate(flat):
+            repeats = range(1 if attack == "fgsm" else 2)
+            success = ev.dataset.success.sel(model=name, training_seed=seed, attack=attack).values[list(repeats)]
+            images = np.array([ev.adversarials(name, attack, training_seed=seed, repeat=i) for i in repeats])
+            for target, (*_, model) in enumerate(flat):
+                fooled = np.array([rc.predict(model, its) != labels for its in images])
+                its = found.isel(source=source, target=target).sel(attack=attack)
+                assert float(its.of_all) == pytest.approx((fooled & success).mean())
+                if success.any():
+                    assert float(its.of_successes) == pytest.approx(fooled[success].mean())
+                else:
+                    assert math.isnan(float(its.of_successes))
+    own = [float(found.of_all.isel(source=i, target=i).sel(attack="fgsm")) for i in range(3)]
+    assert own == [
+        pytest.approx(ev.success_rate.sel(attack="fgsm").values[i, j, 0]) for i, j in ((0, 0), (0, 1), (1, 0))
+    ]
+
+    # Stored, and read again; without it the error names the command.
+    opened = rc.open_run(tmp_path / "run")
+    assert opened.transfer().identical(found)
+    assert opened.transfer_blocks.equals(ev.transfer_blocks)
+    (table,) = (table for table in tables(opened) if table.title.startswith("Transfer"))
+    assert [row[1] for row in table.rows[:3]] == ["within jax", "within", "across"]
+    (tmp_path / "run" / "transfer.json").unlink()
+    with pytest.raises(UsageError, match=r"stored without its transfer.*robustcmp.eval.*--transfer"):
+        rc.open_run(tmp_path / "run").transfer()
+    with pytest.raises(UsageError, match="stored without its transfer"):
+        _ = rc.open_run(tmp_path / "run").transfer_blocks
+
+
+def test_blocks_are_means_within_and_across_frameworks() -> None:
+    counts = np.zeros((4, 4, 1, 3), np.int64)
+    counts[..., 2], counts[..., 1] = 10, 5
+    counts[:2, :2, 0, 0], counts[2:, 2:, 0, 0] = 4, 3
+    counts[:2, 2:, 0, 0], counts[2:, :2, 0, 0] = 1, 2
+    counts[3, :, 0, 1] = 0  # nothing succeeded there
+    counts[3, :, 0, 0] = 0
+    found = blocks(as_dataset(counts, ["a/0", "a/1", "b/0", "b/1"], ["x"]), ["a", "a", "b", "b"]).set_index("block")
+    assert found.pairs.to_dict() == {"within a": 2, "within b": 2, "within": 4, "across": 8}
+    assert found.of_all.to_dict() == pytest.approx({"within a": 0.4, "within b": 0.15, "within": 0.275, "across": 0.1})
+    assert found.of_successes["within b"] == pytest.approx(0.6)
+
+
+def test_without_images_there_is_no_transfer(models: Any, digits: Dataset, suite: Path) -> None:
+    ev = rc.evaluate(models, digits.images, digits.labels, suite=suite, n=5, keep_images=False, progress=False)
+    with pytest.raises(StoreError, match="stored without images"):
+        ev.transfer()
+
+
+def test_the_command_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "jax", "--suite", "smoke"]
+    for framework in ("torch", "jax"):
+        pytest.importorskip(framework)
+    assert eval_command.main([*given, "--json"]) == 0
+    assert "transfer" not in json.loads(capfd.readouterr().out)
+    assert eval_command.main([*given, "--transfer"]) == 0
+    assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
+    assert rc.open_run("runs/lenet1-digits-smoke").transfer().sizes["source"] == 2
+    assert eval_command.main([*given, "--transfer", "--no-images"]) == 2
+    assert "--transfer needs the adversarial images" in capfd.readouterr().err
