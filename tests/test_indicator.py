@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from robustcmp import robustness_indicator
 from robustcmp.errors import UsageError
-from robustcmp.indicator import NO_SPREAD, common_attacks, indicator_terms
+from robustcmp.indicator import NO_SPREAD, common_attacks, indicator_terms, reversed_pairs, variants
 
 Exact = dict[str, dict[str, Fraction]]
 
@@ -175,3 +175,25 @@ def test_a_rate_outside_0_to_1_is_an_error(rate: float, model: str) -> None:
     rates[model]["pgd"] = rate
     with pytest.raises(UsageError, match=rf"should be in \[0, 1\], received .*{rate}.* for 'pgd'"):
         robustness_indicator(rates)
+
+
+def test_what_r_hides_in_the_papers_own_rates() -> None:
+    rates = {model: {attack: float(rate) for attack, rate in its.items()} for model, its in PAPER["lenet5"].items()}
+    found = variants(rates)
+    attacks = list(next(iter(rates.values())))
+    assert list(found) == ["all", *(f"without {a}" for a in attacks), *(f"{m} left out" for m in rates)]
+    assert found["all"] == robustness_indicator(rates)
+    terms = indicator_terms(rates)
+    for attack in attacks:
+        for model, r in found[f"without {attack}"].items():
+            assert r == pytest.approx(found["all"][model] - terms[model][attack])
+    for model in rates:
+        assert found[f"{model} left out"] == robustness_indicator({m: its for m, its in rates.items() if m != model})
+    assert reversed_pairs(found["all"], found["all"]) == []
+
+
+def test_with_little_to_leave_out() -> None:
+    assert list(variants({"a": {"x": 0.1}, "b": {"x": 0.2}})) == ["all"]
+    assert list(variants({"a": {"x": 0.1, "y": 0.3}})) == ["all", "without x", "without y"]
+    assert reversed_pairs({"a": 0.0, "b": 1.0}, {"a": 1.0, "b": 1.0}) == []
+    assert reversed_pairs({"a": 0.0, "b": 1.0}, {"a": 1.0, "b": 0.0}) == [("a", "b")]

@@ -651,6 +651,47 @@ def test_the_table_of_the_indicator(real: rc.Evaluation) -> None:
     assert column(table, "clean accuracy") == [f"{100 * real.clean_accuracy[model]:.2f} %" for model in real.models]
 
 
+def test_what_r_hides(planted: rc.Evaluation) -> None:
+    found = planted.indicator_variants
+    assert found["all"] == planted.indicator
+    rates = planted.rates()
+    for attack in planted.attacks:
+        left = {model: {a: rate for a, rate in its.items() if a != attack} for model, its in rates.items()}
+        assert found[f"without {attack}"] == rc.robustness_indicator(left)
+    # A failure is infinitely far: single pixel and walk reach too few images of one model for most quantiles.
+    for q, name in ((0.5, "50%"), (0.25, "25%"), (0.1, "10%")):
+        finite = [
+            [planted.distance_quantile(model, attack, norm, q) for model in planted.models]
+            for attack, norm in (("exact", "l0"), ("drawn", "l0"), ("walk", "l2"))
+        ]
+        finite = [its for its in finite if np.isfinite(its).all()]
+        key = f"from distances at {name} of the images"
+        assert (key in found) == bool(finite)
+        if finite:
+            shares = [[(max(its) - d) / (max(its) - min(its) or 1) for d in its] for its in finite]
+            assert list(found[key].values()) == pytest.approx(np.sum(shares, axis=0))
+    (table,) = (table for table in tables(planted) if table.title.startswith("What R hides"))
+    assert [row[0] for row in table.rows] == list(found)
+    assert column(table, "region") == [f"{r['region']:.3f}" for r in found.values()]
+
+
+def test_a_changed_order_is_said(planted: rc.Evaluation) -> None:
+    ev = copy.copy(planted)
+    vars(ev)["indicator_variants"] = {
+        "all": {"region": 0.0, "corner": 1.0},
+        "without x": {"region": 2.0, "corner": 1.0},
+    }
+    said = [note for note in notes(ev) if note.startswith("The order of the models by R changes")]
+    assert said == [
+        "The order of the models by R changes, the more robust named first: without x: corner before region."
+    ]
+    vars(ev)["indicator_variants"] = {
+        "all": {"region": 0.0, "corner": 1.0},
+        "without x": {"region": 1.0, "corner": 1.0},
+    }
+    assert not any(note.startswith("The order") for note in notes(ev))
+
+
 def test_the_table_of_the_boundary_attack(planted: rc.Evaluation) -> None:
     (table,) = (table for table in tables(planted) if table.title.startswith("walk"))
     assert list(table.columns) == ["model", "with a start", "L2 ≤ 1", "L2 ≤ 2", "L2 ≤ 3", "L2 ≤ 5", "median L2"]
@@ -836,6 +877,9 @@ def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
         rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
         assert {len(row) for row in rows} == {len(table.columns)}
         places = [list(table.columns).index(name) for name in ("model", "beside") if name in table.columns]
+        if not places:  # the models are the columns
+            assert [cell.replace("\\|", "|") for cell in rows[0][1:]] == odd.models
+            continue
         assert {row[place].replace("\\|", "|") for row in rows[2:] for place in places} == set(ODD)
 
 

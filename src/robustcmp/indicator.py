@@ -92,3 +92,41 @@ def robustness_indicator(rates: Rates) -> dict[str, float]:
     {'a': 0.0, 'b': 1.0}
     """
     return {model: float(sum(values.values())) for model, values in indicator_terms(rates).items()}
+
+
+def variants(rates: Rates) -> dict[str, dict[str, float]]:
+    """Return R as it is and as it would be: without each attack in turn, and without each model in turn.
+
+    Parameters
+    ----------
+    rates : dict of dict of float
+        As for `robustness_indicator`. With one attack, or with two models or fewer, nothing is left out.
+
+    Returns
+    -------
+    dict of dict of float
+        By what was left out, then by model: ``"all"``, ``"without fgsm"``, …, ``"torch left out"``, …
+
+    Examples
+    --------
+    >>> variants({"a": {"fgsm": 0.2, "pixel": 0.1}, "b": {"fgsm": 0.4, "pixel": 0.0}})
+    {'all': {'a': 1.0, 'b': 1.0}, 'without fgsm': {'a': 1.0, 'b': 0.0}, 'without pixel': {'a': 0.0, 'b': 1.0}}
+    """
+    found = {"all": robustness_indicator(rates)}
+    attacks = common_attacks(rates)
+    for attack in attacks if len(attacks) > 1 else []:
+        left = {model: {a: rate for a, rate in its.items() if a != attack} for model, its in rates.items()}
+        found[f"without {attack}"] = robustness_indicator(left)
+    for model in rates if len(rates) > 2 else []:
+        found[f"{model} left out"] = robustness_indicator({m: its for m, its in rates.items() if m != model})
+    return found
+
+
+def reversed_pairs(r: Mapping[str, float], other: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return the pairs of models of which `r` has the first as more robust and `other` the second.
+
+    >>> reversed_pairs({"a": 0.0, "b": 1.0, "c": 2.0}, {"a": 1.0, "b": 0.5})
+    [('a', 'b')]
+    """
+    both = [model for model in r if model in other]
+    return [(a, b) for a in both for b in both if r[a] < r[b] and other[a] > other[b]]

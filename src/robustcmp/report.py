@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .checks import FAIL, NOT_APPLICABLE, PASS, Checked
 from .control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
 from .errors import UsageError
-from .indicator import common_attacks, indicator_terms, robustness_indicator
+from .indicator import common_attacks, indicator_terms, reversed_pairs, robustness_indicator
 from .inference import ALL, ALPHA
 from .results import Results, published
 from .statistics import ONE_TRAINING, f_test
@@ -43,7 +43,8 @@ def tables(results: Results) -> list[Table]:
         return [_success(results), _same_weights(results), *walks, *expected]
     more = [_transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     more += [_lower_bound(results.checked)] if results.checked else []
-    return [_success(results), _indicator(results), *_differences(results), *walks, *expected, *more]
+    hidden = [_hidden(results)] if len(results.models) > 1 else []
+    return [_success(results), _indicator(results), *hidden, *_differences(results), *walks, *expected, *more]
 
 
 def _same_weights(results: Results) -> Table:
@@ -155,6 +156,28 @@ def _indicator(results: Results) -> Table:
     return Table("Robustness indicator R: smaller is more robust", columns, rows)
 
 
+def _hidden(results: Results) -> Table:
+    rows = [
+        [variant, *(_number(r.get(model, math.nan)) for model in results.models)]
+        for variant, r in results.indicator_variants.items()
+    ]
+    return Table("What R hides: R of each model", ["variant", *results.models], rows)
+
+
+def _order_notes(results: Results) -> list[str]:
+    """Say under which variants of R models change places."""
+    whole = results.indicator_variants["all"]
+    changed = {
+        variant: ", ".join(f"{b} before {a}" for a, b in pairs)
+        for variant, r in results.indicator_variants.items()
+        if (pairs := reversed_pairs(whole, r))
+    }
+    if not changed:
+        return []
+    each = "; ".join(f"{variant}: {pairs}" for variant, pairs in changed.items())
+    return [f"The order of the models by R changes, the more robust named first: {each}."]
+
+
 def _boundary(results: Results, attack: str) -> Table:
     columns = ["model", "with a start", *(f"L2 ≤ {budget}" for budget in L2_BUDGETS), "median L2"]
     rows = [
@@ -258,6 +281,7 @@ def notes(results: Results) -> list[str]:
     for kind in dict.fromkeys(kind for its in differences.values() for kind in its):
         each = "; ".join(f"{framework}: {its[kind]}" for framework, its in differences.items() if kind in its)
         text.append(f"The frameworks' own {kind} stays: {each}. The rest of the training is the same in all of them.")
+    text += _order_notes(results) if len(results.models) > 1 else []
     text += _significance_notes(results)
     text += _check_notes(results.checked) if results.checked else []
     if results.paper:
@@ -375,7 +399,7 @@ def to_html(results: Results) -> str:
 
 
 def _is_name(table: Table, column: int) -> bool:
-    return table.columns[column] in ("attack", "model", "beside", "test", "verdict", "between trainings")
+    return table.columns[column] in ("attack", "model", "beside", "test", "verdict", "between trainings", "variant")
 
 
 def _gallery(results: Results, attack: str) -> list[dict[str, Any]]:

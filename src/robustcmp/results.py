@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .checks import Checked, missing
 from .control import HELD, differing, verdict
 from .errors import UsageError, unknown
-from .indicator import common_attacks, robustness_indicator
+from .indicator import common_attacks, relative, robustness_indicator, variants
 from .inference import (
     ALL,
     ALPHA,
@@ -48,6 +48,11 @@ if TYPE_CHECKING:
 
 # What Guo et al. trained the networks on.
 PAPER_DATASETS = {"lenet1": "mnist", "lenet5": "mnist", "resnet20": "cifar10", "vgg16": "cifar10"}
+
+
+# The distance that an attack is about; L2 for the others.
+NORMS = {"FGSM": "linf", "SinglePixel": "l0"}
+DISTANCE_QUANTILES = (0.5, 0.25, 0.1)
 
 
 class Results:
@@ -259,6 +264,27 @@ class Results:
     def indicator_ranges(self) -> dict[str, IndicatorRange]:
         """How far R varies over resamples of images and trainings, and each model's ranks, by model."""
         return indicator_ranges(self.outcomes)
+
+    @cached_property
+    def indicator_variants(self) -> dict[str, dict[str, float]]:
+        """What R hides: R without each attack and each model in turn, and R from distances, by variant and model.
+
+        From distances: P of −distance at the quantiles of 50, 25 and 10 % of the images, in each attack's own norm,
+        where it is finite for every model; a shorter distance is less robust. A quantile that no attack has is left
+        out.
+        """
+        found = variants(self.rates())
+        for q in DISTANCE_QUANTILES:
+            total, attacks = np.zeros(len(self.models)), 0
+            for attack in common_attacks(self.rates()):
+                norm = NORMS.get(self.manifest["suite"]["attacks"][attack]["class"], "l2")
+                distances = np.array([self.distance_quantile(model, attack, norm, q) for model in self.models])
+                if np.isfinite(distances).all():
+                    total, attacks = total + relative(-distances), attacks + 1
+            if attacks:
+                name = f"from distances at {q:.0%} of the images"
+                found[name] = dict(zip(self.models, total.tolist(), strict=True))
+        return found
 
     def training_interval(self, model: str, attack: str) -> Interval:
         """Return the 95 % interval of a framework's mean success rate, over its training runs; NaN for one.
