@@ -99,7 +99,9 @@ def write_torch(path: str, of: str = "torch", names: bool = True, **more: Any) -
     state = rc.zoo.same_weights(zoo_model(of), ["torch"])["torch"].native.state_dict()
     if not names:
         state = {f"module.{i}": its for i, its in enumerate(state.values())}
-    torch.save({"state_dict": state, **more} if more else state, path)
+    elif more:
+        state = {f"module.{name}": its for name, its in reversed(state.items())}  # of DataParallel
+    torch.save({"net": state, **more} if more else state, path)
 
 
 def write_keras(path: str) -> None:
@@ -130,10 +132,11 @@ def test_a_state_dict_of_torch(
 ) -> None:
     pytest.importorskip("torch")
     write_torch("own.pt", names=names, **more)
-    for architecture in ("lenet1", "nets:torch_network"):
+    # The checkpoint has the arrays in another order, and the names of the one network alone tell which is which.
+    for architecture in ("lenet1", "nets:torch_network") if not (names and more) else ("lenet1",):
         caplog.clear()
         same_answers(load_network("own.pt", "torch", architecture), zoo_model("torch"), digits)
-        in_order = not names or architecture != "lenet1"
+        in_order = not names or architecture != "lenet1"  # a prefix alone would not matter
         assert (caplog.record_tuples != []) == in_order
         assert all(level == logging.WARNING and "in their order" in text for _, level, text in caplog.record_tuples)
 
@@ -236,16 +239,74 @@ def test_weights_of_another_network_name_the_layer_and_both_shapes(folder: Path)
             load_network("own.weights.h5", "tensorflow", "lenet5")
 
 
+def test_a_network_of_more_layers_is_no_part_of_one(folder: Path) -> None:
+    """Keras loads what it finds of a file, and says nothing of the rest."""
+    keras = pytest.importorskip("keras")
+    layers = zoo_model("tensorflow").native.layers
+    keras.Sequential([keras.Input((28, 28, 1)), *layers[1:], keras.layers.Dense(10)]).save_weights("more.weights.h5")
+    with pytest.raises(WeightsError, match=r"more.weights.h5.*expected .*, received layers/dense"):
+        load_network("more.weights.h5", "tensorflow", "lenet1")
+
+
+def test_weights_of_a_design_that_was_changed(folder: Path) -> None:
+    content = zoo_weights(installed()[0])
+    Path("lenet.toml").write_text(
+        "[architecture]\ninput_shape = [28, 28, 1]\nlayers = [\n"
+        '{ type = "Flatten", name = "flatten" }, { type = "Dense", name = "logits", units = 10 } ]\n'
+    )
+    design = get_architecture("lenet.toml")
+    weights = {"logits/kernel": np.zeros((784, 10), np.float32), "logits/bias": np.zeros(10, np.float32)}
+    other = {**design.described, "layers": [{"type": "Relu", "name": "relu"}, *design.described["layers"]]}
+    for described, fits in ((design.described, True), (other, False)):
+        write_weights(Path("own.h5"), WeightsFile(weights, content.metadata | {"architecture": described}))
+        if fits:
+            load_network("own.h5", installed()[0], "lenet.toml")
+        else:
+            with pytest.raises(WeightsError, match=r"own.h5 was trained for another design than lenet.toml.*Relu"):
+                load_network("own.h5", installed()[0], "lenet.toml")
+
+
+def test_what_a_function_returns_belongs_to_its_framework(folder: Path) -> None:
+    pytest.importorskip("torch")
+    write_torch("own.pt")
+    for framework, source in (("tensorflow", "nets:trained"), ("jax", "nets:torch_network")):
+        if framework in installed():
+            with pytest.raises(ModelError, match=rf"{source} is a network of torch, and was given for {framework}"):
+                load_network(source, framework)
+
+
+def test_code_that_cannot_be_imported(folder: Path) -> None:
+    Path("broken.py").write_text("def network(:\n")
+    Path("divides.py").write_text("1 / 0\n")
+    for module in ("broken", "divides"):
+        with pytest.raises(ModelError, match=f"{module} failed when it was imported: (SyntaxError|ZeroDivisionError)"):
+            load_network(f"{module}:network", installed()[0])
+    with pytest.raises(UsageError, match=r"named without .py, nets:trained"):
+        load_network("nets.py:trained", installed()[0])
+
+
+def test_an_older_file_of_keras_is_not_called_broken(folder: Path) -> None:
+    pytest.importorskip("tensorflow")
+    zoo_model("tensorflow").native.save_weights("own.weights.h5")
+    Path("own.weights.h5").rename("own.h5")
+    with pytest.raises(WeightsError, match=r"own.h5 is no weights file of robustcmp. For tensorflow save .*x.keras"):
+        load_network("own.h5", "tensorflow", "lenet1")
+
+
 def test_more_or_fewer_layers_are_refused(folder: Path) -> None:
     torch = pytest.importorskip("torch")
     write_torch("own.pt")
     state = torch.load("own.pt", weights_only=True)
     torch.save(dict(list(state.items())[:-1]), "fewer.pt")
     torch.save(state | {"extra.weight": torch.zeros(3)}, "more.pt")
-    with pytest.raises(WeightsError, match=r"expected logits.bias \(10,\), received no more arrays"):
+    with pytest.raises(WeightsError, match=r"expected logits.bias \(10,\), received no such array"):
         load_network("fewer.pt", "torch", "lenet1")
-    with pytest.raises(WeightsError, match=r"expected no more arrays *, received extra.weight \(3,\)"):
+    with pytest.raises(WeightsError, match=r"expected no such array, received extra.weight \(3,\)"):
         load_network("more.pt", "torch", "lenet1")
+    some = {f"conv1.{name}": state[f"conv1.{name}"] for name in ("weight", "bias")}
+    torch.save(some | {f"x{i}": its for i, its in enumerate(list(state.values())[2:])}, "some.pt")
+    with pytest.raises(WeightsError, match=r"expected conv2.weight \(12, 4, 5, 5\), received no such array"):
+        load_network("some.pt", "torch", "lenet1")
     torch.save([1, 2], "list.pt")
     with pytest.raises(WeightsError, match=r"list.pt holds no state dict"):
         load_network("list.pt", "torch", "lenet1")
@@ -281,6 +342,8 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["torch=own.npz"], None, "own.npz holds weights alone: say with --architecture"),
         (["torch=own.npz"], "lenet6", "unknown model 'lenet6'"),
         (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
+        (["torch=own.npz", "torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
+        (["torch=sub/nets.py:own"], "lenet1", "Code is named without .py"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_loaded(
@@ -288,6 +351,7 @@ def test_mistakes_are_found_before_anything_is_loaded(
 ) -> None:
     pytest.importorskip("torch")
     Path("own.npz").touch()
+    Path("copy.npz").touch()
     with pytest.raises(UsageError, match=message):
         Sources.parse(given, architecture)
 

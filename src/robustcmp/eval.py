@@ -28,6 +28,7 @@ def _parser() -> Parser:
     models.add_argument(
         "--weights",
         nargs="+",
+        action="extend",
         metavar="FRAMEWORK=FILE",
         help="networks trained elsewhere: a file, or module:function, for each",
     )
@@ -82,7 +83,7 @@ def _evaluate(given: Sequence[str]) -> None:
     about = {
         "model": asked.model,
         "dataset": asked.data.name,
-        "recipe": options.recipe,
+        "recipe": None if options.weights else options.recipe,
         "data": asked.data.digest,
         "question": {
             "suite": suite.digest,
@@ -172,13 +173,16 @@ def _from_files(options: Namespace) -> _Asked:
     dataset = options.dataset or (sources.design and default_dataset(sources.design))
     if dataset is None:
         raise UsageError("say with --dataset which images the networks are compared on")
-    return _Asked(
-        sources.name,
-        "-weights",
-        load_dataset(dataset, "test", data_dir=options.data_dir),
-        sources.fingerprint,
-        lambda: sources.load(options.device),
-    )
+
+    def load() -> Models:
+        models = sources.load(options.device)
+        infos = [getattr(model, "info", {}) for its in models.values() for model in its]
+        for trained in sorted({info.get("dataset", dataset) for info in infos} - {dataset}):
+            say(f"some of these weights were trained on {trained}, and are compared on {dataset}")
+        return models
+
+    data = load_dataset(dataset, "test", data_dir=options.data_dir)
+    return _Asked(sources.name, "-weights", data, sources.fingerprint, load)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,12 @@ import foolbox as fb
 import numpy as np
 
 from .architecture import get_architecture
+from .classifier import Classifier
 from .environment import framework_versions
 from .errors import ModelError, UsageError, WeightsError
-from .frameworks import Device, TrainableFramework, check_framework, get_framework
+from .frameworks import Device, TrainableFramework, check_framework, get_framework, recognise
 from .model import wrap
-from .weights import Weights, WeightsFile, check_shapes, read_weights
+from .weights import Weights, WeightsFile, check_shapes, is_sealed, read_weights
 
 CANONICAL = (".h5", ".npz")  # weights by their canonical names, for any framework
 WHOLE = ".keras"  # a file that holds the network, too
@@ -74,10 +75,11 @@ class Sources:
             if not equals or not source:
                 raise UsageError(f"expected FRAMEWORK=FILE or FRAMEWORK=module:function, received {text!r}")
             check_framework(framework)
-            if source in by_framework.setdefault(framework, []):
-                raise UsageError(f"{text} was given twice")
             if not is_function(source) and not Path(source).is_file():
-                raise UsageError(f"there is no file {source}")
+                hint = ". Code is named without .py, as module:function" if ".py:" in source else ""
+                raise UsageError(f"there is no file {source}{hint}")
+            if _content(source) in map(_content, by_framework.setdefault(framework, [])):
+                raise UsageError(f"{text} was given twice, or it is a copy of another file")
             if not is_function(source) and architecture is None and Path(source).suffix != WHOLE:
                 raise _no_architecture(source)
             by_framework[framework].append(source)
@@ -113,6 +115,11 @@ class Sources:
             framework: [load_network(source, framework, self.architecture, device=device) for source in its]
             for framework, its in self.by_framework.items()
         }
+
+
+def _content(source: str) -> str:
+    """What tells sources apart: a file is the same under every name."""
+    return source if is_function(source) else _sha256(Path(source))
 
 
 def _sha256(path: Path) -> str:
@@ -168,7 +175,7 @@ def load_network(
         if framework != "jax":
             raise UsageError(f"for {source} the architecture should be a name or FILE.toml, received {architecture}")
         return _as_model(_called(architecture, content.weights), adapter, source, device, info)
-    check_shapes(content.weights, get_architecture(architecture), source)
+    _check_design(content, architecture, source)
     network = _untrained(architecture, adapter)
     adapter.set_weights(network, get_architecture(architecture), content.weights)
     return _as_model(network, adapter, source, device, info)
@@ -178,13 +185,31 @@ def _no_architecture(source: str) -> UsageError:
     return UsageError(f"{source} holds weights alone: say with --architecture what network they are for")
 
 
+def _check_design(content: WeightsFile, architecture: str, source: str) -> None:
+    """Raise `WeightsError` unless weights are those of a design, as far as the file says it."""
+    design = get_architecture(architecture)
+    check_shapes(content.weights, design, source)
+    trained, named = (
+        {**its, "name": ""} for its in (content.metadata.get("architecture", design.described), design.described)
+    )
+    if trained != named:
+        raise WeightsError(
+            f"{source} was trained for another design than {architecture}: its layers were {trained['layers']}"
+        )
+
+
 def _canonical(path: Path) -> WeightsFile:
     if path.suffix == ".h5":
+        if not is_sealed(path):
+            raise WeightsError(
+                f"{path} is no weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
+                "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read."
+            )
         return read_weights(path)
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             weights: Weights = {name: arrays[name].astype(np.float32) for name in arrays.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, TypeError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise WeightsError(f"{path} is no file of arrays by name, as numpy.savez writes them ({error})") from None
     return WeightsFile(weights, {})
 
@@ -200,10 +225,14 @@ def _called(name: str, *arguments: Any) -> Any:
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does
+    if module.endswith(".py"):
+        raise UsageError(f"{name}: a module is named without .py, {module.removesuffix('.py')}:{function}")
     try:
         found = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"{name}: {error}") from None
+    except Exception as error:
+        raise ModelError(f"{module} failed when it was imported: {type(error).__name__}: {error}") from error
     try:
         return found(*arguments)
     except Exception as error:
@@ -214,5 +243,19 @@ def _as_model(
     native: Any, adapter: TrainableFramework, source: str, device: Device, info: dict[str, Any]
 ) -> fb.models.base.Model:
     if isinstance(native, fb.models.base.Model):
+        its = Classifier(native).framework.name
+    else:
+        its = _framework_of(native) or adapter.name
+    if its != adapter.name:
+        raise ModelError(f"{source} is a network of {its}, and was given for {adapter.name}")
+    if isinstance(native, fb.models.base.Model):
         return native
     return wrap(native, framework=adapter.name, device=device, info=info | {"source": Path(source).name})
+
+
+def _framework_of(native: Any) -> str | None:
+    """The framework that an object belongs to, None for a plain function."""
+    try:
+        return recognise(native).name
+    except ModelError:
+        return None

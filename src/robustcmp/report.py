@@ -254,6 +254,13 @@ def notes(results: Results) -> list[str]:
     ]
     if images["used"] < images["asked"]:
         text.append(f"Only {images['used']} of the {images['asked']} images that were asked for could be had.")
+    best = max(results.clean_accuracy.values())
+    for model, accuracy in results.clean_accuracy.items():
+        if accuracy < best / 2:
+            text.append(
+                f"{model} classifies only {_percent(accuracy)} of the test set correctly: before its rates are read, "
+                "look at its bounds, its preprocessing, and what it was trained on."
+            )
     if len(results.models) == 1:
         text.append("One model alone: there is nothing to compare, and P and R are 0.")
     left_out = [attack for attack in results.attacks if attack not in common_attacks(results.rates())]

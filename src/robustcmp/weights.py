@@ -155,6 +155,12 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
     return WeightsFile(weights, metadata, curves)
 
 
+def is_sealed(path: Path) -> bool:
+    """Say whether a file begins as our weights files do."""
+    with open(path, "rb") as file:
+        return file.read(len(SEAL)) == SEAL
+
+
 def _seal(path: Path) -> None:
     """Write the SHA-256 of a file's content into its user block."""
     with open(path, "r+b") as file:
@@ -200,20 +206,39 @@ def check_shapes(weights: Mapping[str, NDArray[Any]], architecture: Architecture
 def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> dict[str, str]:
     """Return which of a file's arrays belongs to which of a network's, from their names and shapes.
 
-    The names decide if they are the same, else the order does.
+    The names decide if they are the same, but for a prefix that all of a file's have (``module.``). If none of them is
+    the same, the order does.
 
     Raises
     ------
     WeightsError
-        The shapes differ, or one has more arrays.
+        The shapes differ, one has more arrays, or only some of the names are the same.
     """
-    same = received.keys() == expected.keys()
-    pairs = {name: name for name in expected} if same else dict(zip_longest(expected, received))
-    for ours, theirs in pairs.items():
-        want, got = expected.get(ours), received.get(theirs)
+    names = _without_prefix(list(received), expected)
+    by_name = names.keys() & expected.keys()
+    pairs = [(name, name) for name in dict.fromkeys([*expected, *names])] if by_name else zip_longest(expected, names)
+    found = {}
+    for ours, theirs in pairs:
+        want, got = expected.get(ours), received.get(names.get(theirs, ""))
         if want != got:
             raise WeightsError(
-                f"{source}: expected {ours or 'no more arrays'} {want or ''}, received {theirs or 'no more arrays'} "
-                f"{got or ''}. The weights belong to another network."
+                f"{source}: expected {_array(ours, want)}, received {_array(names.get(theirs), got)}. "
+                "The weights belong to another network."
             )
-    return pairs
+        found[ours] = names[theirs]
+    return found
+
+
+def _without_prefix(names: list[str], expected: Mapping[str, Shape]) -> dict[str, str]:
+    """Return names by what is left of them without the prefix that all of them have, as far as none is expected."""
+    short = {name: name for name in names}
+    while short and not short.keys() & expected.keys():
+        firsts = {name.partition(".")[0] for name in short}
+        if len(firsts) > 1 or not all("." in name for name in short):
+            return {name: name for name in names}
+        short = {name.partition(".")[2]: full for name, full in short.items()}
+    return short
+
+
+def _array(name: str | None, shape: Shape | None) -> str:
+    return "no such array" if shape is None else f"{name} {shape}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -177,23 +179,23 @@ class TensorFlow(TrainableFramework):
     def load(self, path: Path, native: Any) -> keras.Model:
         if not isinstance(native, keras.Model | None):
             raise ModelError(f"expected a keras.Model for the weights of {path}, received {type(native).__name__}")
+        whole = path.suffix == ".keras"
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
-                if path.suffix == ".keras":
-                    network: keras.Model = keras.models.load_model(path, compile=False, safe_mode=True)
-                else:
-                    network = native
+                network: Any = keras.models.load_model(path, compile=False, safe_mode=True) if whole else native
+                received = _shapes(network) if whole else _shapes_in_file(path)
+                if native is not None and sorted(received.values()) != sorted(_shapes(native).values()):
+                    paired(received, _shapes(native), str(path))  # branches may stand in another order
+                if not whole:
                     network.load_weights(path)
             for warning in caught:  # Keras leaves layers as they were initialised, and only warns
                 raise ValueError(warning.message)
         except (ValueError, TypeError, OSError, KeyError, AttributeError, zipfile.BadZipFile) as error:
-            reason = " ".join(str(error).partition("Target variable")[0].split())  # its values follow there
-            raise WeightsError(f"{path} is broken, does not fit, or holds code, which is not run: {reason}") from None
-        if native is not None:
-            received, expected = ({its.path: tuple(its.shape) for its in one.weights} for one in (network, native))
-            if sorted(received.values()) != sorted(expected.values()):  # branches may stand in another order
-                paired(received, expected, str(path))
+            raise WeightsError(
+                f"{path} is broken, does not fit, or holds code, which is not run: {_reason(error)}. A network that "
+                "needs code of yours can be returned from module:function."
+            ) from None
         return network
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
@@ -214,6 +216,31 @@ def _variables(network: keras.Model, architecture: Architecture) -> dict[str, An
         layer, _, kind = name.partition("/")
         found[name] = getattr(network.get_layer(layer), kind if is_trainable(name) else f"moving_{kind}").value
     return found
+
+
+def _shapes(network: keras.Model) -> dict[str, tuple[int, ...]]:
+    return {variable.path: tuple(variable.shape) for variable in network.weights}
+
+
+def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes in a file of Keras's weights, which Keras itself does not compare if there are too many."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def visit(name: str, item: Any) -> None:
+        own = "vars/" in name and not name.startswith("optimizer/") and "seed_generator" not in name
+        if own and isinstance(item, h5py.Dataset):
+            found[name] = tuple(item.shape)
+
+    with h5py.File(path, "r") as file:
+        file.visititems(visit)
+    return found
+
+
+def _reason(error: Exception) -> str:
+    """What Keras means, out of a text that may hold a whole configuration or all values of an array."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    named = re.search(r"Could not locate class '[^']+'", text)
+    return named[0] if named else " ".join(text.partition("Target variable")[0].split())[:400]
 
 
 class _Trainer(Trainer):

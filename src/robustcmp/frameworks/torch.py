@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -150,15 +151,13 @@ class Torch(TrainableFramework):
     def load(self, path: Path, native: Any) -> torch.nn.Module:
         if not isinstance(native, torch.nn.Module):
             raise ModelError(f"expected a torch.nn.Module for the weights of {path}, received {type(native).__name__}")
-        received = _arrays(_state_dict(path))
-        expected = _arrays(native.state_dict())
-        pairs = paired(
-            {name: tuple(its.shape) for name, its in received.items()},
-            {name: tuple(its.shape) for name, its in expected.items()},
-            str(path),
-        )
-        if any(ours != theirs for ours, theirs in pairs.items()):
-            _log.warning("%s names its arrays in its own way, so they are taken in their order", path)
+        received, expected = _arrays(_state_dict(path)), _arrays(native.state_dict())
+        if any(torch.nn.parameter.is_lazy(its) for its in expected.values()):
+            raise ModelError(f"the network for {path} has lazy layers: call it once, so that its shapes are known")
+        pairs = paired(_shapes(received), _shapes(expected), str(path))
+        if not any(theirs.endswith(ours) for ours, theirs in pairs.items()):
+            some = ", ".join(f"{theirs} as {ours}" for ours, theirs in list(pairs.items())[:2])
+            _log.warning("%s names its arrays in its own way, so they are taken in their order: %s, …", path, some)
         with torch.no_grad():
             for ours, theirs in pairs.items():
                 expected[ours].copy_(received[theirs])
@@ -182,16 +181,27 @@ def _state_dict(path: Path) -> dict[str, Any]:
             warnings.filterwarnings("ignore", "Detected pickle protocol")  # an error follows where it matters
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, KeyError, IndexError) as error:
-        reason = str(error).partition("\n")[0]
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = f"it refers to {refused[1]}" if refused else type(error).__name__
         raise WeightsError(
             f"{path} is broken, or it holds more than tensors, which is not loaded because it could run code "
-            f"({reason}). Save it with torch.save(network.state_dict(), path)."
+            f"({reason}). Save it with torch.save(network.state_dict(), path), or return the network from "
+            "module:function."
         ) from None
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):  # a checkpoint with more beside
-        content = content["state_dict"]
-    if not isinstance(content, dict) or not all(isinstance(its, torch.Tensor) for its in content.values()):
+    held = [its for its in content.values() if _is_state_dict(its)] if isinstance(content, dict) else []
+    if len(held) == 1:  # a checkpoint with more beside it
+        content = held[0]
+    if not _is_state_dict(content):
         raise WeightsError(f"{path} holds no state dict. Save it with torch.save(network.state_dict(), path).")
-    return content
+    return dict(content)
+
+
+def _is_state_dict(content: Any) -> bool:
+    return isinstance(content, dict) and bool(content) and all(isinstance(i, torch.Tensor) for i in content.values())
+
+
+def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, Shape]:
+    return {name: tuple(its.shape) for name, its in tensors.items()}
 
 
 def _arrays(state: dict[str, Any]) -> dict[str, torch.Tensor]:
