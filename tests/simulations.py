@@ -198,10 +198,10 @@ def models_told_apart(
 
 
 def frameworks_told_apart(
-    runs: int = 10, run_sd: float = 0.15, difference: float = 0.0
+    runs: int = 10, run_sd: float = 0.15, shift: float = -0.8
 ) -> Callable[[np.random.Generator], bool]:
-    """Whether two frameworks are told apart; without a difference they are the trainings of one, split in two."""
-    world = World((-0.8, -0.8 + difference), runs=runs, run_sd=run_sd)
+    """Whether two frameworks are told apart that are the trainings of one, split in two."""
+    world = World((shift, shift), runs=runs, run_sd=run_sd)
 
     def simulate(rng: np.random.Generator) -> bool:
         table = run_tests([world.outcomes(world.draw(rng))], "frameworks")
@@ -259,6 +259,8 @@ TOLD_APART = {
     "models, three exchangeable, deterministic attack": (models_told_apart(models=3), 0.0, CHANCE),
     "models, exchangeable, random attack": (models_told_apart(repeats=5), 0.0, CHANCE),
     "frameworks, trainings of one framework split in two": (frameworks_told_apart(), 0.0, CHANCE),
+    "the same, two trainings each, 0.5 % fall": (frameworks_told_apart(2, shift=-3.65), 0.0, CHANCE),
+    "the same, three trainings each, 0.5 % fall": (frameworks_told_apart(3, shift=-3.65), 0.0, CHANCE),
     "models, two trainings of one framework": (models_told_apart(run_sd=0.15), 0.1, 1.0),
     "frameworks, 10 points apart, deviation 3 points, ten trainings": (planted_difference(), 0.9, 1.0),
 }

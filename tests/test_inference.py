@@ -29,6 +29,7 @@ from robustcmp.inference import (
 )
 from robustcmp.statistics import (
     NOTHING_VARIES,
+    bootstrap_interval,
     cochran_q,
     difference_intervals,
     f_test,
@@ -136,7 +137,7 @@ def test_f_and_t_are_scipys(rates: Rates) -> None:
     within = rates.var(axis=1, ddof=1).mean()
     found = f_test(groups)
     if within < 1e-20:
-        assert found.p in (0, 1)
+        assert found == NOTHING_VARIES
         return
     expected = scipy.stats.f_oneway(*groups)
     assert found.p == pytest.approx(expected.pvalue, abs=1e-9)
@@ -290,7 +291,7 @@ def test_variances_of_a_planted_table() -> None:
     assert (row["framework"], row["training_run"], row["share"], row["low"], row["high"]) == nested_variance(rates)
     of_repeats = np.array([its.success[name].mean(axis=2).var(axis=1, ddof=1) for name in its.success])
     assert row["repeat"] == pytest.approx(of_repeats.mean() / 5)
-    assert row["image"] == pytest.approx(its.image_means.var(axis=1, ddof=1).mean() / 60)
+    assert row["image"] == pytest.approx(its.image_means.var(axis=1, ddof=1).mean() / 60 - row["repeat"])
     [row] = variance([drawn(repeats=1)]).to_dict("records")
     assert row["repeat"] == 0
 
@@ -313,7 +314,7 @@ def test_an_attack_that_never_or_always_succeeds(value: bool, images: int, deter
     assert (table.statistic == 0).all()
     pairs = table[table.b != ""]
     assert not pairs.isna().any(axis=None)
-    unseen = wilson_interval(0, images).high
+    unseen = wilson_interval(0, images).high if images > 1 else 1
     assert pairs[pairs.level == "models"].high.values == pytest.approx(unseen)
     found = variance([its])
     assert found.loc["x", ["framework", "training_run", "repeat", "share", "low", "high"]].tolist() == [
@@ -329,14 +330,56 @@ def test_an_attack_that_never_or_always_succeeds(value: bool, images: int, deter
         assert ranks == pytest.approx([1 / 3] * 3)
 
 
-def test_trainings_that_agree_and_frameworks_that_do_not() -> None:
+def test_trainings_that_agree_are_nothing_to_measure_a_difference_by() -> None:
     fell = np.zeros((2, 3, 1, 10), np.bool_)
     fell[1, ..., :5] = True
     its = outcomes({"a": fell[0], "b": fell[1]})
     table = run_tests([its], "frameworks")
-    assert table.p.tolist() == [0, 0]
-    assert table.statistic.tolist() == [math.inf, -math.inf]
-    assert variance([its]).loc["x", ["training_run", "share", "low", "high"]].tolist() == [0, 1, 1, 1]
+    assert table.p.tolist() == [1, 1]
+    assert table.statistic.tolist() == [0, 0]
+    assert (table.effect.tolist(), table.low.iloc[1], table.high.iloc[1]) == ([0.5, -0.5], -1, 1)
+    assert variance([its]).loc["x", ["training_run", "share", "low", "high"]].tolist() == [0, 1, 0, 1]
+
+
+def test_rare_successes_of_one_framework_split_in_two_are_rarely_told_apart() -> None:
+    """Equal counts by chance are common there, and no reason to claim a difference."""
+    rng = np.random.default_rng(11)
+    counts = rng.binomial(100, 0.005, (2000, 2, 2)) / 100
+    claimed = np.mean([pooled_t(list(rates), 0, 1).p < 0.05 for rates in counts])
+    assert claimed <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 2000)
+
+
+def test_the_two_way_range_is_no_narrower_than_the_t_interval() -> None:
+    for runs in (2, 3, 10):
+        world = sim.World((-0.8, -0.6), runs=runs, run_sd=0.2)
+        for rng in np.random.default_rng(runs).spawn(15):
+            a, b = world.draw(rng).mean(axis=2)
+            wide = two_way_interval(a, b, resamples=2000)
+            t = pooled_t([a.mean(axis=1), b.mean(axis=1)], 0, 1)
+            assert wide.high - wide.low >= 0.9 * min(t.high - t.low, 1)
+
+
+def test_different_images_and_nan_are_errors() -> None:
+    with pytest.raises(UsageError, match=r"the same images, received the shapes"):
+        mcnemar(np.ones(3, np.bool_), np.ones(1, np.bool_))
+    with pytest.raises(UsageError, match=r"on the same images, received 3 and 4"):
+        two_way_interval(np.ones((2, 3)), np.ones((2, 4)))
+    for call in (lambda x: sign_flips(x), lambda x: label_permutation(x), lambda x: friedman(x)):
+        with pytest.raises(UsageError, match="received NaN"):
+            call(np.array([[0.1, math.nan], [0.2, 0.3]]))
+
+
+def test_of_one_image_nothing_is_known() -> None:
+    assert bootstrap_interval(np.array([0.3])) == (0, 1)
+    assert difference_intervals(np.array([[1.0]])) == [(-1, 1)]
+
+
+def test_two_models_are_tested_jointly_as_the_pair_that_they_are() -> None:
+    fell = np.zeros((2, 10), np.bool_)
+    fell[0, :4] = True
+    table = run_tests([outcomes({"a": fell[0], "b": fell[1]})], None, resamples=100)
+    assert table.test.tolist() == ["McNemar, exact"] * 2
+    assert table.p.tolist() == [0.125, 0.125]
 
 
 def test_one_model_has_nothing_to_test() -> None:

@@ -33,10 +33,11 @@ L2_BUDGETS = (1.0, 2.0, 3.0)
 SOURCE_STEP = 1e-4  # of a boundary attack that has converged
 GAIN = 0.15  # of the median distance, in its second half
 PASSES = 1e-5  # of the logits' spread, between two passes
-SLOPES = 0.05  # error of the median slope
+SLOPES = 0.05  # error of the median slope along the gradient
+SLOPES_ACROSS = 0.3  # along a random direction, where the slope is small and ties of pools weigh more
 SLOPE_STEP = 3e-3  # in L2: a smaller one drowns in float32, a larger one meets the kinks of ReLU and pools
 KEPT = 0.8  # of the images that fall, at 8 bits
-NOISE = 0
+NOISE, SLOPE = 0, 1
 
 ADVICE = {
     "pgd reaches fgsm": "PGD should not be weaker than one step: its step size or its number of steps is too small, or "
@@ -225,7 +226,7 @@ class _One:
         return _passes(largest <= PASSES), f"logits differ by {largest:.1g} of their spread"
 
     def _finite_differences(self) -> tuple[str, str]:
-        """Compare the length of the margin's gradient with the slope of the logits along it."""
+        """Compare the gradient of the margin with its slope, along the gradient and along a random direction."""
         logits = self.classifier.logits(self.images).astype(np.float64)
         rows = np.arange(len(logits))
         others = logits.copy()
@@ -233,16 +234,25 @@ class _One:
         v = np.zeros_like(logits)
         v[rows, self.labels], v[rows, others.argmax(axis=1)] = 1, -1
         gradient = self.classifier.vjp(self.images, v).astype(np.float64)
-        length = _length(gradient)
-        direction = gradient / np.maximum(length, 1e-30)
+        direction = gradient / np.maximum(_length(gradient), 1e-30)
+        draws = Draws("Slopes", self.seed, 0, self.images)
+        random = np.array([draws.block(i, SLOPE).standard_normal(its.shape) for i, its in enumerate(self.images)])
+        random /= _length(random)
+        # Along its own gradient a network with parts of it cut off shows nothing; along others kinks weigh more.
+        along, across = (self._slope_error(v, gradient, its) for its in (direction, random))
+        figure = f"the median slope is {along:.1%} off along the gradient, {across:.0%} across"
+        return _passes(along <= SLOPES and across <= SLOPES_ACROSS), figure
+
+    def _slope_error(
+        self, v: NDArray[np.float64], gradient: NDArray[np.float64], direction: NDArray[np.float64]
+    ) -> float:
+        """Return how far measured slopes are from the gradient's, relative to the typical one."""
         up, down = (
             self.classifier.logits((self.images + sign * SLOPE_STEP * direction).astype(np.float32)) for sign in (1, -1)
         )
-        slope = ((up.astype(np.float64) - down) * v).sum(axis=1) / (2 * SLOPE_STEP)
-        # Relative to the typical slope: images where the network is flat have none to compare.
-        length = length.ravel()
-        error = float(np.median(np.abs(slope - length)) / max(float(np.median(length)), 1e-30))
-        return _passes(error <= SLOPES), f"the median slope is {error:.1%} off"
+        measured = ((up.astype(np.float64) - down) * v).sum(axis=1) / (2 * SLOPE_STEP)
+        expected = (gradient * direction).sum(axis=(1, 2, 3))
+        return float(np.median(np.abs(measured - expected)) / max(float(np.median(np.abs(measured))), 1e-30))
 
     def _noise(self) -> tuple[str, str]:
         if self.fgsm_rate == 0:

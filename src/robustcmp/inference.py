@@ -101,10 +101,11 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
     Returns
     -------
     pandas.DataFrame
-        A row a test. Joint ones have ``a`` ``"all"`` and no ``b``; their ``effect`` is the largest rate minus the
-        smallest one. For pairs it is a's rate minus b's, with its interval before adjustment; for distances the share
-        of images on which a is fooled nearer minus that on which b is. ``n`` counts images or training runs.
-        ``p_adjusted`` is Holm's over all pairs and attacks of the level, and over the joint tests of the level.
+        A row a test. Joint ones have ``a`` ``"all"``, no ``b`` and NaN for an interval; their ``effect`` is the
+        largest rate minus the smallest one, NaN for distances. For pairs it is a's rate minus b's, with its interval
+        before adjustment; for distances the share of images on which a is fooled nearer minus that on which b is.
+        ``n`` counts images or training runs. ``p_adjusted`` is Holm's over all pairs and attacks of the level, and
+        over the joint tests of the level.
 
     Raises
     ------
@@ -128,7 +129,8 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
 
 def has_framework_level(outcomes: Iterable[Outcomes]) -> bool:
     """Say whether there are two frameworks or more, with two trainings of each or more."""
-    return all(len(its.seeds) > 1 and min(map(len, its.seeds.values())) > 1 for its in outcomes)
+    outcomes = list(outcomes)
+    return bool(outcomes) and all(len(its.seeds) > 1 and min(map(len, its.seeds.values())) > 1 for its in outcomes)
 
 
 def _model_tests(outcomes: Outcomes, resamples: int, flips: int) -> list[dict[str, Any]]:
@@ -140,7 +142,11 @@ def _model_tests(outcomes: Outcomes, resamples: int, flips: int) -> list[dict[st
     if outcomes.deterministic:
         names = "Cochran's Q", "McNemar, exact"
         fell = values > 0
-        joint, each = cochran_q(fell), [mcnemar(fell[a], fell[b]) for a, b in pairs]
+        each = [mcnemar(fell[a], fell[b]) for a, b in pairs]
+        if len(fell) > 2:
+            joint = cochran_q(fell)
+        else:  # its approximation is coarse where few images differ
+            names, joint = (names[1], names[1]), each[0]
     else:
         names = "permutation of models", "sign flips"
         joint, each = label_permutation(values, resamples), sign_flips(differences, flips)
@@ -203,7 +209,8 @@ def variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
     ``framework`` and ``training_run`` are the components of `robustcmp.statistics.nested_variance`, ``share``,
     ``low`` and ``high`` the share of frameworks between trained models with its interval. Beside them stand two
     variances of one trained model's rate: ``repeat``, from its repeats, which ``training_run`` contains; and
-    ``image``, from the choice of images, which all models share.
+    ``image``, from the choice of images, which all models share, without what repeats add. It is NaN for one image,
+    both are NaN for one repeat of a random attack.
 
     Raises
     ------
@@ -238,14 +245,16 @@ def variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
                 "high": found.high,
             }
         )
-    return pandas.DataFrame(rows).set_index("attack")
+    names = ("attack", "framework", "training_run", "repeat", "image", "share", "low", "high")
+    return pandas.DataFrame(rows, columns=list(names)).set_index("attack")
 
 
 def _image_variance(outcomes: Outcomes) -> float:
     """Return the variance of a model's rate that comes from the choice of images; NaN for one image."""
     values = outcomes.image_means
     n = values.shape[1]
-    return float(values.var(axis=1, ddof=1).mean() / n) if n > 1 else math.nan
+    of_repeats = _repeat_variance(outcomes)  # is in the images' means as well
+    return float(values.var(axis=1, ddof=1).mean() / n) - of_repeats if n > 1 else math.nan
 
 
 def _repeat_variance(outcomes: Outcomes) -> float:

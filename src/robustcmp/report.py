@@ -17,7 +17,7 @@ from .checks import FAIL, NOT_APPLICABLE, PASS, Checked
 from .control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
 from .errors import UsageError
 from .indicator import common_attacks, indicator_terms, reversed_pairs, robustness_indicator
-from .inference import ALL, ALPHA
+from .inference import ALL, ALPHA, Outcomes
 from .results import Results, published
 from .statistics import ONE_TRAINING, f_test
 
@@ -44,7 +44,8 @@ def tables(results: Results) -> list[Table]:
     more = [_transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     more += [_lower_bound(results.checked)] if results.checked else []
     hidden = [_hidden(results)] if len(results.models) > 1 else []
-    return [_success(results), _indicator(results), *hidden, *_differences(results), *walks, *expected, *more]
+    real = [*hidden, *_differences(results), *_variance(results)]
+    return [_success(results), _indicator(results), *real, *walks, *expected, *more]
 
 
 def _same_weights(results: Results) -> Table:
@@ -58,7 +59,7 @@ def _same_weights(results: Results) -> Table:
 
 
 def _success(results: Results) -> Table:
-    several = len(results.training_seeds) > 1
+    several = results.has_several_trainings
     rates, terms = results.rates(), indicator_terms(results.rates())
     columns = ["attack", "model", "success rate", "95 % over images", "sd over repeats"]
     columns += ["95 % over trainings", "sd over trainings"] if several else []
@@ -89,7 +90,8 @@ def _differences(results: Results) -> list[Table]:
     if pairs.empty:
         return []
     of_frameworks = results.level == "frameworks"
-    columns = ["attack", "model", "beside", "test", "difference", "95 %"]
+    over = "trainings" if of_frameworks else "images"
+    columns = ["attack", "model", "beside", "test", "difference", f"95 % over {over}"]
     columns += ["95 % over trainings and images"] * of_frameworks + ["p adjusted", "verdict"]
     rows = []
     for pair in pairs.to_dict("records"):
@@ -107,28 +109,58 @@ def headline(results: Results) -> list[str]:
     if results.same_weights or len(results.models) < 2:
         return []
     if results.level != "frameworks":
+        ones = (
+            [name for name, seeds in results.outcomes[0].seeds.items() if len(seeds) == 1] if results.outcomes else []
+        )
+        if len(ones) < len(results.models):
+            return [
+                f"One training of {', '.join(ones)}: nothing can be said of frameworks. Name several --training-seeds."
+            ]
         return [f"{ONE_TRAINING} Name several --training-seeds to ask about frameworks."]
+    sentences, shares = [], {}
     try:
         shares = results.variance().to_dict("index")
-    except UsageError:  # other numbers of trainings
-        shares = {}
-    sentences = []
+    except UsageError as error:
+        sentences.append(f"No shares of variance: {error}")
     for its in results.outcomes:
         means = [float(rates.mean()) for rates in its.rates.values()]
         within = math.sqrt(np.mean([rates.var(ddof=1) for rates in its.rates.values()]))
         sentence = (
             f"{its.attack}: the framework means differ by at most {_points(max(means) - min(means))} points (p = "
-            f"{_p(f_test(list(its.rates.values())).p)}, joint test); two trainings of one framework differ by "
+            f"{_p(_joint_p(results, its))}, joint test); two trainings of one framework differ by "
             f"{_points(within)} points (standard deviation)."
         )
         if shares:
             share, low, high = (_percent(shares[its.attack][end], 0) for end in ("share", "low", "high"))
             sentence += (
-                f" {share} of the variance between trained models lies between frameworks ({low} to {high}; for "
-                f"frameworks in general, estimated from {len(means)} of them; wide by nature)."
+                f" The share of the variance between trained models that lies between frameworks is estimated as "
+                f"{share} ({low} to {high}; for frameworks in general, estimated from {len(means)} of them; wide by "
+                "nature)."
             )
         sentences.append(sentence)
     return sentences
+
+
+def _joint_p(results: Results, its: Outcomes) -> float:
+    """Return the p value of the joint test of frameworks, adjusted for the attacks where statsmodels is installed."""
+    try:
+        tests = results.tests("frameworks")
+    except UsageError:
+        return f_test(list(its.rates.values())).p
+    [p] = tests.p_adjusted[(tests.a == ALL) & (tests.attack == its.attack)]
+    return float(p)
+
+
+def _variance(results: Results) -> list[Table]:
+    """Where the variance of a trained model's rate lies, in squared points; negative estimates as they are."""
+    try:
+        rows = results.variance().reset_index().to_dict("records")
+    except UsageError:
+        return []
+    parts = ("framework", "training_run", "repeat", "image")
+    drawn = [[row["attack"], *(_number(1e4 * row[part]) for part in parts)] for row in rows]
+    columns = ["attack", "between frameworks", "between training runs", "from repeats", "from the choice of images"]
+    return [Table("Variance of a trained model's rate, in squared points", columns, drawn)]
 
 
 def _indicator(results: Results) -> Table:
@@ -261,8 +293,10 @@ def notes(results: Results) -> list[str]:
                 f"{model} classifies only {_percent(accuracy)} of the test set correctly: before its rates are read, "
                 "look at its bounds, its preprocessing, and what it was trained on."
             )
-    if len(results.models) == 1:
+    if len(results.labels) == 1:
         text.append("One model alone: there is nothing to compare, and P and R are 0.")
+    elif len(results.models) == 1:
+        text.append("One framework alone: P and R are 0, and the pairs are its own trainings.")
     left_out = [attack for attack in results.attacks if attack not in common_attacks(results.rates())]
     if left_out:
         text.append(f"Not in R, as not every model ran it: {', '.join(left_out)}.")
@@ -290,16 +324,16 @@ def notes(results: Results) -> list[str]:
         text.append(f"The frameworks' own {kind} stays: {each}. The rest of the training is the same in all of them.")
     text += _order_notes(results) if len(results.models) > 1 else []
     text += _significance_notes(results)
-    text += _check_notes(results.checked) if results.checked else []
+    text += _check_notes(results.checked) if results.checked else ["Health checks: not made; `ev.checks` makes them."]
     if results.paper:
         text.append("paper: Guo et al., Fig. 6, on their own trainings and their own subset.")
     return text
 
 
 def _significance_notes(results: Results) -> list[str]:
-    if len(results.models) < 2:
+    if len(results.labels) < 2:
         return []
-    over = "images and trainings" if results.level == "frameworks" else "images"
+    over = "images and trainings" if results.has_several_trainings else "images"
     text = [
         f"Bootstrap range: what R lies between in 95 % of the resamples of {over}; no confidence interval, as the "
         "smallest and the largest rate make R irregular. Most robust in: the share of resamples in which a model has "
@@ -311,8 +345,8 @@ def _significance_notes(results: Results) -> list[str]:
         return [*text, f"No tests: {error}."]
     if results.within_noise:
         text.append(
-            f"{WITHIN_NOISE}: a joint test of all models finds nothing for {', '.join(results.within_noise)}, so P "
-            "ranks what may be chance."
+            f"{WITHIN_NOISE}: a joint test of all {results.level} finds nothing for {', '.join(results.within_noise)}, "
+            "so P ranks what may be chance."
         )
     unit = "the training run is the unit" if results.level == "frameworks" else "the image is the unit"
     return [
@@ -415,7 +449,9 @@ def _gallery(results: Results, attack: str) -> list[dict[str, Any]]:
     for model in results.models:
         if not results.has_adversarials(model, attack):
             continue
-        outcome = results.dataset.sel(model=model, attack=attack).isel(training_seed=0, repeat=0)
+        outcome = results.dataset.sel(model=model, attack=attack, training_seed=results.first_seed(model)).isel(
+            repeat=0
+        )
         images = results.adversarials(model, attack)
         shown = [
             {

@@ -327,8 +327,16 @@ class Results:
     def labels(self) -> list[str]:
         """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
         models = self.manifest["models"]
-        several = len(self.training_seeds) > 1
-        return [f"{model['name']}/{model['training_seed']}" if several else model["name"] for model in models]
+        return [f"{m['name']}/{m['training_seed']}" if self.has_several_trainings else m["name"] for m in models]
+
+    @property
+    def has_several_trainings(self) -> bool:
+        """Whether there are two trainings or more of some framework."""
+        return len(self.manifest["models"]) > len(self.models)
+
+    def first_seed(self, model: str) -> int:
+        """Return the smallest training seed that a model has."""
+        return min(int(m["training_seed"]) for m in self.manifest["models"] if m["name"] == model)
 
     @property
     def transfer_blocks(self) -> pandas.DataFrame:
@@ -397,7 +405,7 @@ class Results:
     def common_draws(self, attack: str, a: str, b: str, *, training_seed: int | None = None) -> CommonDraws:
         """Return two models' expected success under the same draws of positions, see `statistics.common_draws`.
 
-        Without `training_seed` it is the first of `training_seeds`.
+        Without `training_seed` it is each model's smallest one.
 
         Raises
         ------
@@ -405,10 +413,10 @@ class Results:
             The attack is no single pixel with ``exact``, or there is no such model.
         """
         self._check_exact()
-        seed = self.training_seeds[0] if training_seed is None else training_seed
         maps = {}
         for which, model in enumerate((a, b)):
-            self._key(model, attack, seed, 0)  # or there is none
+            self._key(model, attack, training_seed, 0)  # or there is none
+            seed = self.first_seed(model) if training_seed is None else training_seed
             where = self.dataset.sel(model=model, attack=attack, training_seed=seed)
             if bool(where.vulnerable_pixels.isnull().any()):
                 raise UsageError(f"expected a single-pixel attack with exact = true, received {attack}")
@@ -443,7 +451,7 @@ class Results:
     ) -> NDArray[np.float32]:
         """Return the adversarial images (N, H, W, C) of one cell, the clean ones where the attack failed.
 
-        Without `training_seed` it is the first of `training_seeds`.
+        Without `training_seed` it is each model's smallest one.
 
         Raises
         ------
@@ -463,7 +471,7 @@ class Results:
             raise unknown("model", model, self.models)
         if attack not in self.attacks:
             raise unknown("attack", attack, self.attacks)
-        seed = self.training_seeds[0] if training_seed is None else training_seed
+        seed = self.first_seed(model) if training_seed is None else training_seed
         for cell in self.manifest["cells"]:
             if (
                 (cell["model"], cell["attack"]) == (model, attack)

@@ -21,6 +21,7 @@ class Interval(NamedTuple):
 
 
 NO_EVIDENCE = Interval(math.nan, math.nan)
+EVERYTHING = Interval(-1.0, 1.0)  # what a difference of rates may be
 ONE_TRAINING = "With one training per framework, framework and training run cannot be told apart."
 NO_VARIANCE = 1e-24  # of rates: what rounding leaves of equal ones
 ROUNDING = 1e-12  # sums of means within it are equal
@@ -59,7 +60,7 @@ def bootstrap_interval(
 
     For one model under a random attack: the values are each image's means over repeats, so that repeats do not add
     to n. It ranges over images. Where every image always falls, or none ever, resampling sees no variation, and
-    Wilson's interval is given.
+    Wilson's interval is given; of one other image nothing is known, 0 to 1.
 
     Parameters
     ----------
@@ -78,6 +79,8 @@ def bootstrap_interval(
     if mean in (0.0, 1.0):
         # Every resample is the same, which says nothing of images that were not seen.
         return wilson_interval(int(mean) * n, n, confidence)
+    if n == 1:
+        return Interval(0.0, 1.0)
     if np.ptp(image_means) == 0:
         return Interval(mean, mean)
     from scipy.stats import bootstrap
@@ -120,7 +123,8 @@ def difference_intervals(
     """Return percentile bootstrap intervals of mean differences between models, over the images that both saw.
 
     An image is drawn with everything that happened to it: all differences see the same resamples. Where no image
-    differs, resampling sees no variation, and Wilson's upper end for 0 of N stands on both sides.
+    differs, resampling sees no variation, and Wilson's upper end for 0 of N stands on both sides; one image tells
+    nothing, -1 to 1.
 
     Parameters
     ----------
@@ -141,7 +145,7 @@ def difference_intervals(
     ends = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0).T
     unseen = wilson_interval(0, n, confidence).high
     return [
-        Interval(float(low), float(high)) if its.any() else Interval(-unseen, unseen)
+        Interval(float(low), float(high)) if its.any() and n > 1 else Interval(-unseen, unseen) if n > 1 else EVERYTHING
         for (low, high), its in zip(ends, differences, strict=True)
     ]
 
@@ -152,8 +156,9 @@ def two_way_interval(
     """Return the range of the difference of two frameworks' mean rates over training runs and images together.
 
     Both are drawn with replacement (Owen 2007, "The pigeonhole bootstrap"): the runs of each framework for itself,
-    the images together, as both frameworks saw the same. It is wider than it need be, by about the variance that is
-    counted twice.
+    the images together, as both frameworks saw the same. As runs are few, the range is stretched about the difference
+    by what Student's quantile is larger than the normal one. It is wider than it need be, by about the variance that
+    is counted twice.
 
     Parameters
     ----------
@@ -174,9 +179,15 @@ def two_way_interval(
     """
     if min(len(a), len(b)) < 2 or not a.shape[1]:
         return NO_EVIDENCE
+    from scipy.special import ndtri, stdtrit
+
+    if a.shape[1] != b.shape[1]:
+        raise UsageError(f"expected outcomes on the same images, received {a.shape[1]} and {b.shape[1]}")
     of_a, of_b = resampled_rates([a, b], resamples, seed)
-    low, high = np.quantile(of_a - of_b, [0.5 - confidence / 2, 0.5 + confidence / 2])
-    return Interval(float(low), float(high))
+    difference = float(a.mean() - b.mean())
+    ends = np.quantile(of_a - of_b, [0.5 - confidence / 2, 0.5 + confidence / 2]) - difference
+    stretch = stdtrit(len(a) + len(b) - 2, 0.5 + confidence / 2) / ndtri(0.5 + confidence / 2)
+    return Interval(*(float(np.clip(difference + stretch * end, -1, 1)) for end in ends))
 
 
 def resampled_rates(
@@ -187,7 +198,8 @@ def resampled_rates(
     Parameters
     ----------
     values : sequence of ndarray of float64, shape (training runs, images)
-        Framework by framework, on the same images. The same numbers of runs and images give the same resamples.
+        Framework by framework, on the same images. The same numbers of runs and images give the same resamples. The
+        deviations of n runs are scaled by √(n/(n − 1)), which resampling alone makes too small.
 
     Returns
     -------
@@ -198,16 +210,22 @@ def resampled_rates(
     blocks = []
     for size in _blocks(resamples, n):
         images = _weights(rng, n, size)
-        runs = [_weights(rng, len(its), size) for its in values]
+        runs = [_unbiased(_weights(rng, len(its), size)) for its in values]
         blocks.append([((runs[i] @ its) * images).sum(axis=1) for i, its in enumerate(values)])
     return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+
+
+def _unbiased(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Stretch weights (resamples, n) about 1/n, so that what they weigh varies as n fresh ones would."""
+    n = weights.shape[1]
+    return weights if n == 1 else 1 / n + (weights - 1 / n) * math.sqrt(n / (n - 1))
 
 
 def _resampled(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
     """Return the means of rows of values (rows, N) over resamples of the N, (resamples, rows)."""
     rng = np.random.default_rng(seed)
     n = values.shape[1]
-    return np.concatenate([_weights(rng, n, size) @ values.T for size in _blocks(resamples, n)])
+    return np.concatenate([_weights(rng, n, size) @ values.T for size in _blocks(resamples, max(values.shape))])
 
 
 def _weights(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.float64]:
@@ -302,7 +320,7 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
     if within <= NO_VARIANCE:
         if between <= NO_VARIANCE:
             return NestedVariance(0.0, 0.0, 0.0, 0.0, 1.0)
-        return NestedVariance(framework, within, 1.0, 1.0, 1.0)
+        return NestedVariance(framework, within, 1.0, 0.0, 1.0)  # nothing to measure it by
     # F / (1 + runs · framework/training_run) has an F distribution; solved for the share.
     f = between / within
     ratios = [f / fdtri(*df, 0.5 + sign * confidence / 2) for sign in (1, -1)]
@@ -355,6 +373,7 @@ def mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Evidence:
     >>> mcnemar(np.array([True] * 6), np.array([False] * 6))
     Evidence(statistic=6.0, p=0.03125)
     """
+    _check_images(a, b)
     return _coin(int(np.count_nonzero(a & ~b)), int(np.count_nonzero(b & ~a)))
 
 
@@ -366,7 +385,17 @@ def sign_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> Evidence:
     >>> sign_test(np.array([1.0, 2.0, np.inf]), np.array([0.5, 2.0, np.inf]))
     Evidence(statistic=1.0, p=1.0)
     """
+    _check_images(a, b)
     return _coin(int(np.count_nonzero(a > b)), int(np.count_nonzero(a < b)))
+
+
+def _check_images(*arrays: NDArray[Any]) -> None:
+    """Raise `UsageError` for arrays of different shapes, or with NaN."""
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise UsageError(f"expected values of the same images, received the shapes {', '.join(map(str, shapes))}")
+    if any(np.isnan(array).any() for array in arrays):
+        raise UsageError("expected a value for every image, received NaN")
 
 
 def _coin(one: int, other: int) -> Evidence:
@@ -396,11 +425,12 @@ def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: 
     >>> sign_flips(np.zeros((1, 10)))
     [Evidence(statistic=0.0, p=1.0)]
     """
+    _check_images(differences)
     rng = np.random.default_rng(seed)
     pairs, n = differences.shape
     observed = np.abs(differences.sum(axis=1))
     reached = np.zeros(pairs, np.int64)
-    for size in _blocks(resamples, max(n, 1)):
+    for size in _blocks(resamples, max(n, pairs, 1)):
         signs = rng.integers(0, 2, (size, n), np.int8) * 2.0 - 1.0
         reached += (np.abs(signs @ differences.T) >= observed - ROUNDING).sum(axis=0)
     p = (1 + reached) / (1 + resamples)
@@ -423,6 +453,7 @@ def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed
     >>> label_permutation(np.ones((3, 5)))
     Evidence(statistic=0.0, p=1.0)
     """
+    _check_images(values)
     n = values.shape[1]
     observed = float(values.mean(axis=1).var()) if n else 0.0
     differs = values[:, np.ptp(values, axis=0) > 0]  # the other images add the same to every model
@@ -449,6 +480,7 @@ def friedman(values: NDArray[np.float64]) -> Evidence:
     >>> friedman(np.ones((3, 5)))
     Evidence(statistic=0.0, p=1.0)
     """
+    _check_images(values)
     if len(values) < 3:
         return sign_test(values[0], values[1])
     if (values == values[0]).all():
@@ -461,6 +493,8 @@ def friedman(values: NDArray[np.float64]) -> Evidence:
 
 def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     """Test whether frameworks differ in their mean rate, the training run being the unit (one-way ANOVA).
+
+    Where no training differs from another of its framework the statistic is 0 and p is 1.
 
     Parameters
     ----------
@@ -483,10 +517,8 @@ def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     means = np.array([group.mean() for group in groups])
     sizes = np.array([len(group) for group in groups])
     between = float((sizes * (means - np.average(means, weights=sizes)) ** 2).sum()) / (len(groups) - 1)
-    if between <= NO_VARIANCE:
+    if between <= NO_VARIANCE or within <= NO_VARIANCE:
         return NOTHING_VARIES
-    if within <= NO_VARIANCE:
-        return Evidence(math.inf, 0.0)
     from scipy.special import fdtrc
 
     return Evidence(between / within, float(fdtrc(len(groups) - 1, df, between / within)))
@@ -505,7 +537,9 @@ class Difference(NamedTuple):
 def pooled_t(groups: Sequence[NDArray[np.float64]], a: int, b: int, confidence: float = 0.95) -> Difference:
     """Test whether two frameworks differ in their mean rate, with the variance between trainings pooled over all.
 
-    Student's t; the variance within frameworks is taken to be one, and estimated from all groups.
+    Student's t; the variance within frameworks is taken to be one, and estimated from all groups. Where no training
+    differs from another of its framework there is nothing to measure a difference by: the statistic is 0, p is 1, and
+    the interval everything, -1 to 1. Rates of a few images in a thousand are often equal by chance.
 
     Parameters
     ----------
@@ -531,13 +565,10 @@ def pooled_t(groups: Sequence[NDArray[np.float64]], a: int, b: int, confidence: 
     difference = float(groups[a].mean() - groups[b].mean())
     error = math.sqrt(within * (1 / len(groups[a]) + 1 / len(groups[b])))
     half = float(stdtrit(df, 0.5 + confidence / 2)) * error
-    if abs(difference) <= ROUNDING:
-        statistic, p = 0.0, 1.0
-    elif within <= NO_VARIANCE:
-        statistic, p = math.copysign(math.inf, difference), 0.0
-    else:
-        statistic = difference / error
-        p = float(2 * stdtr(df, -abs(statistic)))
+    if within <= NO_VARIANCE:
+        return Difference(*NOTHING_VARIES, difference, -1.0, 1.0)
+    statistic = difference / error
+    p = float(2 * stdtr(df, -abs(statistic)))
     return Difference(statistic, p, difference, difference - half, difference + half)
 
 
