@@ -121,7 +121,14 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
     # The smallest p that flips can give must survive Holm's factor.
     flips = max(resamples, 200 * sum(math.comb(len(its.labels), 2) for its in outcomes))
     if level in (None, "models"):
-        rows += _adjusted(row for its in outcomes for row in _model_tests(its, resamples, flips))
+        tested = [_model_tests(its, resamples, flips) for its in outcomes]
+        of_models = [row for its, _ in tested for row in its]
+        differences = [values for _, its in tested for values in its]
+        pairs = [row for row in of_models if row["a"] != ALL]
+        intervals = difference_intervals(np.array(differences), resamples=resamples) if pairs else []
+        for row, (low, high) in zip(pairs, intervals, strict=True):
+            row |= {"low": low, "high": high}
+        rows += _adjusted(of_models)
     if level == "frameworks" or (level is None and has_framework_level(outcomes)):
         rows += _adjusted(row for its in outcomes for row in _framework_tests(its))
     return pandas.DataFrame(rows, columns=list(COLUMNS))
@@ -133,11 +140,14 @@ def has_framework_level(outcomes: Iterable[Outcomes]) -> bool:
     return bool(outcomes) and all(len(its.seeds) > 1 and min(map(len, its.seeds.values())) > 1 for its in outcomes)
 
 
-def _model_tests(outcomes: Outcomes, resamples: int, flips: int) -> list[dict[str, Any]]:
+def _model_tests(
+    outcomes: Outcomes, resamples: int, flips: int
+) -> tuple[list[dict[str, Any]], list[NDArray[np.float64]]]:
+    """Return the tests, and for each pair among them the differences of which an interval is wanted."""
     values, labels = outcomes.image_means, outcomes.labels
     pairs = list(combinations(range(len(labels)), 2))
     if not pairs or not values.size:
-        return []
+        return [], []
     differences = np.array([values[a] - values[b] for a, b in pairs])
     if outcomes.deterministic:
         names = "Cochran's Q", "McNemar, exact"
@@ -152,22 +162,20 @@ def _model_tests(outcomes: Outcomes, resamples: int, flips: int) -> list[dict[st
         joint, each = label_permutation(values, resamples), sign_flips(differences, flips)
     row: dict[str, Any] = {"level": "models", "attack": outcomes.attack, "n": values.shape[1]}
     rows = [row | _joint(names[0], joint, np.ptp(values.mean(axis=1)))]
-    intervals = difference_intervals(differences, resamples=resamples)
     rows += [
-        row | _pair(names[1], labels[a], labels[b], test, float(its.mean()), *interval)
-        for (a, b), test, its, interval in zip(pairs, each, differences, intervals, strict=True)
+        row | _pair(names[1], labels[a], labels[b], test, float(its.mean()))
+        for (a, b), test, its in zip(pairs, each, differences, strict=True)
     ]
     if outcomes.l2 is None:
-        return rows
+        return rows, list(differences)
     distances = np.concatenate([np.median(its, axis=1) for its in outcomes.l2.values()])
     nearer = np.array([np.sign(_finite(distances[b]) - _finite(distances[a])) for a, b in pairs])
     rows.append(row | _joint("Friedman of L2", friedman(distances), math.nan))
     rows += [
-        row
-        | _pair("sign test of L2", labels[a], labels[b], sign_test(distances[b], distances[a]), its.mean(), *interval)
-        for (a, b), its, interval in zip(pairs, nearer, difference_intervals(nearer, resamples=resamples), strict=True)
+        row | _pair("sign test of L2", labels[a], labels[b], sign_test(distances[b], distances[a]), its.mean())
+        for (a, b), its in zip(pairs, nearer, strict=True)
     ]
-    return rows
+    return rows, [*differences, *nearer]
 
 
 def _finite(distances: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -186,10 +194,12 @@ def _framework_tests(outcomes: Outcomes) -> list[dict[str, Any]]:
 
 
 def _joint(name: str, test: Evidence, effect: float) -> dict[str, Any]:
-    return _pair(name, ALL, "", test, float(effect), math.nan, math.nan)
+    return _pair(name, ALL, "", test, effect)
 
 
-def _pair(name: str, a: str, b: str, test: Evidence, effect: float, low: float, high: float) -> dict[str, Any]:
+def _pair(
+    name: str, a: str, b: str, test: Evidence, effect: float, low: float = math.nan, high: float = math.nan
+) -> dict[str, Any]:
     return {"test": name, "a": a, "b": b, **test._asdict(), "effect": float(effect), "low": low, "high": high}
 
 
@@ -294,10 +304,8 @@ def indicator_ranges(
     from scipy.stats import rankdata
 
     names = list(outcomes[0].success)
-    totals = np.zeros((resamples, len(names)))
-    for its in outcomes:
-        values = [one.mean(axis=1) for one in its.success.values()]
-        totals += relative(np.stack(resampled_rates(values, resamples, seed), axis=1))
+    values = [np.stack([its.success[name].mean(axis=1) for its in outcomes]) for name in names]
+    totals = relative(np.stack(resampled_rates(values, resamples, seed), axis=-1)).sum(axis=1)
     first, last = (rankdata(totals.round(9), method=method, axis=1) for method in ("min", "max"))
     places = np.arange(1, len(names) + 1)
     held = (first[..., None] <= places) & (places <= last[..., None])

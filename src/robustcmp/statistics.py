@@ -197,22 +197,31 @@ def resampled_rates(
 
     Parameters
     ----------
-    values : sequence of ndarray of float64, shape (training runs, images)
-        Framework by framework, on the same images. The same numbers of runs and images give the same resamples. The
-        deviations of n runs are scaled by √(n/(n − 1)), which resampling alone makes too small.
+    values : sequence of ndarray of float64, shape (training runs, images) or (attacks, training runs, images)
+        Framework by framework, on the same images; all attacks see the same resamples. The deviations of n runs are
+        scaled by √(n/(n − 1)), which resampling alone makes too small.
 
     Returns
     -------
-    list of ndarray of float64, shape (resamples,)
+    list of ndarray of float64, shape (resamples,) or (resamples, attacks)
     """
     rng = np.random.default_rng(seed)
-    n = values[0].shape[1]
+    n = values[0].shape[-1]
     blocks = []
     for size in _blocks(resamples, n):
         images = _weights(rng, n, size)
-        runs = [_unbiased(_weights(rng, len(its), size)) for its in values]
-        blocks.append([((runs[i] @ its) * images).sum(axis=1) for i, its in enumerate(values)])
+        runs = [_unbiased(_weights(rng, its.shape[-2], size)) for its in values]
+        blocks.append([_weighted(its, runs[i], images) for i, its in enumerate(values)])
     return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+
+
+def _weighted(
+    values: NDArray[np.float64], runs: NDArray[np.float64], images: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the means of values (…, runs, images) under weights (resamples, runs) and (resamples, images)."""
+    of_runs = (images @ values.reshape(-1, values.shape[-1]).T).reshape(len(images), *values.shape[:-1])
+    mean: NDArray[np.float64] = np.einsum("b...r,br->b...", of_runs, runs)
+    return mean
 
 
 def _unbiased(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -430,9 +439,10 @@ def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: 
     pairs, n = differences.shape
     observed = np.abs(differences.sum(axis=1))
     reached = np.zeros(pairs, np.int64)
-    for size in _blocks(resamples, max(n, pairs, 1)):
-        signs = rng.integers(0, 2, (size, n), np.int8) * 2.0 - 1.0
-        reached += (np.abs(signs @ differences.T) >= observed - ROUNDING).sum(axis=0)
+    some = differences[:, differences.any(axis=0)]  # the sign of a zero says nothing
+    for size in _blocks(resamples, max(*some.shape, 1)):
+        signs = rng.integers(0, 2, (size, some.shape[1]), np.int8) * 2.0 - 1.0
+        reached += (np.abs(signs @ some.T) >= observed - ROUNDING).sum(axis=0)
     p = (1 + reached) / (1 + resamples)
     return [Evidence(float(mean), float(its)) for mean, its in zip(differences.sum(axis=1) / max(n, 1), p, strict=True)]
 
