@@ -136,12 +136,13 @@ def test_f_and_t_are_scipys(rates: Rates) -> None:
     groups = list(rates)
     within = rates.var(axis=1, ddof=1).mean()
     found = f_test(groups)
-    if within < 1e-20:
-        assert found == NOTHING_VARIES
+    if within < 1e-20 or rates.mean(axis=1).var() < 1e-20:  # SciPy may have NaN there
+        assert found.p == pytest.approx(1, abs=1e-9)
         return
     expected = scipy.stats.f_oneway(*groups)
     assert found.p == pytest.approx(expected.pvalue, abs=1e-9)
     a, b = rates[:2]
+    assert found.statistic > 0
     pair = pooled_t([a, b], 0, 1)
     if min(np.ptp(a), np.ptp(b), abs(a.mean() - b.mean())) > 1e-9:  # SciPy warns where a group does not vary
         two = scipy.stats.ttest_ind(a, b)
