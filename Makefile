@@ -26,8 +26,9 @@ bench: $(VENV)/.ready  ## how near the attacks are to the forward pass, and what
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/tables.py
 
-validity: $(VENV)/.ready  ## what the intervals cover and how often the tests err, by simulation; into docs/validity.md
+validity: $(VENV)/.ready  ## what intervals cover, how often tests err, what health checks find; into docs/validity.md
 	$(BIN)/python tests/simulations.py
+	$(BIN)/python -m pytest -v tests/test_checks.py
 
 FRAMEWORKS := torch tensorflow jax
 zoo: $(VENV)/.ready  ## train every model that ships again, into zoo/weights (three hours on two cores)

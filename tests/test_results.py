@@ -598,7 +598,9 @@ def test_an_image_without_a_start_is_that_images_failure(planted: rc.Evaluation)
 def test_a_failed_start_is_marked_and_r_is_given_without_it(planted: rc.Evaluation) -> None:
     assert any(note.startswith("walk: start failed, not robustness") for note in notes(planted))
     table = tables(planted)[1]
-    assert list(table.columns)[:5] == ["model", "R", "bootstrap range", "most robust in", "R without walk"]
+    assert list(table.columns)[:5] == ["model", "R", "bootstrap range", "rank 1 / 2", "R without walk"]
+    ranks = [[f"{100 * share:.0f}" for share in planted.indicator_ranges[model].ranks] for model in planted.models]
+    assert column(table, "rank 1 / 2") == [" / ".join(its) + " %" for its in ranks]
     without = rc.robustness_indicator(
         {model: {a: rate for a, rate in its.items() if a != "walk"} for model, its in planted.rates().items()}
     )

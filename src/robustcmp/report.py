@@ -166,7 +166,8 @@ def _variance(results: Results) -> list[Table]:
 def _indicator(results: Results) -> Table:
     rates, failed = results.rates(), results.failed_starts
     ranges = results.indicator_ranges if len(results.models) > 1 else {}
-    columns = ["model", "R", *(["bootstrap range", "most robust in"] if ranges else [])]
+    ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
+    columns = ["model", "R", *(["bootstrap range", ranks] if ranges else [])]
     columns += [*(f"R without {attack}" for attack in failed), "clean accuracy"]
     paper = robustness_indicator(results.paper) if results.paper else {}
     columns += ["paper's R, beside Theano"] if paper else []
@@ -178,7 +179,7 @@ def _indicator(results: Results) -> Table:
         [
             model,
             _number(results.indicator[model]),
-            *([_range(ranges[model][:2], _number), _percent(ranges[model].ranks[0], 0)] if ranges else []),
+            *([_range(ranges[model][:2], _number), _shares(ranges[model].ranks)] if ranges else []),
             *(_number(other[model]) for other in without),
             _percent(results.clean_accuracy[model], 2),
             *([_number(paper.get(model, math.nan))] if paper else []),
@@ -336,8 +337,8 @@ def _significance_notes(results: Results) -> list[str]:
     over = "images and trainings" if results.has_several_trainings else "images"
     text = [
         f"Bootstrap range: what R lies between in 95 % of the resamples of {over}; no confidence interval, as the "
-        "smallest and the largest rate make R irregular. Most robust in: the share of resamples in which a model has "
-        "the smallest R."
+        "smallest and the largest rate make R irregular. Rank: the shares of resamples in which a model has the "
+        "smallest R, the second smallest, and so on."
     ]
     try:
         results.tests(results.level)
@@ -478,6 +479,10 @@ def _png(image: NDArray[np.float32]) -> str:
 
 def _percent(value: float, digits: int = 1) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.{digits}f} %"
+
+
+def _shares(values: Sequence[float]) -> str:
+    return " / ".join(f"{100 * value:.0f}" for value in values) + " %"
 
 
 def _points(value: float) -> str:
