@@ -22,7 +22,7 @@ ORDER = [
     ["frameworks", "workers"],
     ["classifier"],
     ["model"],
-    ["training", "ingest"],
+    ["bridge", "training", "ingest"],
     ["zoo", "subset"],
     ["attacks"],
     ["experiment", "checks", "transfer"],

@@ -4,6 +4,7 @@ The public names. Importing this package loads no framework.
 """
 
 from . import attacks, statistics
+from .bridge import wrap_functions
 from .data import Dataset, load_dataset
 from .errors import RobustcmpError
 from .evaluation import Evaluation, evaluate, open_run
@@ -29,4 +30,5 @@ __all__ = [
     "same_weights",
     "statistics",
     "wrap",
+    "wrap_functions",
 ]

@@ -128,9 +128,7 @@ def wrap(
     >>> wrap(network)
     <robustcmp.Model torch, bounds (0, 1)>
     """
-    lower, upper = _check_bounds(bounds)
-    if outputs not in OUTPUTS:
-        raise unknown("outputs", outputs, OUTPUTS)
+    lower, upper = check_wrapping(bounds, outputs)
     if data_format not in (None, "channels_first", "channels_last"):
         raise unknown("data_format", data_format, ("channels_first", "channels_last"))
     frameworks.check_device(device or "auto")
@@ -149,13 +147,16 @@ def wrap(
     )
 
 
-def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+def check_wrapping(bounds: tuple[float, float], outputs: str) -> tuple[float, float]:
+    """Return the bounds as floats, or raise `UsageError` for bounds or outputs that cannot be."""
     try:
         lower, upper = (float(bound + 0) for bound in bounds)  # no text
     except (TypeError, ValueError):
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds!r}") from None
     if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds}")
+    if outputs not in OUTPUTS:
+        raise unknown("outputs", outputs, OUTPUTS)
     return lower, upper
 
 

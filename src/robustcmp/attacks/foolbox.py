@@ -11,6 +11,7 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 
+from ..bridge import FunctionsModel
 from ..classifier import Classifier
 from ..errors import ModelError
 from .base import AttackResult, Found, Images, Labels, judge
@@ -72,23 +73,26 @@ class FoolboxAttack:
     ) -> Iterator[AttackResult]:
         """Yield the result of each of the repeats; ``extras["epsilon_success"]`` is (N, epsilons), at each ε."""
         epsilons: list[float | None] = [*self.grid] or [None]
+        attacked = classifier
+        if self.needs_gradient and isinstance(classifier.model, FunctionsModel):
+            attacked = Classifier(classifier.model.in_torch(), classifier.batch_size)
         for repeat in repeats:
             adversarials, success = [], []
-            with _seeded(classifier, self.settings["class"], seed, repeat):
+            with _seeded(attacked, self.settings["class"], seed, repeat):
                 for start in range(0, len(images), classifier.batch_size):
                     part = slice(start, start + classifier.batch_size)
-                    x, y = classifier.tensor(images[part]), classifier.tensor(labels[part])
+                    x, y = attacked.tensor(images[part]), attacked.tensor(labels[part])
                     try:
                         _, clipped, fooled = self.attack(
-                            classifier.model, x, fb.criteria.Misclassification(y), epsilons=epsilons
+                            attacked.model, x, fb.criteria.Misclassification(y), epsilons=epsilons
                         )
                     except Exception as error:  # one that is targeted, or wants more than a suite can say
                         raise ModelError(
-                            f"Foolbox's {self.settings['class']} cannot attack a model of {classifier.framework.name}: "
+                            f"Foolbox's {self.settings['class']} cannot attack a model of {attacked.framework.name}: "
                             f"{type(error).__name__}: {error}"
                         ) from error
-                    adversarials.append(classifier.array(clipped[-1]))
-                    success.append(classifier.array(fooled).T)
+                    adversarials.append(attacked.array(clipped[-1]))
+                    success.append(attacked.array(fooled).T)
             at_each = np.concatenate(success)
             found = Found(
                 at_each[:, -1],

@@ -118,6 +118,10 @@ class Framework(ABC):
     def forked_rng(self, seed: int) -> AbstractContextManager[None]:
         """Seed the framework's global random state inside a ``with`` block and restore the caller's after it."""
 
+    def through(self, function: Function, pullback: Pullback) -> tuple[Function, Any]:
+        """Return a function of NumPy arrays as one of tensors, with its own pullback, and an empty tensor for it."""
+        raise NotImplementedError(f"{self.name} takes no functions of NumPy arrays")
+
     # networks ----------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""NumPy: models that are plain array code, such as `foolbox.NumPyModel`. They can be asked, not differentiated."""
+"""NumPy: models that are plain array code. They are differentiated by a `vjp` of their own, or not at all."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ class NumPy(Framework):
         return np.array(tensor)
 
     def pullback(self, function: Function) -> Pullback:
-        raise ModelError(
-            "a NumPy model has no gradients, so no gradient attack can run on it. "
-            "Use single pixel or boundary, or wrap the network itself with robustcmp.wrap."
-        )
+        pullback: Pullback | None = getattr(function, "vjp", None)
+        if pullback is None:
+            raise ModelError(
+                "a NumPy model has no gradients, so no gradient attack can run on it. Use single pixel or boundary, "
+                "wrap the network itself with robustcmp.wrap, or pass its gradient to robustcmp.wrap_functions."
+            )
+        return pullback
 
     @contextmanager
     def forked_rng(self, seed: int) -> Iterator[None]:

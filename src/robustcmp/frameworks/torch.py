@@ -142,6 +142,20 @@ class Torch(TrainableFramework):
 
         return function, torch.zeros(0, device=where)
 
+    def through(self, function: Function, pullback: Pullback) -> tuple[Function, torch.Tensor]:
+        class Through(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                ctx.save_for_backward(x)
+                return torch.tensor(function(x.detach().cpu().numpy()), device=x.device)
+
+            @staticmethod
+            def backward(ctx: Any, v: torch.Tensor) -> torch.Tensor:
+                (x,) = ctx.saved_tensors
+                return torch.tensor(pullback(x.detach().cpu().numpy(), v.cpu().numpy()), device=x.device)
+
+        return Through.apply, torch.zeros(0)
+
     def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
         with torch.random.fork_rng():
             torch.manual_seed(seed)

@@ -1,0 +1,165 @@
+"""Networks in any code: functions from NumPy to NumPy behind Foolbox's `Model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import eagerpy as ep
+import numpy as np
+from numpy.typing import NDArray
+
+from . import frameworks
+from .errors import ModelError, UsageError
+from .model import Model, check_wrapping
+
+Logits = Callable[[NDArray[np.float32]], NDArray[np.floating[Any]]]
+VJP = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.floating[Any]]]
+
+FINITE_DIFFERENCES: Literal["finite-differences"] = "finite-differences"
+STEP = 1e-2  # of the bounds' width: a smaller one drowns in float32, a larger one meets more kinks
+
+
+class FunctionsModel(Model):
+    """A Foolbox model of functions of NumPy arrays; made by `wrap_functions`.
+
+    It takes NumPy arrays and, where torch is installed, torch tensors, whose gradients come from `vjp`: so Foolbox's
+    gradient attacks reach it. Images are (N, H, W, C) in either.
+    """
+
+    def __init__(self, logits: Logits, vjp: VJP | None, *arguments: Any, **more: Any):
+        super().__init__(_checked(logits, "logits"), *arguments, **more)
+        self._vjp = vjp
+
+    def __call__(self, inputs: Any) -> Any:
+        x = ep.astensor(inputs)
+        return self.in_torch()(inputs) if isinstance(x, ep.PyTorchTensor) else super().__call__(inputs)
+
+    def in_torch(self) -> Model:
+        """Return the same model of torch tensors, for what needs gradients of tensors.
+
+        Raises
+        ------
+        UsageError
+            torch is not installed.
+        """
+        torch = frameworks.get_framework("torch")
+        function, dummy = torch.through(super().__call__, self.vjp)
+        return Model(function, torch.name, (self.bounds[0], self.bounds[1]), dummy, self.data_format, info=self.info)
+
+    def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the gradient (N, H, W, C) of Σ v·logits with respect to images within the model's bounds.
+
+        Raises
+        ------
+        ModelError
+            There is no gradient, or it has another shape than the images.
+        """
+        if self._vjp is None:
+            raise ModelError(
+                "this model has no gradient, as robustcmp.wrap_functions got no vjp, so no gradient attack can run on "
+                'it. Use single pixel or boundary, or pass vjp=; vjp="finite-differences" asks the model instead.'
+            )
+        _, std, _ = self._preprocess_args  # transform_bounds keeps the bounds' change here
+        inner = self._preprocess(ep.astensor(images)).raw
+        if self.outputs == "probabilities":  # of their logarithm
+            p = np.asarray(self._model(inner))
+            v = (v / np.maximum(p, np.finfo(np.float32).tiny)).astype(np.float32)
+        gradient = _checked(self._vjp, "vjp")(inner, v)
+        if gradient.shape != images.shape:
+            raise ModelError(
+                f"vjp should answer images {images.shape} with as many values, received the shape {gradient.shape}"
+            )
+        return gradient if std is None else (gradient / std.raw).astype(np.float32)
+
+
+def wrap_functions(
+    *,
+    logits: Logits,
+    vjp: VJP | Literal["finite-differences"] | None = None,
+    bounds: tuple[float, float] = (0, 1),
+    outputs: str = "logits",
+    info: dict[str, Any] | None = None,
+) -> FunctionsModel:
+    """Wrap any code that answers NumPy arrays as a Foolbox model.
+
+    Parameters
+    ----------
+    logits : callable
+        Images (N, H, W, C) float32 within the bounds to logits (N, K), for any N. The answer for an image must not
+        depend on the others.
+    vjp : callable or "finite-differences", optional
+        Images and v (N, K) float32 to the gradient (N, H, W, C) of Σ v·logits with respect to the images. Without it
+        only attacks that need no gradient run. ``"finite-differences"`` takes central differences over a hundredth of
+        the bounds, at 2·H·W·C queries for each gradient of an image, which no attack counts; it is coarse where the
+        logits are not smooth, and of no use where they are constant piece by piece, as those of trees are.
+    bounds : tuple of float, default (0, 1)
+        The smallest and the largest value of a pixel.
+    outputs : str, default "logits"
+        ``"probabilities"`` where `logits` answers probabilities; their logarithm is taken, and `vjp` is that of the
+        probabilities.
+    info : dict, optional
+        Notes that are stored with results.
+
+    Returns
+    -------
+    Model
+        A `foolbox.models.base.Model` of NumPy arrays, and of torch tensors where torch is installed.
+
+    Raises
+    ------
+    UsageError
+        `logits` or `vjp` cannot be called, or a word or the bounds are unknown.
+
+    Examples
+    --------
+    >>> weights = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    >>> model = wrap_functions(
+    ...     logits=lambda x: x.reshape(len(x), 64) @ weights,
+    ...     vjp=lambda x, v: (v @ weights.T).reshape(x.shape),
+    ... )
+    >>> model
+    <robustcmp.Model numpy, bounds (0, 1)>
+    >>> model(np.zeros((2, 8, 8, 1), np.float32)).shape
+    (2, 3)
+    """
+    lower, upper = check_wrapping(bounds, outputs)
+    if not callable(logits):
+        raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
+    if vjp == FINITE_DIFFERENCES:
+        vjp = _finite_differences(logits, lower, upper)
+    elif not (vjp is None or callable(vjp)):
+        raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')
+    dummy = np.zeros(0, np.float32)
+    return FunctionsModel(
+        logits, vjp, "numpy", (lower, upper), dummy, "channels_last", outputs=outputs, info=info, native=logits
+    )
+
+
+def _checked(function: Callable[..., Any], name: str) -> Callable[..., NDArray[np.float32]]:
+    """Return a function whose answers are float32, or that raises where they are no numbers."""
+
+    def checked(*arrays: NDArray[np.float32]) -> NDArray[np.float32]:
+        answer = np.asarray(function(*arrays))
+        if answer.dtype.kind not in "fiu":
+            raise ModelError(f"{name} should answer an array of numbers, received dtype {answer.dtype}")
+        return answer.astype(np.float32)
+
+    return checked
+
+
+def _finite_differences(logits: Logits, lower: float, upper: float) -> VJP:
+    """Return the vector-Jacobian product by central differences, an image at a time; one-sided ones at the bounds."""
+    step = STEP * (upper - lower)
+
+    def vjp(images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        gradient = np.empty_like(images)
+        for image, weights, out in zip(images, v, gradient, strict=True):
+            moves = step * np.eye(image.size, dtype=np.float32).reshape(-1, *image.shape)
+            above, below = np.minimum(image + moves, upper), np.maximum(image - moves, lower)
+            rise = (np.asarray(logits(above), np.float64) - np.asarray(logits(below), np.float64)) @ weights
+            run = (above - below).sum(axis=(1, 2, 3), dtype=np.float64)
+            out[...] = (rise / run).reshape(image.shape)
+        return gradient
+
+    return vjp
