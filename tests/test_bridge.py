@@ -14,12 +14,11 @@ import robustcmp as rc
 from robustcmp import frameworks
 from robustcmp.attacks import FGSM, Boundary, SinglePixel
 from robustcmp.attacks.base import Attack
-from robustcmp.bridge import FunctionsModel
 from robustcmp.classifier import Classifier
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.model import in_unit_bounds
+from robustcmp.model import FunctionsModel, in_unit_bounds
 
 N = 24
 

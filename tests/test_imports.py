@@ -19,7 +19,7 @@ ORDER = [
     ["errors"],
     ["environment", "draws", "data", "architecture"],
     ["weights"],
-    ["frameworks", "workers"],
+    ["frameworks", "hosts", "workers"],
     ["classifier"],
     ["model"],
     ["bridge", "training", "ingest"],
@@ -33,14 +33,15 @@ ORDER = [
     ["report"],
     ["evaluation"],
     ["command"],
-    ["eval", "train"],
+    ["eval", "train", "hosting"],
 ]
 RANK = {module: rank for rank, line in enumerate(ORDER) for module in line}
 ONLY_IN = {
     "torch": {"frameworks/torch.py"},
-    "tensorflow": {"frameworks/tensorflow.py"},
-    "keras": {"frameworks/tensorflow.py"},
+    "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
+    "keras": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
     "jax": {"frameworks/jax.py"},
+    "theano": {"hosts/keras_host.py"},
     "sklearn": {"data.py"},
 }
 NOT_LOADED = ["torch", "tensorflow", "keras", "jax", "sklearn", "xarray", "pandas", "scipy.stats", "statsmodels"]

@@ -5,72 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
-from . import frameworks
 from .errors import ModelError, UsageError
-from .model import Model, check_wrapping
+from .model import FunctionsModel, check_wrapping
 
 Logits = Callable[[NDArray[np.float32]], NDArray[np.floating[Any]]]
 VJP = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.floating[Any]]]
 
 FINITE_DIFFERENCES: Literal["finite-differences"] = "finite-differences"
 STEP = 1e-2  # of the bounds' width: a smaller one drowns in float32, a larger one meets more kinks
-
-
-class FunctionsModel(Model):
-    """A Foolbox model of functions of NumPy arrays; made by `wrap_functions`.
-
-    It takes NumPy arrays and, where torch is installed, torch tensors, whose gradients come from `vjp`: so Foolbox's
-    gradient attacks reach it. Images are (N, H, W, C) in either.
-    """
-
-    def __init__(self, logits: Logits, vjp: VJP | None, *arguments: Any, **more: Any):
-        super().__init__(_checked(logits, "logits"), *arguments, **more)
-        self._vjp = vjp
-
-    def __call__(self, inputs: Any) -> Any:
-        x = ep.astensor(inputs)
-        return self.in_torch()(inputs) if isinstance(x, ep.PyTorchTensor) else super().__call__(inputs)
-
-    def in_torch(self) -> Model:
-        """Return the same model of torch tensors, for what needs gradients of tensors.
-
-        Raises
-        ------
-        UsageError
-            torch is not installed.
-        """
-        torch = frameworks.get_framework("torch")
-        function, dummy = torch.through(super().__call__, self.vjp)
-        return Model(function, torch.name, (self.bounds[0], self.bounds[1]), dummy, self.data_format, info=self.info)
-
-    def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the gradient (N, H, W, C) of Σ v·logits with respect to images within the model's bounds.
-
-        Raises
-        ------
-        ModelError
-            There is no gradient, or it has another shape than the images.
-        """
-        if self._vjp is None:
-            raise ModelError(
-                "this model has no gradient, as robustcmp.wrap_functions got no vjp, so no gradient attack can run on "
-                'it. Use single pixel or boundary, or pass vjp=; vjp="finite-differences" asks the model instead.'
-            )
-        _, std, _ = self._preprocess_args  # transform_bounds keeps the bounds' change here
-        inner = self._preprocess(ep.astensor(images)).raw
-        if self.outputs == "probabilities":  # of their logarithm
-            p = np.asarray(self._model(inner))
-            v = (v / np.maximum(p, np.finfo(np.float32).tiny)).astype(np.float32)
-        gradient = _checked(self._vjp, "vjp")(inner, v)
-        if gradient.shape != images.shape:
-            raise ModelError(
-                f"vjp should answer images {images.shape} with as many values, received the shape {gradient.shape}"
-            )
-        return gradient if std is None else (gradient / std.raw).astype(np.float32)
 
 
 def wrap_functions(
@@ -130,9 +75,16 @@ def wrap_functions(
         vjp = _finite_differences(logits, lower, upper)
     elif not (vjp is None or callable(vjp)):
         raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')
-    dummy = np.zeros(0, np.float32)
     return FunctionsModel(
-        logits, vjp, "numpy", (lower, upper), dummy, "channels_last", outputs=outputs, info=info, native=logits
+        _checked(logits, "logits"),
+        None if vjp is None else _checked(vjp, "vjp"),
+        "numpy",
+        (lower, upper),
+        np.zeros(0, np.float32),
+        "channels_last",
+        outputs=outputs,
+        info=info,
+        native=logits,
     )
 
 

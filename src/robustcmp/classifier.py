@@ -72,7 +72,7 @@ class Classifier:
         self.model = model
         self.batch_size = batch_size or DEFAULT_BATCH_SIZE
         self.bounds: tuple[float, float] = (float(model.bounds[0]), float(model.bounds[1]))
-        self.framework = frameworks.recognise(like)
+        self.framework = frameworks.recognise(like, getattr(unwrapped(model), "native", None))
         self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
         self.workers = 1
         self._like = like

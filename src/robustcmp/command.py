@@ -11,7 +11,12 @@ from importlib import import_module
 from .errors import RobustcmpError, UsageError
 
 DONE, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
-COMMANDS = {"eval": "compare trained models", "train": "train a model by a recipe of the zoo"}
+COMMANDS = {
+    "eval": "compare trained models",
+    "train": "train a model by a recipe of the zoo",
+    "hosts": "frameworks in environments of their own",
+}
+MODULES = {"hosts": "hosting"}  # the others are called as their commands are
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,7 +63,7 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``robustcmp eval …`` or ``robustcmp train …``."""
+    """Run ``robustcmp eval …``, ``robustcmp train …`` or ``robustcmp hosts …``."""
     parser = Parser("robustcmp", "Compare the robustness of one network design trained in several frameworks.")
     commands = "; ".join(f"{name}: {what}" for name, what in COMMANDS.items())
     parser.add_argument("command", choices=COMMANDS, help=commands)
@@ -69,5 +74,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         say(f"error: {error}")
         return UNUSABLE
-    status: int = import_module(f".{parsed.command}", __package__).main(parsed.options)
+    status: int = import_module(f".{MODULES.get(parsed.command, parsed.command)}", __package__).main(parsed.options)
     return status

@@ -31,6 +31,20 @@ class WeightsError(RobustcmpError):
     """A weights file is missing, broken, or belongs to another network."""
 
 
+class HostError(RobustcmpError):
+    """A host cannot be started, failed in a call, or died.
+
+    Attributes
+    ----------
+    died : bool
+        Whether the host is gone.
+    """
+
+    def __init__(self, message: str, died: bool = False):
+        super().__init__(message)
+        self.died = died
+
+
 class ControlError(RobustcmpError):
     """The same weights do not come out alike in all frameworks."""
 

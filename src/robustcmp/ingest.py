@@ -21,9 +21,8 @@ import numpy as np
 
 from .architecture import get_architecture
 from .classifier import Classifier
-from .environment import framework_versions
 from .errors import ModelError, UsageError, WeightsError
-from .frameworks import Device, TrainableFramework, check_framework, get_framework, recognise
+from .frameworks import Device, TrainableFramework, check_framework, get_framework, recognise, versions
 from .model import wrap
 from .weights import Weights, WeightsFile, check_shapes, is_sealed, read_weights
 
@@ -106,7 +105,7 @@ class Sources:
         return {
             "files": {name: [_sha256(Path(file)) for file in files] for name, files in self.by_framework.items()},
             "architecture": self.design and get_architecture(self.design).described,
-            "versions": {name: framework_versions(name) for name in self.by_framework},
+            "versions": {name: versions(name) for name in self.by_framework},
         }
 
     def load(self, device: Device = "auto") -> dict[str, list[fb.models.base.Model]]:

@@ -74,6 +74,59 @@ class Model(fb.models.base.ModelWithPreprocessing):
         )
 
 
+class FunctionsModel(Model):
+    """A Foolbox model of functions of NumPy arrays; made by `wrap_functions`, and by `wrap` of what lives in a host.
+
+    It takes NumPy arrays and, where torch is installed, torch tensors, whose gradients come from `vjp`: so Foolbox's
+    gradient attacks reach it. Images are (N, H, W, C) in either.
+    """
+
+    def __init__(self, function: frameworks.Function, vjp: frameworks.Pullback | None, *arguments: Any, **more: Any):
+        super().__init__(function, *arguments, **more)
+        self._vjp = vjp
+
+    def __call__(self, inputs: Any) -> Any:
+        x = ep.astensor(inputs)
+        return self.in_torch()(inputs) if isinstance(x, ep.PyTorchTensor) else super().__call__(inputs)
+
+    def in_torch(self) -> Model:
+        """Return the same model of torch tensors, for what needs gradients of tensors.
+
+        Raises
+        ------
+        UsageError
+            torch is not installed.
+        """
+        torch = frameworks.get_framework("torch")
+        function, dummy = torch.through(super().__call__, self.vjp)
+        return Model(function, torch.name, (self.bounds[0], self.bounds[1]), dummy, self.data_format, info=self.info)
+
+    def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the gradient (N, H, W, C) of Σ v·logits with respect to images within the model's bounds.
+
+        Raises
+        ------
+        ModelError
+            There is no gradient, or it has another shape than the images.
+        """
+        if self._vjp is None:
+            raise ModelError(
+                "this model has no gradient, as robustcmp.wrap_functions got no vjp, so no gradient attack can run on "
+                'it. Use single pixel or boundary, or pass vjp=; vjp="finite-differences" asks the model instead.'
+            )
+        _, std, _ = self._preprocess_args  # transform_bounds keeps the bounds' change here
+        inner = self._preprocess(ep.astensor(images)).raw
+        if self.outputs == "probabilities":  # of their logarithm
+            p = np.asarray(self._model(inner))
+            v = (v / np.maximum(p, np.finfo(np.float32).tiny)).astype(np.float32)
+        gradient: NDArray[np.float32] = self._vjp(inner, v)
+        if gradient.shape != images.shape:
+            raise ModelError(
+                f"vjp should answer images {images.shape} with as many values, received the shape {gradient.shape}"
+            )
+        return gradient if std is None else (gradient / std.raw).astype(np.float32)
+
+
 def wrap(
     native: Any,
     *,
@@ -134,8 +187,7 @@ def wrap(
     frameworks.check_device(device or "auto")
     adapter = frameworks.get_framework(framework) if framework else frameworks.recognise(native)
     function, dummy = adapter.place(native, device or "auto")
-    return Model(
-        function,
+    more = (
         adapter.name,
         (lower, upper),
         dummy,
@@ -145,6 +197,9 @@ def wrap(
         info,
         native,
     )
+    if isinstance(dummy, np.ndarray):  # it lives in a host
+        return FunctionsModel(function, function.vjp, *more)  # type: ignore[attr-defined]
+    return Model(function, *more)
 
 
 def check_wrapping(bounds: tuple[float, float], outputs: str) -> tuple[float, float]:

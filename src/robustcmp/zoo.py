@@ -13,9 +13,17 @@ import msgspec
 
 from .architecture import Architecture, get_architecture
 from .data import DATASETS, Dataset, load_dataset, user_cache
-from .environment import framework_versions
 from .errors import MissingDataError, UsageError, WeightsError, check_count, unknown
-from .frameworks import NAMES, Device, TrainableFramework, check_framework, get_framework, installed
+from .frameworks import (
+    NAMES,
+    Device,
+    TrainableFramework,
+    check_framework,
+    check_name,
+    get_framework,
+    installed,
+    versions,
+)
 from .model import Model, wrap
 from .training import Recipe, train
 from .weights import WeightsFile, make_directory, read_weights, write_weights
@@ -54,8 +62,7 @@ class Name:
         get_architecture(self.model)
         if self.dataset not in DATASETS:
             raise unknown("dataset", self.dataset, DATASETS)
-        if self.framework not in NAMES:
-            raise unknown("framework", self.framework, NAMES)
+        check_name(self.framework)
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"a training seed should be from 0 to 2**32 - 1, received {self.seed}")
 
@@ -170,7 +177,7 @@ def fingerprints(
     for framework in frameworks:
         found = [find_weights(Name(model, dataset, weights_of or framework, recipe, seed)) for seed in seeds]
         fingerprint[framework] = {
-            "versions": framework_versions(framework),
+            "versions": versions(framework),
             "weights": [content and content.sha256 for content in found],
         }
     return fingerprint

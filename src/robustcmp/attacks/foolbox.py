@@ -11,9 +11,9 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 
-from ..bridge import FunctionsModel
 from ..classifier import Classifier
 from ..errors import ModelError
+from ..model import FunctionsModel
 from .base import AttackResult, Found, Images, Labels, judge
 
 # The modules of foolbox.attacks whose attacks ask for nothing but the model's answers.

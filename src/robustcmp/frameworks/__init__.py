@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
+from ..environment import framework_versions
 from ..errors import ModelError, UsageError, unknown
+from ..hosts import environments
 from .base import DataFormat, Device, Framework, Function, Pullback, TrainableFramework, Trainer
 
 __all__ = [
@@ -23,12 +25,15 @@ __all__ = [
     "Trainer",
     "check_device",
     "check_framework",
+    "check_name",
     "get_framework",
     "installed",
     "recognise",
+    "versions",
 ]
 
 NAMES = ("torch", "tensorflow", "jax")
+"""Those that live in this process; the others live in hosts."""
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -43,12 +48,27 @@ def installed() -> list[str]:
     return [name for name in NAMES if find_spec(name) is not None]
 
 
+def check_name(name: str) -> None:
+    """Raise `UsageError` for a framework that is unknown."""
+    if name not in NAMES and name not in environments.names():
+        raise unknown("framework", name, (*NAMES, *environments.names()))
+
+
 def check_framework(name: str) -> None:
     """Raise `UsageError` for a framework that is unknown or not installed, without importing it."""
+    check_name(name)
     if name not in NAMES:
-        raise unknown("framework", name, NAMES)
-    if name not in installed():
+        environments.described(name)
+    elif name not in installed():
         raise UsageError(f"the framework {name!r} is not installed. Install it with: pip install 'robustcmp[{name}]'")
+
+
+def versions(name: str) -> list[str | None]:
+    """Return what tells two installations of a framework apart, without importing it or starting its host."""
+    if name in NAMES:
+        return framework_versions(name)
+    about = environments.described(name)
+    return [about["version"], about["python"], about["requirements"], about["host"]]
 
 
 def get_framework(name: str) -> TrainableFramework:
@@ -65,20 +85,28 @@ def get_framework(name: str) -> TrainableFramework:
 
 @cache
 def _adapter(name: str) -> Framework:
-    framework: Framework = import_module(f".{name}", __name__).FRAMEWORK
-    return framework
+    if name in (*NAMES, "numpy"):
+        framework: Framework = import_module(f".{name}", __name__).FRAMEWORK
+        return framework
+    from .hosted import Hosted
+
+    return Hosted(name, partial(environments.start, name))
 
 
-def recognise(thing: Any) -> Framework:
+def recognise(thing: Any, native: Any = None) -> Framework:
     """Return the adapter of the framework that a network or a tensor belongs to, told by its class's module.
 
-    Nothing is imported to find out: whoever holds a torch tensor has imported torch.
+    Nothing is imported to find out: whoever holds a torch tensor has imported torch. A network in a host knows its
+    adapter; its tensors are NumPy's, so `native` is the network behind them where that is known.
 
     Raises
     ------
     ModelError
         It belongs to none of the frameworks.
     """
+    for network in (native, thing):
+        if isinstance(adapter := getattr(network, "adapter", None), Framework):
+            return adapter
     for cls in type(thing).__mro__:
         package = cls.__module__.partition(".")[0]
         if package == "keras":

@@ -46,10 +46,10 @@ class Trainer(ABC):
 class Framework(ABC):
     """One framework. Methods that make a tensor put it on the device of `like`, and copy."""
 
-    name: ClassVar[str]
+    name: str
     data_format: ClassVar[DataFormat]
     """The layout its networks have unless they say otherwise."""
-    differences: ClassVar[dict[str, str]] = {}
+    differences: dict[str, str] = {}
     """What stays this framework's own in a training that is otherwise the same everywhere."""
 
     @abstractmethod
@@ -113,6 +113,9 @@ class Framework(ABC):
 
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Let calls from this thread use so many threads; nothing where all callers share one pool."""
+
+    def begins(self) -> None:  # noqa: B027
+        """Take note that a cell begins: what was tried once more in the last one may be again."""
 
     @abstractmethod
     def forked_rng(self, seed: int) -> AbstractContextManager[None]:

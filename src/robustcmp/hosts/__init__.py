@@ -1,0 +1,1 @@
+"""Models in environments of their own: the protocol, the process, the environments, and a host for each framework."""

@@ -1,0 +1,252 @@
+"""The environments of hosts: a directory each in the user cache, with a Python and a framework of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data import user_cache
+from ..errors import HostError, UsageError, unknown
+from ..workers import cores
+from .process import HostProcess
+
+HERE = Path(__file__).parent
+READY = "host.json"  # written last
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an environment is made of.
+
+    Attributes
+    ----------
+    script : Path
+        The host, a file that ends with `robustcmp.hosts.protocol.serve`.
+    requirements : Path
+        What pip installs for it; every file's hash must be there.
+    python : str
+        The version of CPython that it needs, such as ``"3.7"``.
+    arguments : tuple of str
+        For the script.
+    compilers : tuple of str
+        Without one of these it is slow.
+    """
+
+    script: Path
+    requirements: Path
+    python: str
+    arguments: tuple[str, ...] = ()
+    compilers: tuple[str, ...] = ()
+
+
+RECIPES = {
+    "theano": Recipe(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), ("g++", "clang++")),
+}
+
+
+def directory() -> Path:
+    """Return where environments lie."""
+    return user_cache() / "hosts"
+
+
+def names() -> list[str]:
+    """Return the names of all hosts: those that robustcmp can make, and those that a user has made."""
+    made = [path.parent.name for path in sorted(directory().glob(f"*/{READY}"))]
+    return list(dict.fromkeys([*RECIPES, *made]))
+
+
+def is_ready(name: str) -> bool:
+    """Say whether a host's environment is there."""
+    return (directory() / name / READY).exists()
+
+
+def described(name: str) -> dict[str, Any]:
+    """Return what is known of an environment that is there: python, script, arguments, versions, requirements' digest.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name.
+    """
+    if name not in names():
+        raise unknown("host", name, names())
+    if not is_ready(name):
+        raise UsageError(f"the host {name!r} has no environment yet. Make it with: robustcmp hosts create {name}")
+    content: dict[str, Any] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
+    return content
+
+
+def start(name: str) -> HostProcess:
+    """Start a host in its environment.
+
+    Raises
+    ------
+    UsageError
+        It has no environment.
+    HostError
+        It cannot be started.
+    """
+    about = described(name)
+    return _start(name, directory() / name, about["script"], about["arguments"])
+
+
+def _start(name: str, where: Path, script: str, arguments: list[str]) -> HostProcess:
+    python = where / "bin" / "python"
+    # What else shapes a Python from outside stays outside.
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores()))}
+    return HostProcess(name, [str(python), "-I", str(where / script), *arguments], threads)
+
+
+def create(
+    name: str,
+    *,
+    script: str | os.PathLike[str] | None = None,
+    requirements: str | os.PathLike[str] | None = None,
+    python: str | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Make a host's environment; nothing is done where it is there.
+
+    It is made beside its place and moved there when its host has answered: so none is ever half made, and of two
+    processes that make the same one the first to be ready wins.
+
+    Parameters
+    ----------
+    name : str
+        One that robustcmp knows, or a name for a host of one's own.
+    script, requirements : path, optional
+        For a host of one's own: its file, and what pip installs for it.
+    python : str, optional
+        The interpreter; one of the version that is needed is looked for if nothing is said.
+    say : callable, optional
+        Called with a line for the person at the terminal.
+
+    Raises
+    ------
+    UsageError
+        The name cannot be, a file is not there, or there is no such Python.
+    HostError
+        pip failed, or the host does not start.
+    """
+    recipe = _recipe(name, script, requirements)
+    if is_ready(name):
+        say(f"{name} is there already, in {directory() / name}. Remove it with: robustcmp hosts remove {name}")
+        return
+    interpreter = _find_python(recipe.python, python)
+    if recipe.compilers and not any(map(shutil.which, recipe.compilers)):
+        say(f"{name} compiles its functions, and there is no {' or '.join(recipe.compilers)}: it will be very slow")
+    directory().mkdir(parents=True, exist_ok=True)
+    where = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=directory()))
+    try:
+        say(f"making an environment for {name} with {interpreter}")
+        _run(name, [interpreter, "-m", "venv", str(where)])
+        pip = [str(where / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        _run(name, [*pip, "--require-hashes", "--requirement", str(recipe.requirements)])
+        # Beside each other, as the script imports the protocol.
+        for file in (HERE / "protocol.py", recipe.script):
+            shutil.copy(file, where)
+        host = _start(name, where, recipe.script.name, list(recipe.arguments))
+        about = {
+            "script": recipe.script.name,
+            "arguments": list(recipe.arguments),
+            "requirements": hashlib.sha256(recipe.requirements.read_bytes()).hexdigest(),
+            "host": hashlib.sha256(recipe.script.read_bytes()).hexdigest(),
+            **{key: host.greeting[key] for key in ("framework", "version", "python", "numpy")},
+        }
+        host.close()
+        (where / READY).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        try:
+            where.rename(directory() / name)
+        except OSError:
+            if not is_ready(name):
+                raise
+            say(f"another process has made {name} in the meantime")
+        else:
+            say(f"{name} is ready: {about['version']}, Python {about['python']}")
+    finally:
+        shutil.rmtree(where, ignore_errors=True)
+
+
+def _recipe(name: str, script: str | os.PathLike[str] | None, requirements: str | os.PathLike[str] | None) -> Recipe:
+    if script is None:
+        if name not in RECIPES:
+            raise unknown("host", name, RECIPES)
+        return RECIPES[name]
+    if name in (*RECIPES, "torch", "tensorflow", "jax", "numpy") or not re.fullmatch(r"[a-z0-9][a-z0-9@._-]*", name):
+        raise UsageError(f"a host of one's own should have another name, of a-z, 0-9 and @._-; received {name!r}")
+    if requirements is None:
+        raise UsageError("a host of one's own needs --requirements beside --script")
+    for path in (Path(script), Path(requirements)):
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}")
+    return Recipe(Path(script), Path(requirements), "3")
+
+
+def remove(name: str) -> None:
+    """Delete a host's environment, and what was left of one that was never ready.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name.
+    """
+    left = list(directory().glob(f".{name}-*"))
+    if not is_ready(name) and not left:
+        raise UsageError(f"there is no environment of a host {name!r} in {directory()}")
+    for path in (directory() / name, *left):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _find_python(version: str, given: str | None) -> str:
+    """Return an interpreter of a version: the one given, or one that is found on PATH, with pyenv, uv or py."""
+    for candidate in [given] if given else _pythons(version):
+        found = _version(candidate)
+        if found is not None and (found == version or found.startswith(f"{version}.")):
+            return candidate
+        if given:
+            raise UsageError(f"expected CPython {version} in {given}, received {found or 'no Python'}")
+    raise UsageError(
+        f"there is no CPython {version}. Install it, for example with pyenv install {version} or uv python install "
+        f"{version}, or name it with --python."
+    )
+
+
+def _pythons(version: str) -> Iterator[str]:
+    yield from filter(None, [shutil.which(f"python{version}")])
+    root = os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv"))
+    yield from map(str, sorted(Path(root).glob(f"versions/{version}.*/bin/python"), reverse=True))
+    for command in (
+        ["uv", "python", "find", version],
+        ["py", f"-{version}", "-c", "import sys; print(sys.executable)"],
+    ):
+        if shutil.which(command[0]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                yield done.stdout.strip()
+
+
+def _version(python: str) -> str | None:
+    """Return an interpreter's version, or None if it is none."""
+    code = "import platform, sys; print(platform.python_implementation(), '%d.%d.%d' % sys.version_info[:3])"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    kind, _, version = done.stdout.strip().partition(" ")
+    return version if done.returncode == 0 and kind == "CPython" else None
+
+
+def _run(name: str, command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise HostError(f"the environment of {name} cannot be made. {' '.join(command[:4])} … wrote last:\n{tail}")

@@ -1,0 +1,171 @@
+"""The host of Theano, as Keras 2.2.5 drives it, and of TensorFlow 1.15, as its own Keras does.
+
+Started as ``python keras_host.py theano SOCKET``. It runs on CPython 3.6 and later. Keras keeps its weights in the
+canonical layout, whatever the backend.
+"""
+
+import os
+import sys
+from typing import Any, Dict, List
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from protocol import Array, Arrays, Host, serve
+
+BACKEND = sys.argv[1]
+
+if BACKEND == "theano":
+    os.environ["KERAS_BACKEND"] = "theano"
+    # What Theano compiles is kept in the environment; float32, as everywhere.
+    flags = "floatX=float32,base_compiledir={}".format(os.path.join(sys.prefix, "compiled"))
+    os.environ["THEANO_FLAGS"] = flags
+    import keras
+    import theano as framework
+else:
+    import tensorflow as framework
+    from tensorflow import keras
+
+K = keras.backend
+L = keras.layers
+
+WEIGHTS = {
+    "Conv": ("kernel", "bias"),
+    "Dense": ("kernel", "bias"),
+    "BatchNorm": ("gamma", "beta", "mean", "variance"),
+}
+STATISTICS = ("mean", "variance")
+EPSILON = 1.0000001e-5  # of batch norms: Theano refuses 1e-5, which is a little less in float32
+EVALUATING, TRAINING = 0, 1
+
+
+class Network:
+    """A Keras model with what is asked of it, compiled when it is first asked."""
+
+    def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
+        self.layers: Dict[str, str] = {}  # kinds, by name
+        self._seeds = np.random.RandomState(seed)
+        images = L.Input(shape=tuple(architecture["input_shape"]))
+        self.model = keras.models.Model(images, self._applied(architecture["layers"], images))
+        images, logits = self.model.inputs[0], self.model.outputs[0]
+        v = K.placeholder(ndim=2)
+        [gradient] = K.gradients(K.sum(logits * v), [images])
+        self.logits = K.function([images, K.learning_phase()], [logits])
+        self.vjp = K.function([images, v, K.learning_phase()], [gradient])
+
+    def _applied(self, layers: List[Dict[str, Any]], x: Any) -> Any:
+        for layer in layers:
+            kind, name = layer["type"], layer["name"]
+            if kind in WEIGHTS:
+                self.layers[name] = kind
+            if kind == "Conv":
+                padding, stride = layer.get("padding", 0), layer.get("stride", 1)
+                if padding:
+                    x = L.ZeroPadding2D(padding)(x)
+                initial = keras.initializers.glorot_uniform(seed=self._seed())
+                x = L.Conv2D(layer["channels"], layer["kernel"], strides=stride, kernel_initializer=initial, name=name)(
+                    x
+                )
+            elif kind == "Dense":
+                initial = keras.initializers.glorot_uniform(seed=self._seed())
+                x = L.Dense(layer["units"], kernel_initializer=initial, name=name)(x)
+            elif kind == "BatchNorm":
+                x = L.BatchNormalization(epsilon=EPSILON, momentum=0.9, name=name)(x)
+            elif kind == "Relu":
+                x = L.Activation("relu")(x)
+            elif kind == "MaxPool":
+                x = L.MaxPooling2D(layer["size"])(x)
+            elif kind == "GlobalAveragePool":
+                x = L.GlobalAveragePooling2D()(x)
+            elif kind == "Flatten":
+                x = L.Flatten()(x)
+            elif kind == "Residual":
+                x = L.add([self._applied(layer["layers"], x), self._applied(layer.get("shortcut", []), x)])
+            else:
+                raise ValueError(f"unknown layer {kind!r}")
+        return x
+
+    def _seed(self) -> int:
+        return int(self._seeds.randint(1, 2**31 - 1))
+
+    def variables(self) -> Dict[str, Any]:
+        """Return the variables by their canonical names."""
+        return {
+            f"{name}/{weight}": variable
+            for name, kind in self.layers.items()
+            for weight, variable in zip(WEIGHTS[kind], self.model.get_layer(name).weights)
+        }
+
+
+class Trainer:
+    """Stochastic gradient descent on a network, as one compiled function."""
+
+    def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
+        trained = {n: its for n, its in network.variables().items() if n.rpartition("/")[2] not in STATISTICS}
+        self.velocity = {name: K.zeros(K.int_shape(variable)) for name, variable in trained.items()}
+        images, z = network.model.inputs[0], network.model.outputs[0]
+        self.classes = K.int_shape(z)[1]
+        labels, rate = K.placeholder(ndim=2), K.placeholder(ndim=0)
+        z = z - K.max(z, axis=1, keepdims=True)
+        loss = K.mean(K.log(K.sum(K.exp(z), axis=1)) - K.sum(z * labels, axis=1))
+        updates = list(network.model.updates)
+        for (name, weight), gradient in zip(trained.items(), K.gradients(loss, list(trained.values()))):
+            moved = momentum * self.velocity[name] + gradient + weight_decay * weight
+            updates += [K.update(self.velocity[name], moved), K.update(weight, weight - rate * moved)]
+        self.step = K.function([images, labels, rate, K.learning_phase()], [loss], updates=updates)
+
+
+def values(variables: Dict[str, Any]) -> Arrays:
+    """Return what variables hold, in the canonical layout."""
+    return {name: turned(its) for name, its in zip(variables, K.batch_get_value(list(variables.values())))}
+
+
+def set_values(variables: Dict[str, Any], arrays: Arrays) -> None:
+    """Put arrays in the canonical layout into variables."""
+    K.batch_set_value([(variables[name], turned(array)) for name, array in arrays.items()])
+
+
+def turned(array: Array) -> Array:
+    """Return an array, kernels turned for Theano, whose convolutions turn them: those of the others correlate."""
+    return array[::-1, ::-1] if array.ndim == 4 and BACKEND == "theano" else array
+
+
+class KerasHost(Host):  # type: ignore[misc]
+    framework = BACKEND
+    differences = {
+        "initialisation": "kernels Glorot uniform, biases zero (Keras)",
+    }
+
+    def version(self) -> str:
+        return f"{framework.__version__} with Keras {keras.__version__}"
+
+    def build(self, architecture: Dict[str, Any], seed: int) -> Network:
+        return Network(architecture, seed)
+
+    def get_weights(self, network: Network) -> Arrays:
+        return values(network.variables())
+
+    def set_weights(self, network: Network, weights: Arrays) -> None:
+        set_values(network.variables(), weights)
+
+    def logits(self, network: Network, images: Array) -> Array:
+        return network.logits([images, EVALUATING])[0]
+
+    def vjp(self, network: Network, images: Array, v: Array) -> Array:
+        return network.vjp([images, v, EVALUATING])[0]
+
+    def trainer(self, network: Network, momentum: float, weight_decay: float) -> Trainer:
+        return Trainer(network, momentum, weight_decay)
+
+    def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:
+        one_hot = np.eye(trainer.classes, dtype="float32")[labels]
+        return float(trainer.step([images, one_hot, learning_rate, TRAINING])[0])
+
+    def velocity(self, trainer: Trainer) -> Arrays:
+        return values(trainer.velocity)
+
+    def set_velocity(self, trainer: Trainer, velocity: Arrays) -> None:
+        set_values(trainer.velocity, velocity)
+
+
+serve(KerasHost)

@@ -1,0 +1,146 @@
+"""A host's process: started on demand, asked one thing at a time, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import IO, Any
+
+from numpy.typing import NDArray
+
+from ..errors import HostError
+from .protocol import VERSION, Channel, Closed, ProtocolError
+
+START_SECONDS = 120.0  # frameworks of 2018 take long to import, most of all the first time
+CALL_SECONDS = 1800.0  # Theano compiles in its first calls
+TAIL = 2000  # characters of standard error that an error shows
+
+
+class HostProcess:
+    """A child process that answers the calls of `robustcmp.hosts.protocol`.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in errors.
+    command : sequence of str
+        What starts it; the number of its socket is added at the end.
+    environment : dict of str to str, optional
+        Variables beside those of this process.
+    start_seconds, call_seconds : float
+        How long it may take to greet, and to answer.
+
+    Attributes
+    ----------
+    greeting : dict
+        What it said of itself: framework, version, differences, python, numpy.
+
+    Raises
+    ------
+    HostError
+        It cannot be started, does not greet in time, or speaks another version of the protocol.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: dict[str, str] | None = None,
+        start_seconds: float = START_SECONDS,
+        call_seconds: float = CALL_SECONDS,
+    ):
+        self.name = name
+        self._seconds = call_seconds
+        self._one_at_a_time = threading.Lock()
+        output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [*command, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # Ctrl-C is for the parent
+                    env={**os.environ, **(environment or {})},
+                )
+        except OSError as error:
+            ours.close()
+            output.close()
+            raise HostError(f"the host {name} cannot be started: {error}") from None
+        self._channel = Channel(ours)
+        self.close = weakref.finalize(self, _end, self._channel, self._process, output)
+        self.greeting, _ = self._received(start_seconds, "greet")
+        if self.greeting.get("protocol") != VERSION:
+            self.close()
+            raise HostError(
+                f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected {VERSION}. "
+                f"Make its environment anew: robustcmp hosts remove {name}, robustcmp hosts create {name}"
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return bool(self.close.alive) and self._process.poll() is None
+
+    def call(
+        self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
+    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Ask one thing and return the answer.
+
+        Raises
+        ------
+        HostError
+            It raised an error; or it died, answered no message, or not in time, and was ended.
+        """
+        with self._one_at_a_time:
+            try:
+                self._channel.send({"call": call, **content}, arrays, self._seconds)
+            except Closed:
+                raise self._died(f"died before {call}") from None
+            except TimeoutError:
+                raise self._died(f"did not take {call} within {self._seconds:g} seconds") from None
+            answer, answered = self._received(self._seconds, f"answer {call}")
+        if "error" in answer:
+            raise HostError(f"the host {self.name} failed in {call}: {answer['error']}")
+        return answer, answered
+
+    def _received(self, seconds: float, what: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        try:
+            return self._channel.receive(seconds)
+        except Closed:
+            raise self._died(f"died and did not {what}") from None
+        except TimeoutError:
+            raise self._died(f"did not {what} within {seconds:g} seconds") from None
+        except ProtocolError as error:
+            raise self._died(f"did not {what} as it should: {error}") from None
+
+    def _died(self, what: str) -> HostError:
+        """End the process and return the error that says so."""
+        tail = self.close()
+        last = f" It wrote last:\n{tail}" if tail else " It wrote nothing."
+        return HostError(f"the host {self.name} {what} (exit status {self._process.returncode}).{last}", died=True)
+
+
+def _end(channel: Channel, process: subprocess.Popen[bytes], output: IO[bytes]) -> str:
+    """Hang up, which ends a host, see that it ends, and return what it wrote last."""
+    channel.close()
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    with output:
+        output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
+        return output.read().decode("utf-8", "replace").strip()

@@ -1,0 +1,298 @@
+"""What a host and its parent say to each other; the host's half of the conversation is `serve`.
+
+This file runs in the host's Python as well as in ours: any CPython from 3.6, with NumPy alone. A message is a frame
+
+    4 bytes   RCMP
+    4 bytes   length of the header, unsigned, little-endian
+    header    JSON, UTF-8: {"arrays": [[name, dtype, shape], ...], ...}
+    arrays    their bytes one after another, C-contiguous, little-endian
+
+over a socket of their own, never over standard output, which frameworks write to. Sizes are checked before memory is
+taken for them, and nothing in a message is executed. docs/hosts.md has the calls.
+"""
+
+import json
+import os
+import queue
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+VERSION = 1
+MAGIC = b"RCMP"
+DTYPES = ("float32", "float64", "int64", "uint8")
+MOST_HEADER = 2**22  # bytes
+MOST_ARRAYS = 2**32  # bytes of all arrays of a message
+CHUNK = 2**20
+
+Array = Any  # an ndarray, whose types old versions do not have
+Arrays = Dict[str, Array]
+
+
+class ProtocolError(Exception):
+    """What came is no message of this protocol."""
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+class Channel:
+    """Messages over a connected socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._deadline: Optional[float] = None
+
+    def send(self, content: Dict[str, Any], arrays: Optional[Arrays] = None, seconds: Optional[float] = None) -> None:
+        """Send a message.
+
+        Raises
+        ------
+        Closed
+            The other side is gone.
+        socket.timeout
+            It did not take the message within so many seconds.
+        """
+        self._start(seconds)
+        described: List[Any] = []
+        parts: List[Array] = []
+        for name, value in (arrays or {}).items():
+            array = np.ascontiguousarray(value)
+            if array.dtype.name not in DTYPES:
+                raise ProtocolError("expected an array of {}, received {}".format(", ".join(DTYPES), array.dtype))
+            described.append([name, array.dtype.name, list(np.shape(value))])
+            parts.append(array)
+        header = json.dumps(dict(content, arrays=described)).encode("utf-8")
+        try:
+            self._tick()
+            self._socket.sendall(MAGIC + struct.pack("<I", len(header)) + header)
+            for part in parts:
+                if part.size:
+                    self._tick()
+                    self._socket.sendall(memoryview(part).cast("B"))
+        except socket.timeout:
+            raise
+        except OSError as error:
+            raise Closed(str(error)) from error
+
+    def receive(self, seconds: Optional[float] = None) -> Tuple[Dict[str, Any], Arrays]:
+        """Return the next message.
+
+        Raises
+        ------
+        Closed
+            The other side is gone.
+        ProtocolError
+            What came is no message, or one too large.
+        socket.timeout
+            The message was not there within so many seconds.
+        """
+        self._start(seconds)
+        start = self._read(bytearray(8))
+        if start[:4] != MAGIC:
+            raise ProtocolError(f"expected a message that begins with {MAGIC!r}, received {bytes(start)!r}")
+        (length,) = struct.unpack("<I", start[4:])
+        if length > MOST_HEADER:
+            raise ProtocolError(f"expected a header of at most {MOST_HEADER} bytes, received {length}")
+        try:
+            content = json.loads(self._read(bytearray(length)).decode("utf-8"))
+            described = [
+                (str(name), str(dtype), tuple(int(size) for size in shape))
+                for name, dtype, shape in content.pop("arrays")
+            ]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ProtocolError(f"expected a header in JSON, received something else: {error}") from error
+        total = 0
+        for name, dtype, shape in described:
+            if dtype not in DTYPES or any(size < 0 for size in shape):
+                raise ProtocolError(f"the array {name!r} cannot be: {dtype} of the shape {shape}")
+            bytes_of_it = np.dtype(dtype).itemsize
+            for size in shape:
+                bytes_of_it *= size
+            total += bytes_of_it
+        if total > MOST_ARRAYS:
+            raise ProtocolError(f"expected arrays of at most {MOST_ARRAYS} bytes, received {total}")
+        arrays = {}
+        for name, dtype, shape in described:
+            array: Any = np.empty(shape, dtype)
+            if array.size:
+                self._read(memoryview(array.reshape(-1)).cast("B"))
+            arrays[name] = array
+        return content, arrays
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _start(self, seconds: Optional[float]) -> None:
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+
+    def _tick(self) -> None:
+        """Let the next operation take what is left of the time."""
+        if self._deadline is None:
+            self._socket.settimeout(None)
+            return
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise socket.timeout("timed out")
+        self._socket.settimeout(left)
+
+    def _read(self, into: Any) -> Any:
+        view, done = memoryview(into), 0
+        while done < len(view):
+            self._tick()
+            try:
+                count = self._socket.recv_into(view[done : done + CHUNK])
+            except socket.timeout:
+                raise
+            except OSError as error:
+                raise Closed(str(error)) from error
+            if not count:
+                raise Closed("the other side hung up")
+            done += count
+        return into
+
+
+class Host:
+    """What a host can be asked; a framework's host is a subclass, and ends its file with ``serve(TheHost)``.
+
+    Weights are in the canonical layout, images (N, H, W, C) float32. Networks are known by numbers that `build` gives.
+    """
+
+    framework = ""  # its name
+    differences: Dict[str, str] = {}  # what stays its own in a training that is otherwise the same everywhere
+
+    def version(self) -> str:
+        """Return the framework's version."""
+        raise NotImplementedError
+
+    def build(self, architecture: Dict[str, Any], seed: int) -> Any:
+        """Return a network with the framework's own layers and initialisation, a function of the seed."""
+        raise NotImplementedError
+
+    def get_weights(self, network: Any) -> Arrays:
+        """Return the weights."""
+        raise NotImplementedError
+
+    def set_weights(self, network: Any, weights: Arrays) -> None:
+        """Put weights into a network."""
+        raise NotImplementedError
+
+    def logits(self, network: Any, images: Array) -> Array:
+        """Return the logits (N, K)."""
+        raise NotImplementedError
+
+    def vjp(self, network: Any, images: Array, v: Array) -> Array:
+        """Return the gradient (N, H, W, C) of the sum of v·logits with respect to the images."""
+        raise NotImplementedError
+
+    def trainer(self, network: Any, momentum: float, weight_decay: float) -> Any:
+        """Return what `step` needs to train a network."""
+        raise NotImplementedError
+
+    def step(self, trainer: Any, images: Array, labels: Array, learning_rate: float) -> float:
+        """Take a step v = momentum·v + g, w = w − rate·v, and return the batch's mean cross-entropy."""
+        raise NotImplementedError
+
+    def velocity(self, trainer: Any) -> Arrays:
+        """Return v, in the canonical layout."""
+        raise NotImplementedError
+
+    def set_velocity(self, trainer: Any, velocity: Arrays) -> None:
+        """Restore v."""
+        raise NotImplementedError
+
+    def threads(self, count: int) -> None:
+        """Let calls use so many threads, where the framework can be told."""
+
+
+class _Calls:
+    """The calls of the protocol, each with its answer: JSON's types, and arrays."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._kept: Dict[int, Any] = {}
+        self._number = 0
+
+    def answer(self, content: Dict[str, Any], arrays: Arrays) -> Tuple[Dict[str, Any], Arrays]:
+        call = content.get("call")
+        host, that = self._host, self._kept.get(content.get("of", 0))
+        if call == "build":
+            return self._keep(host.build(content["architecture"], content["seed"])), {}
+        if call == "trainer":
+            return self._keep(host.trainer(that, content["momentum"], content["weight_decay"])), {}
+        if call == "get_weights":
+            return {}, host.get_weights(that)
+        if call == "set_weights":
+            host.set_weights(that, arrays)
+            return {}, {}
+        if call == "logits":
+            return {}, {"logits": np.asarray(host.logits(that, arrays["images"]), np.float32)}
+        if call == "vjp":
+            return {}, {"gradient": np.asarray(host.vjp(that, arrays["images"], arrays["v"]), np.float32)}
+        if call == "step":
+            return {"loss": float(host.step(that, arrays["images"], arrays["labels"], content["learning_rate"]))}, {}
+        if call == "velocity":
+            return {}, host.velocity(that)
+        if call == "set_velocity":
+            host.set_velocity(that, arrays)
+            return {}, {}
+        if call == "threads":
+            host.threads(content["count"])
+            return {}, {}
+        if call == "forget":
+            self._kept.pop(content["of"], None)
+            return {}, {}
+        raise ProtocolError(f"unknown call {call!r}")
+
+    def _keep(self, thing: Any) -> Dict[str, Any]:
+        self._number += 1
+        self._kept[self._number] = thing
+        return {"is": self._number}
+
+
+def serve(kind: Any) -> None:
+    """Answer the parent at the socket whose number is the last argument of the process, until it hangs up.
+
+    The parent is listened to beside the work, so that the host ends with its parent, also in the middle of a call.
+    """
+    connection = socket.fromfd(int(sys.argv[-1]), socket.AF_UNIX, socket.SOCK_STREAM)
+    os.close(int(sys.argv[-1]))
+    channel = Channel(connection)
+    host = kind()
+    greeting = {
+        "protocol": VERSION,
+        "framework": host.framework,
+        "version": host.version(),
+        "differences": host.differences,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "numpy": np.__version__,
+    }
+    channel.send(greeting)
+    inbox: Any = queue.Queue()
+
+    def listen() -> None:
+        while True:
+            try:
+                inbox.put(channel.receive())
+            except (Closed, ProtocolError):
+                os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    calls = _Calls(host)
+    while True:
+        content, arrays = inbox.get()
+        try:
+            answer = calls.answer(content, arrays)
+        except Exception as error:
+            traceback.print_exc()
+            channel.send({"error": f"{type(error).__name__}: {error}"})
+        else:
+            channel.send(*answer)

@@ -1,0 +1,437 @@
+"""Hosts: the protocol, the process, its faults, and frameworks that live in one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+import robustcmp as rc
+from robustcmp import frameworks, hosting
+from robustcmp.architecture import Architecture, Dense, Flatten
+from robustcmp.attacks import FGSM, Boundary, SinglePixel
+from robustcmp.classifier import Classifier
+from robustcmp.data import Dataset
+from robustcmp.errors import HostError, ModelError, UsageError
+from robustcmp.frameworks.hosted import Hosted
+from robustcmp.hosts import environments
+from robustcmp.hosts.process import HostProcess
+from robustcmp.hosts.protocol import MAGIC, Channel, Closed, ProtocolError
+from robustcmp.model import wrap
+
+HOST = Path(__file__).parent / "linear_host.py"
+LINEAR = Architecture("linear", (28, 28, 1), (Flatten("flatten"), Dense("logits", 10)))
+
+
+def start(fault: str = "none", **options: Any) -> HostProcess:
+    return HostProcess("linear", [sys.executable, str(HOST), fault], **options)
+
+
+@pytest.fixture
+def hosted(request: pytest.FixtureRequest) -> Iterator[Hosted]:
+    """The framework ``linear`` in a host with the fault that the test's parameter names."""
+    framework = Hosted("linear", partial(start, getattr(request, "param", "none")))
+    yield framework
+    if framework._process is not None:
+        framework._process.close()
+
+
+def trained(framework: Hosted, data: Dataset) -> Any:
+    """A linear network that tells digits apart."""
+    network = framework.build(LINEAR, 0, "cpu")
+    trainer = framework.trainer(network, LINEAR, 0.9, 0.0)
+    for _ in range(60):
+        trainer.step(data.images, data.labels, 0.1)
+    weights = framework.get_weights(network, LINEAR)
+    network = framework.build(LINEAR, 0, "cpu")  # one that may be started again
+    framework.set_weights(network, LINEAR, weights)
+    return network
+
+
+def children() -> set[int]:
+    """The processes that this one has started and that are there."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True)
+    return {int(pid) for pid in found.stdout.split() if Path(f"/proc/{pid}").exists()}
+
+
+def gone(pid: int, seconds: float = 10) -> bool:
+    """Whether a process ends within some seconds."""
+    for _ in range(int(10 * seconds)):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+# the protocol
+
+
+@given(
+    content=st.dictionaries(st.text().filter(lambda key: key != "arrays"), st.integers() | st.text() | st.booleans()),
+    sent=st.dictionaries(
+        st.text(min_size=1),
+        st.sampled_from(["float32", "float64", "int64", "uint8"]).flatmap(
+            lambda dtype: arrays(dtype, array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+        ),
+        max_size=3,
+    ),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_message_arrives_as_it_was_sent(content: dict[str, Any], sent: dict[str, Any]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        thread = threading.Thread(target=Channel(ours).send, args=(content, sent))
+        thread.start()
+        received, came = Channel(theirs).receive(10)
+        thread.join()
+    assert received == content
+    assert list(came) == list(sent)
+    for name, array in sent.items():
+        assert (came[name].dtype, came[name].shape) == (array.dtype, array.shape)
+        assert came[name].tobytes() == np.ascontiguousarray(array).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (b"HTTP/1.1", "expected a message that begins with"),
+        (MAGIC + (2**31).to_bytes(4, "little"), "header of at most"),
+        (MAGIC + (4).to_bytes(4, "little") + b"nope", "header in JSON"),
+        (MAGIC + (2).to_bytes(4, "little") + b"[]", "header in JSON"),
+        ({"arrays": [["x", "float32", [2**20, 2**20]]]}, "arrays of at most"),
+        ({"arrays": [["x", "object", [1]]]}, "cannot be: object"),
+        ({"arrays": [["x", "float32", [-1]]]}, "cannot be"),
+    ],
+)
+def test_what_is_no_message_is_refused_before_memory_is_taken(frame: Any, message: str) -> None:
+    if isinstance(frame, dict):
+        header = json.dumps(frame).encode()
+        frame = MAGIC + len(header).to_bytes(4, "little") + header
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(frame)
+        with pytest.raises(ProtocolError, match=message):
+            Channel(theirs).receive(10)
+
+
+def test_a_message_that_breaks_off_and_one_that_never_comes() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with pytest.raises(TimeoutError):
+            Channel(theirs).receive(0.05)
+        ours.sendall(MAGIC)
+        ours.close()
+        with pytest.raises(Closed):
+            Channel(theirs).receive(10)
+
+
+def test_objects_cannot_be_sent() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(ProtocolError, match="received object"):
+        Channel(ours).send({}, {"x": np.array([{}])})
+
+
+# a framework in a host
+
+
+def test_it_behaves_as_the_network_that_it_holds(hosted: Hosted, digits: Dataset) -> None:
+    network = trained(hosted, digits)
+    weights = hosted.get_weights(network, LINEAR)
+    assert hosted.differences == {"initialisation": "normal, 0.1"}
+    assert hosted.version() == "1.0"
+    model = wrap(network)
+    assert repr(model) == "<robustcmp.Model linear, bounds (0, 1)>"
+    kernel, bias = weights.values()
+    own = rc.wrap_functions(
+        logits=lambda x: x.reshape(len(x), -1) @ kernel + bias, vjp=lambda x, v: (v @ kernel.T).reshape(x.shape)
+    )
+    x, y = digits.images[:12], digits.labels[:12]
+    assert Classifier(model).framework is hosted
+    for attack in (FGSM(epsilons=10), SinglePixel(max_pixels=10), Boundary(iterations=3)):
+        one, other = (attack.attack(its, x, y) for its in (model, own))
+        np.testing.assert_array_equal(one.success, other.success)
+        np.testing.assert_array_equal(one.adversarials, other.adversarials)
+
+
+def test_foolboxs_gradient_attacks_reach_it(hosted: Hosted, digits: Dataset, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "pgd.toml").write_text('[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.1]\nrel_stepsize = 0.1\n')
+    ev = rc.evaluate(
+        {"linear": wrap(trained(hosted, digits))},
+        digits.images,
+        digits.labels,
+        suite=tmp_path / "pgd.toml",
+        n=12,
+        repeats=1,
+        progress=False,
+    )
+    assert ev.rates()["linear"]["pgd"] > 0
+    assert ev.manifest["models"][0]["framework"] == "linear"
+    assert ev.manifest["models"][0]["framework_version"] == "1.0"
+
+
+def test_a_training_goes_on_as_it_would_have(hosted: Hosted, digits: Dataset) -> None:
+    """The velocity comes and goes, so that a checkpoint holds all of a training."""
+    x, y = digits.images[:50], digits.labels[:50]
+
+    def steps(network: Any, velocity: Any, count: int) -> Any:
+        trainer = hosted.trainer(network, LINEAR, 0.9, 1e-3)
+        if velocity:
+            trainer.set_velocity(velocity)
+        losses = [trainer.step(x, y, 0.05) for _ in range(count)]
+        return losses, trainer.velocity()
+
+    whole, _ = steps(hosted.build(LINEAR, 3, "cpu"), None, 6)
+    first = hosted.build(LINEAR, 3, "cpu")
+    losses, velocity = steps(first, None, 3)
+    second = hosted.build(LINEAR, 0, "cpu")
+    hosted.set_weights(second, LINEAR, hosted.get_weights(first, LINEAR))
+    more, _ = steps(second, velocity, 3)
+    assert losses + more == whole
+    assert whole[-1] < whole[0]
+
+
+def test_it_runs_on_the_cpu_and_takes_its_own_networks(hosted: Hosted) -> None:
+    with pytest.raises(UsageError, match="runs on the CPU"):
+        hosted.build(LINEAR, 0, "cuda")
+    with pytest.raises(ModelError, match="a network that linear has built, received int"):
+        hosted.place(3, "cpu")
+
+
+# what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("no library", r"died and did not greet .exit status 1.*theano_of_2018"),
+        ("never greets", r"did not greet within 2 seconds"),
+        ("old protocol", r"speaks version 0 of the protocol, expected 1.*robustcmp hosts create linear"),
+        ("babbles", r"did not greet as it should: expected a message that begins with"),
+        ("promises too much", r"did not greet as it should: expected a header of at most"),
+    ],
+)
+def test_a_host_that_does_not_start_is_one_message_and_leaves_no_process(fault: str, message: str) -> None:
+    before = children()
+    with pytest.raises(HostError, match=f"(?s)the host linear {message}"):
+        start(fault, start_seconds=2 if fault == "never greets" else 60)
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["/nowhere/python"], "cannot be started"),
+        (["/bin/echo", "I am no Python"], "(?s)died and did not greet.*I am no Python"),
+    ],
+)
+def test_what_is_no_python_at_all(command: list[str], message: str) -> None:
+    before = children()
+    with pytest.raises(HostError, match=message):
+        HostProcess("linear", command, start_seconds=10)
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("hosted", "error", "message"),
+    [
+        ("short", HostError, r"should answer logits float32 \(12, 10\), received float32 \(11, 10\)"),
+        ("long", HostError, r"should answer logits float32 \(12, 10\), received float32 \(24, 10\)"),
+        ("nan", ModelError, "answers NaN or infinity"),
+        ("raises", HostError, "failed in logits: ValueError: no such thing as a digit"),
+        ("dies always", HostError, r"(?s)died and did not answer logits .exit status 7.*about to fall over"),
+    ],
+    indirect=["hosted"],
+)
+def test_a_host_that_answers_wrongly(hosted: Hosted, error: type, message: str, digits: Dataset) -> None:
+    model = wrap(hosted.build(LINEAR, 0, "cpu"))
+    with pytest.raises(error, match=message):
+        Classifier(model).predict(digits.images[:12])
+
+
+def test_a_host_that_answers_late_is_ended(digits: Dataset) -> None:
+    process = start("late", call_seconds=1)
+    answer, _ = process.call("build", architecture=LINEAR.described, seed=0)
+    with pytest.raises(HostError, match="did not answer logits within 1 seconds"):
+        process.call("logits", {"images": digits.images[:2]}, of=answer["is"])
+    assert not process.alive
+    assert gone(process.pid)
+
+
+@pytest.mark.parametrize("hosted", ["prints"], indirect=True)
+def test_a_host_that_prints_is_heard_all_the_same(hosted: Hosted) -> None:
+    assert hosted.version() == "1.0"
+
+
+@pytest.mark.parametrize("hosted", ["dies once"], indirect=True)
+def test_a_host_that_dies_is_started_again_once_a_cell(
+    hosted: Hosted, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    network = hosted.build(LINEAR, 0, "cpu")
+    classifier = Classifier(wrap(network), batch_size=4)
+    first = hosted.process().pid
+    classes = classifier.predict(digits.images[:40])
+    assert Path("died").exists()
+    assert hosted.process().pid != first
+    np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
+    Path("died").unlink()
+    os.kill(hosted.process().pid, signal.SIGKILL)  # once more in the same cell
+    with pytest.raises(HostError, match="died"):
+        classifier.predict(digits.images[:40])
+    hosted.begins()
+    np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
+
+
+def test_a_host_ends_with_its_parent_even_if_that_is_killed(tmp_path: Path) -> None:
+    script = f"""
+import sys, time
+from robustcmp.hosts.process import HostProcess
+host = HostProcess("linear", [sys.executable, {str(HOST)!r}, "late"])
+print(host.pid, flush=True)
+host.call("logits", of=host.call("build", architecture={LINEAR.described!r}, seed=0)[0]["is"])
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert gone(child)
+
+
+# environments
+
+
+def requirements(path: Path, *, wrong: bool = False) -> Path:
+    """A file that asks for nothing, or for what no file is."""
+    path.write_text("six==1.17.0 --hash=sha256:" + "0" * 64 + "\n" if wrong else "# nothing\n")
+    return path
+
+
+@pytest.fixture
+def tiny_host(tmp_path: Path) -> Path:
+    """A host that needs nothing but the standard library and the protocol, whose NumPy is a stand-in."""
+    script = tmp_path / "tiny_host.py"
+    script.write_text(
+        "import os, sys\n"
+        f"sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), {str(Path(np.__file__).parents[1])!r}]\n"
+        "import protocol\n"
+        "class Tiny(protocol.Host):\n"
+        "    framework = 'tiny'\n"
+        "    def version(self):\n"
+        "        return '0.1'\n"
+        "protocol.serve(Tiny)\n"
+    )
+    return script
+
+
+def left() -> list[str]:
+    """What lies in the directory of environments, finished or not."""
+    return sorted(os.listdir(environments.directory())) if environments.directory().exists() else []
+
+
+def test_an_environment_is_made_listed_checked_and_removed(
+    tmp_path: Path, tiny_host: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
+    create = ["create", "tiny", *given, "--python", sys.executable]
+    assert hosting.main(create) == 0
+    assert "tiny is ready: 0.1" in capfd.readouterr().err
+    assert left() == ["tiny"]
+    assert hosting.main(create) == 0
+    assert "is there already" in capfd.readouterr().err
+    assert hosting.main(["list"]) == 0
+    listed = capfd.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in listed] == environments.names()
+    assert "theano: not there; robustcmp hosts create theano" in listed
+    assert any(line.startswith("tiny: tiny 0.1, Python 3") for line in listed)
+    assert hosting.main(["check"]) == 0
+    assert capfd.readouterr().out.endswith("answers\n")
+    assert frameworks.get_framework("tiny").version() == "0.1"
+    assert len(frameworks.versions("tiny")) == 4
+    frameworks._adapter.cache_clear()
+    assert hosting.main(["remove", "tiny"]) == 0
+    assert left() == []
+    assert hosting.main(["remove", "tiny"]) == 2
+    assert hosting.main(["check", "tiny"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["create"], 2, "name the hosts to create"),
+        (["create", "theamo"], 2, "did you mean 'theano'"),
+        (["create", "theano", "--python", "/bin/echo"], 2, "expected CPython 3.7 in /bin/echo, received no Python"),
+        (["create", "theano", "--python", sys.executable], 2, "expected CPython 3.7 in"),
+        (["create", "torch", "--script", "x.py"], 2, "should have another name"),
+        (["create", "a", "b", "--script", "x.py"], 2, "--script is for one host"),
+        (["create", "mine", "--script", "x.py"], 2, "needs --requirements"),
+        (["create", "mine", "--script", "x.py", "--requirements", "r.txt"], 2, "there is no file x.py"),
+        (["check", "theano"], 2, "has no environment yet. Make it with: robustcmp hosts create theano"),
+        (["list", "--python", "x"], 2, "go with create"),
+    ],
+)
+def test_what_cannot_be_made(
+    arguments: list[str], status: int, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert hosting.main(arguments) == status
+    assert message in capfd.readouterr().err
+    assert left() == []
+
+
+def test_a_wrong_hash_leaves_nothing(tmp_path: Path, tiny_host: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt", wrong=True))]
+    assert hosting.main(["create", "tiny", *given, "--python", sys.executable]) == 1
+    error = capfd.readouterr().err
+    assert "the environment of tiny cannot be made" in error
+    assert left() == []
+
+
+def test_a_host_that_does_not_start_has_no_environment(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.py").write_text("import there_is_no_such_thing\n")
+    given = ["--script", str(tmp_path / "bad.py"), "--requirements", str(requirements(tmp_path / "r.txt"))]
+    assert hosting.main(["create", "bad", *given, "--python", sys.executable]) == 1
+    assert "there_is_no_such_thing" in capfd.readouterr().err
+    assert left() == []
+
+
+def test_two_processes_make_one_environment(tmp_path: Path, tiny_host: Path, own_cache: Path) -> None:
+    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
+    command = [sys.executable, "-m", "robustcmp.hosting", "create", "tiny", *given, "--python", sys.executable]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert left() == ["tiny"]
+    assert sum("tiny is ready" in text for text in said) == 1
+    assert hosting.main(["check", "tiny"]) == 0
+
+
+def test_a_framework_without_its_environment_names_the_command(digits: Dataset) -> None:
+    for action in (
+        lambda: rc.load_model("lenet5", framework="theano", dataset="digits"),
+        lambda: frameworks.get_framework("theano"),
+    ):
+        with pytest.raises(UsageError, match="Make it with: robustcmp hosts create theano"):
+            action()
+    with pytest.raises(UsageError, match="did you mean 'theano'"):
+        rc.load_model("lenet5", framework="theno", dataset="digits")
