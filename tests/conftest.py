@@ -33,6 +33,7 @@ from robustcmp.architecture import (
 from robustcmp.data import Dataset, user_cache
 from robustcmp.errors import DataError
 from robustcmp.frameworks import Framework, TrainableFramework
+from robustcmp.hosts import environments
 from robustcmp.model import Model
 from robustcmp.weights import Weights
 
@@ -41,6 +42,7 @@ CAPABILITIES: dict[str, frozenset[str]] = {
     "torch": frozenset({"trainable", "gradients"}),
     "tensorflow": frozenset({"trainable", "gradients"}),
     "jax": frozenset({"trainable", "gradients"}),
+    "theano": frozenset({"trainable", "gradients"}),
 }
 
 # Read before `own_cache` hides them.
@@ -48,6 +50,7 @@ DATA_DIRECTORIES = [
     Path(os.environ["ROBUSTCMP_DATA"]).resolve() if os.environ.get("ROBUSTCMP_DATA") else None,
     user_cache().resolve(),
 ]
+HOSTS = environments.directory().resolve()
 
 TINY = Architecture(
     "tiny",
@@ -129,14 +132,18 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=CAPABILITIES)
-def framework(request: pytest.FixtureRequest) -> TrainableFramework:
-    """One framework's adapter after the other."""
+def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> TrainableFramework:
+    """One framework's adapter after the other; those in hosts where their environments are there."""
     name: str = request.param
     marker = request.node.get_closest_marker("needs")
     missing = set(marker.args if marker else ()) - CAPABILITIES[name]
     if missing:
         pytest.skip(f"{name} is not {', '.join(sorted(missing))}")
-    if name not in frameworks.installed():
+    if name in environments.RECIPES:
+        monkeypatch.setattr(environments, "directory", lambda: HOSTS)
+        if not environments.is_ready(name):
+            pytest.skip(f"{name} has no environment: robustcmp hosts create {name}")
+    elif name not in frameworks.installed():
         pytest.skip(f"{name} is not installed")
     return frameworks.get_framework(name)
 

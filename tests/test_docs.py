@@ -15,11 +15,12 @@ import pytest
 import robustcmp
 from robustcmp import command, frameworks
 from robustcmp.eval import _parser as eval_parser
+from robustcmp.hosting import _parser as hosts_parser
 from robustcmp.train import _parser as train_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
-PARSERS = {"eval": eval_parser, "train": train_parser}
+PARSERS = {"eval": eval_parser, "train": train_parser, "hosts": hosts_parser}
 
 FENCED = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"-?\d+\.\d+")

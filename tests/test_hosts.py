@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import quick_hosts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -38,8 +39,8 @@ HOST = Path(__file__).parent / "linear_host.py"
 LINEAR = Architecture("linear", (28, 28, 1), (Flatten("flatten"), Dense("logits", 10)))
 
 
-def start(fault: str = "none", **options: Any) -> HostProcess:
-    return HostProcess("linear", [sys.executable, str(HOST), fault], **options)
+def start(fault: str = "none", **seconds: float) -> HostProcess:
+    return environments.run("linear", sys.executable, HOST, [fault], **seconds)
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_objects_cannot_be_sent() -> None:
 def test_it_behaves_as_the_network_that_it_holds(hosted: Hosted, digits: Dataset) -> None:
     network = trained(hosted, digits)
     weights = hosted.get_weights(network, LINEAR)
-    assert hosted.differences == {"initialisation": "normal, 0.1"}
+    assert hosted.differences == {"initialisation": "kernels normal, 0.1; biases zero"}
     assert hosted.version() == "1.0"
     model = wrap(network)
     assert repr(model) == "<robustcmp.Model linear, bounds (0, 1)>"
@@ -305,8 +306,8 @@ def test_a_host_that_dies_is_started_again_once_a_cell(
 def test_a_host_ends_with_its_parent_even_if_that_is_killed(tmp_path: Path) -> None:
     script = f"""
 import sys, time
-from robustcmp.hosts.process import HostProcess
-host = HostProcess("linear", [sys.executable, {str(HOST)!r}, "late"])
+from robustcmp.hosts.environments import run
+host = run("linear", sys.executable, {str(HOST)!r}, ["late"])
 print(host.pid, flush=True)
 host.call("logits", of=host.call("build", architecture={LINEAR.described!r}, seed=0)[0]["is"])
 """
@@ -322,19 +323,18 @@ host.call("logits", of=host.call("build", architecture={LINEAR.described!r}, see
 # environments
 
 
-def requirements(path: Path, *, wrong: bool = False) -> Path:
-    """A file that asks for nothing, or for what no file is."""
-    path.write_text("six==1.17.0 --hash=sha256:" + "0" * 64 + "\n" if wrong else "# nothing\n")
+def requirements(path: Path) -> Path:
+    """A file that asks for nothing."""
+    path.write_text("# nothing\n")
     return path
 
 
 @pytest.fixture
-def tiny_host(tmp_path: Path) -> Path:
-    """A host that needs nothing but the standard library and the protocol, whose NumPy is a stand-in."""
+def tiny_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A host that needs nothing but NumPy, which is lent to it."""
+    monkeypatch.setattr(environments, "_run", quick_hosts.run_and_lend)
     script = tmp_path / "tiny_host.py"
     script.write_text(
-        "import os, sys\n"
-        f"sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), {str(Path(np.__file__).parents[1])!r}]\n"
         "import protocol\n"
         "class Tiny(protocol.Host):\n"
         "    framework = 'tiny'\n"
@@ -368,7 +368,7 @@ def test_an_environment_is_made_listed_checked_and_removed(
     assert hosting.main(["check"]) == 0
     assert capfd.readouterr().out.endswith("answers\n")
     assert frameworks.get_framework("tiny").version() == "0.1"
-    assert len(frameworks.versions("tiny")) == 4
+    assert len(frameworks.versions("tiny")) == 3
     frameworks._adapter.cache_clear()
     assert hosting.main(["remove", "tiny"]) == 0
     assert left() == []
@@ -399,14 +399,18 @@ def test_what_cannot_be_made(
     assert left() == []
 
 
-def test_a_wrong_hash_leaves_nothing(tmp_path: Path, tiny_host: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt", wrong=True))]
-    assert hosting.main(["create", "tiny", *given, "--python", sys.executable]) == 1
+def test_a_wrong_hash_leaves_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "six-1.17.0.tar.gz").write_bytes(b"anything")
+    (tmp_path / "r.txt").write_text(f"{tmp_path / 'six-1.17.0.tar.gz'} --hash=sha256:{'0' * 64}\n")
+    given = ["--script", str(HOST), "--requirements", str(tmp_path / "r.txt"), "--python", sys.executable]
+    assert hosting.main(["create", "tiny", *given]) == 1
     error = capfd.readouterr().err
     assert "the environment of tiny cannot be made" in error
+    assert "DO NOT MATCH THE HASHES" in error
     assert left() == []
 
 
+@pytest.mark.usefixtures("tiny_host")
 def test_a_host_that_does_not_start_has_no_environment(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.py").write_text("import there_is_no_such_thing\n")
     given = ["--script", str(tmp_path / "bad.py"), "--requirements", str(requirements(tmp_path / "r.txt"))]
@@ -417,7 +421,7 @@ def test_a_host_that_does_not_start_has_no_environment(tmp_path: Path, capfd: py
 
 def test_two_processes_make_one_environment(tmp_path: Path, tiny_host: Path, own_cache: Path) -> None:
     given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
-    command = [sys.executable, "-m", "robustcmp.hosting", "create", "tiny", *given, "--python", sys.executable]
+    command = [sys.executable, quick_hosts.__file__, "create", "tiny", *given, "--python", sys.executable]
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said

@@ -68,7 +68,7 @@ def versions(name: str) -> list[str | None]:
     if name in NAMES:
         return framework_versions(name)
     about = environments.described(name)
-    return [about["version"], about["python"], about["requirements"], about["host"]]
+    return [about["version"], about["python"], about["requirements"]]
 
 
 def get_framework(name: str) -> TrainableFramework:

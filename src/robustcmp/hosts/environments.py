@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from ..workers import cores
 from .process import HostProcess
 
 HERE = Path(__file__).parent
+PYTHON = Path("bin", "python")
+SCRIPT, REQUIREMENTS = "host.py", "requirements.txt"
 READY = "host.json"  # written last
 
 
@@ -70,7 +72,7 @@ def is_ready(name: str) -> bool:
 
 
 def described(name: str) -> dict[str, Any]:
-    """Return what is known of an environment that is there: python, script, arguments, versions, requirements' digest.
+    """Return what is known of an environment that is there: framework, version, python, numpy, requirements' digest.
 
     Raises
     ------
@@ -95,15 +97,36 @@ def start(name: str) -> HostProcess:
     HostError
         It cannot be started.
     """
-    about = described(name)
-    return _start(name, directory() / name, about["script"], about["arguments"])
+    described(name)
+    where = directory() / name
+    recipe = RECIPES.get(name) or Recipe(where / SCRIPT, where / REQUIREMENTS, "3")
+    return run(name, where / PYTHON, recipe.script, recipe.arguments)
 
 
-def _start(name: str, where: Path, script: str, arguments: list[str]) -> HostProcess:
-    python = where / "bin" / "python"
-    # What else shapes a Python from outside stays outside.
+def run(
+    name: str,
+    python: str | os.PathLike[str],
+    script: str | os.PathLike[str],
+    arguments: Sequence[str] = (),
+    **seconds: float,
+) -> HostProcess:
+    """Start a host's file in some Python, such as `sys.executable` to try it out.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in errors.
+    python, script : path
+        The interpreter and the file.
+    arguments : sequence of str
+        For the file.
+    start_seconds, call_seconds : float, optional
+        How long it may take to greet, and to answer.
+    """
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores()))}
-    return HostProcess(name, [str(python), "-I", str(where / script), *arguments], threads)
+    # What else shapes a Python from outside stays outside.
+    command = [str(python), "-E", "-s", str(HERE / "protocol.py"), str(script), *arguments]
+    return HostProcess(name, command, threads, **seconds)
 
 
 def create(
@@ -149,17 +172,13 @@ def create(
     try:
         say(f"making an environment for {name} with {interpreter}")
         _run(name, [interpreter, "-m", "venv", str(where)])
-        pip = [str(where / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        pip = [str(where / PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         _run(name, [*pip, "--require-hashes", "--requirement", str(recipe.requirements)])
-        # Beside each other, as the script imports the protocol.
-        for file in (HERE / "protocol.py", recipe.script):
-            shutil.copy(file, where)
-        host = _start(name, where, recipe.script.name, list(recipe.arguments))
+        shutil.copy(recipe.script, where / SCRIPT)
+        shutil.copy(recipe.requirements, where / REQUIREMENTS)
+        host = run(name, where / PYTHON, recipe.script, recipe.arguments)
         about = {
-            "script": recipe.script.name,
-            "arguments": list(recipe.arguments),
             "requirements": hashlib.sha256(recipe.requirements.read_bytes()).hexdigest(),
-            "host": hashlib.sha256(recipe.script.read_bytes()).hexdigest(),
             **{key: host.greeting[key] for key in ("framework", "version", "python", "numpy")},
         }
         host.close()

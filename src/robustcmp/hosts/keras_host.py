@@ -1,7 +1,6 @@
 """The host of Theano, as Keras 2.2.5 drives it, and of TensorFlow 1.15, as its own Keras does.
 
-Started as ``python keras_host.py theano SOCKET``. It runs on CPython 3.6 and later. Keras keeps its weights in the
-canonical layout, whatever the backend.
+Its argument is the backend. It runs on CPython 3.6 and later. Keras keeps its weights in the canonical layout.
 """
 
 import os
@@ -9,8 +8,6 @@ import sys
 from typing import Any, Dict, List
 
 import numpy as np
-
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from protocol import Array, Arrays, Host, serve
 
 BACKEND = sys.argv[1]

@@ -1,6 +1,7 @@
 """What a host and its parent say to each other; the host's half of the conversation is `serve`.
 
-This file runs in the host's Python as well as in ours: any CPython from 3.6, with NumPy alone. A message is a frame
+This file runs in the host's Python as well as in ours: any CPython from 3.6, with NumPy alone. There it is what is
+started, ``python protocol.py HOST.py … SOCKET``, and runs the host's file. A message is a frame
 
     4 bytes   RCMP
     4 bytes   length of the header, unsigned, little-endian
@@ -14,6 +15,7 @@ taken for them, and nothing in a message is executed. docs/hosts.md has the call
 import json
 import os
 import queue
+import runpy
 import socket
 import struct
 import sys
@@ -296,3 +298,8 @@ def serve(kind: Any) -> None:
             channel.send({"error": f"{type(error).__name__}: {error}"})
         else:
             channel.send(*answer)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,0 +1,25 @@
+"""``robustcmp hosts`` with the NumPy at hand in new environments, so that nothing has to be downloaded for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from robustcmp import hosting
+from robustcmp.hosts import environments
+
+run = environments._run
+
+
+def run_and_lend(name: str, command: list[str]) -> None:
+    run(name, command)
+    if "venv" in command:
+        [site] = Path(command[-1]).glob("lib/python*/site-packages")
+        (site / "numpy.pth").write_text(str(Path(np.__file__).parents[1]))
+
+
+if __name__ == "__main__":
+    environments._run = run_and_lend
+    sys.exit(hosting.main())
