@@ -37,12 +37,15 @@ from robustcmp.hosts import environments
 from robustcmp.model import Model
 from robustcmp.weights import Weights
 
-# What a framework can do; a test that needs more than logits says so with @pytest.mark.needs(...).
+# What a framework can do; a test that needs more than logits says so with @pytest.mark.needs(...). "tensors" are its
+# own, not NumPy's; of the "first of equals" in a pool's window it takes the gradient, and of no other.
 CAPABILITIES: dict[str, frozenset[str]] = {
-    "torch": frozenset({"trainable", "gradients"}),
-    "tensorflow": frozenset({"trainable", "gradients"}),
-    "jax": frozenset({"trainable", "gradients"}),
+    "torch": frozenset({"trainable", "gradients", "tensors", "first of equals"}),
+    "tensorflow": frozenset({"trainable", "gradients", "tensors", "first of equals"}),
+    "jax": frozenset({"trainable", "gradients", "tensors", "first of equals"}),
     "theano": frozenset({"trainable", "gradients"}),
+    "chainer": frozenset({"trainable", "gradients", "first of equals"}),
+    "torch@1.0": frozenset({"trainable", "gradients", "first of equals"}),
 }
 
 # Read before `own_cache` hides them.

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from typing import Any
 
 import eagerpy as ep
@@ -22,6 +23,8 @@ from robustcmp.architecture import Architecture, Dense, Flatten, get_architectur
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import Framework, TrainableFramework, get_framework
+from robustcmp.frameworks.hosted import Hosted
+from robustcmp.hosts import environments
 from robustcmp.model import Classifier, Model
 from robustcmp.weights import Weights
 from robustcmp.zoo import Name, find_weights
@@ -102,6 +105,8 @@ def test_vjp_is_that_of_the_reference(
 ) -> None:
     weights, images, v = random_weights(architecture, 1), images_for(architecture, 5), cotangents_for(architecture, 5)
     expected = numpy_network(architecture, weights).vjp(images, v)
+    if isinstance(framework, Hosted) and architecture.name == "resnet20":
+        framework = double(framework.name)  # rounding turns one ReLU of an image
     function, like = framework.place(built(framework, architecture, weights), "cpu")
     received = framework.vjp(framework.pullback(function), own(framework, images), v, like)
     assert received.dtype == np.float32
@@ -109,7 +114,7 @@ def test_vjp_is_that_of_the_reference(
     np.testing.assert_allclose(numpy_layout(framework, received), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.needs("gradients")
+@pytest.mark.needs("gradients", "first of equals")
 def test_a_trained_network_on_real_images_with_their_ties(
     framework: TrainableFramework,
     zoo_model: Callable[..., Model],
@@ -173,10 +178,11 @@ def test_the_parameters_are_as_many_as_published(framework: TrainableFramework, 
     assert {name: array.shape for name, array in weights.items()} == architecture.weight_shapes
     assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
     assert sum(array.size for name, array in weights.items() if is_trainable(name)) == PARAMETERS[architecture.name]
-    assert COUNT[framework.name](native) == PARAMETERS[architecture.name]
+    if framework.name in COUNT:
+        assert COUNT[framework.name](native) == PARAMETERS[architecture.name]
 
 
-# What each framework itself counts.
+# What each framework itself counts; a host has no way to say.
 COUNT: dict[str, Callable[[Any], int]] = {
     "torch": lambda native: sum(parameter.numel() for parameter in native.parameters()),
     "tensorflow": lambda native: sum(math.prod(variable.shape) for variable in native.trainable_variables),
@@ -219,7 +225,8 @@ def test_initialisation_is_the_frameworks_own(framework: TrainableFramework, lay
     kernel, bias = weights[f"{layer}/kernel"], weights[f"{layer}/bias"]
     outputs = kernel.shape[-1] * (25 if layer == "conv2" else 1)
     largest, deviation, largest_bias = INITIALISATION[framework.name](math.prod(kernel.shape[:-1]), outputs)
-    assert 0.98 * largest < np.abs(kernel).max() <= largest * (1 + 1e-6)
+    if largest is not None:
+        assert 0.98 * largest < np.abs(kernel).max() <= largest * (1 + 1e-6)
     assert kernel.std() == pytest.approx(deviation, rel=0.03)
     assert np.abs(bias).max() <= largest_bias
     assert (np.abs(bias).max() > 0) == (largest_bias > 0)
@@ -227,9 +234,12 @@ def test_initialisation_is_the_frameworks_own(framework: TrainableFramework, lay
 
 
 # (inputs, outputs) to the largest weight, the weights' standard deviation and the largest bias, as each documents it.
-INITIALISATION: dict[str, Callable[[int, int], tuple[float, float, float]]] = {
+INITIALISATION: dict[str, Callable[[int, int], tuple[float | None, float, float]]] = {
     "torch": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
     "tensorflow": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
+    "torch@1.0": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
+    "chainer": lambda inputs, outputs: (None, inputs**-0.5, 0.0),  # no end to a normal
+    "theano": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
     "jax": lambda inputs, outputs: (2 / 0.8796256610342398 * inputs**-0.5, inputs**-0.5, 0.0),
 }
 
@@ -343,10 +353,19 @@ def in_double(framework: TrainableFramework) -> Iterator[None]:
         yield
 
 
+@cache
+def double(name: str) -> Hosted:
+    """A host that computes in float64."""
+    recipe, python = environments.RECIPES[name], environments.directory() / name / environments.PYTHON
+    return Hosted(name, partial(environments.run, name, python, recipe.script, [*recipe.arguments, "float64"]))
+
+
 def after_one_step(framework: TrainableFramework, architecture: Architecture, weights: Weights, n: int) -> Weights:
     dtype = next(iter(weights.values())).dtype
     rng = np.random.default_rng(11)
     images, labels = rng.random((n, *architecture.input_shape)), rng.integers(0, architecture.classes, n)
+    if isinstance(framework, Hosted) and dtype == np.float64:
+        framework = double(framework.name)
     with in_double(framework) if dtype == np.float64 else nullcontext():
         native = framework.build(architecture, 0, "cpu")
         if framework.name == "torch" and dtype == np.float64:
@@ -377,13 +396,17 @@ def test_a_step_is_the_same_step_in_every_framework(
     )
     assert update > 0.01
     assert difference < tolerance * update
-    # Torch moves its variance towards that of n - 1, the others towards that of n.
+    # Torch moves its variance towards that of n - 1, Theano's Keras towards that and ε, the others towards that of n.
     places = {layer.name: n * math.prod(shape[:-1]) for layer, shape in architecture.walk()}
     for its in set(weights) - set(fitted):
         layer, _, kind = its.partition("/")
         moved = expected[its] - weights[its] * 0.9
         if kind == "variance":
-            moved *= 1 - 1 / places[layer]
+            m, epsilon = places[layer], 1e-5
+            if framework.name not in ("torch@1.0", "chainer"):
+                moved *= 1 - 1 / m
+            if framework.name == "theano":
+                moved = (moved + 0.1 * epsilon) * m / (m - 1 - epsilon)
         np.testing.assert_allclose(
             received[its] - weights[its] * 0.9, moved, rtol=tolerance, atol=tolerance, err_msg=its
         )
@@ -471,6 +494,8 @@ def test_the_callers_random_state_does_not_reach_the_weights(framework: Trainabl
 
 
 def gpus(name: str) -> int:
+    if name in environments.RECIPES:
+        return 0
     if name == "torch":
         import torch
 
@@ -524,9 +549,13 @@ def test_a_framework_that_is_not_installed_comes_with_its_command(monkeypatch: p
         frameworks.get_framework("jax")
 
 
-def test_networks_and_tensors_are_recognised(framework: TrainableFramework) -> None:
+def test_networks_and_tensors_are_recognised(framework: TrainableFramework, tiny: Architecture) -> None:
     assert frameworks.get_framework(framework.name) is framework
-    assert frameworks.recognise(like_of(framework)) is framework
+    if isinstance(framework, Hosted):  # its tensors are NumPy's, its networks are its own
+        assert frameworks.recognise(like_of(framework), framework.build(tiny, 0, "cpu")) is framework
+        assert frameworks.recognise(framework.build(tiny, 0, "cpu")) is framework
+    else:
+        assert frameworks.recognise(like_of(framework)) is framework
     assert framework.version()[0].isdigit()
     assert frameworks.recognise(np.zeros(3)).name == "numpy"
 
@@ -585,6 +614,7 @@ FRESH = """
 """
 
 
+@pytest.mark.needs("tensors")
 def test_in_a_fresh_process_one_framework_is_loaded_and_forks_its_random_state(framework: TrainableFramework) -> None:
     command = [sys.executable, "-c", textwrap.dedent(FRESH), framework.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -212,7 +212,7 @@ def test_a_training_goes_on_as_it_would_have(hosted: Hosted, digits: Dataset) ->
 
 
 def test_it_runs_on_the_cpu_and_takes_its_own_networks(hosted: Hosted) -> None:
-    with pytest.raises(UsageError, match="runs on the CPU"):
+    with pytest.raises(UsageError, match="linear sees no GPU"):
         hosted.build(LINEAR, 0, "cuda")
     with pytest.raises(ModelError, match="a network that linear has built, received int"):
         hosted.place(3, "cpu")

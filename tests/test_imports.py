@@ -37,10 +37,11 @@ ORDER = [
 ]
 RANK = {module: rank for rank, line in enumerate(ORDER) for module in line}
 ONLY_IN = {
-    "torch": {"frameworks/torch.py"},
+    "torch": {"frameworks/torch.py", "hosts/torch_host.py"},
     "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
     "keras": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
     "jax": {"frameworks/jax.py"},
+    "chainer": {"hosts/chainer_host.py"},
     "theano": {"hosts/keras_host.py"},
     "sklearn": {"data.py"},
 }

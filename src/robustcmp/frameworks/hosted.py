@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,7 @@ class Hosted(NumPy, TrainableFramework):
         expected = architecture.weight_shapes
         if {name: its.shape for name, its in weights.items()} != expected:
             raise HostError(f"the host {self.name} should answer get_weights with {expected}, received other arrays")
-        return {name: weights[name].astype(np.float32) for name in expected}
+        return {name: weights[name] for name in expected}
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
         native.set_weights(weights)
@@ -81,9 +82,7 @@ class Hosted(NumPy, TrainableFramework):
 
 def _check_device(name: str, device: Device) -> None:
     if device == "cuda":
-        raise UsageError(
-            f"device 'cuda' was asked for, but the host {name} runs on the CPU. Use device='cpu' or 'auto'."
-        )
+        raise UsageError(f"device 'cuda' was asked for, but {name} sees no GPU. Use device='cpu' or 'auto'.")
 
 
 class Network:
@@ -98,7 +97,12 @@ class Network:
         self._number = self._built()
 
     def _built(self) -> int:
-        answer, _ = self._process.call("build", architecture=self._architecture.described, seed=self._seed)
+        architecture = self._architecture.described | {
+            "inputs": {layer.name: shape for layer, shape in self._architecture.walk()},
+            "flattened": self._architecture.flattened,
+        }
+        answer, _ = self._process.call("build", architecture=architecture, seed=self._seed)
+        weakref.finalize(self, self._process.forget, int(answer["is"]))
         return int(answer["is"])
 
     def call(
@@ -157,6 +161,7 @@ class Network:
 class _Trainer(Trainer):
     def __init__(self, network: Network, momentum: float, weight_decay: float):
         self._network, self._number = network, network.trainer(momentum, weight_decay)
+        weakref.finalize(self, network._process.forget, self._number)
 
     def _call(self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any) -> Any:
         process = self._network._living()

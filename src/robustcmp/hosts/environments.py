@@ -52,6 +52,8 @@ class Recipe:
 
 RECIPES = {
     "theano": Recipe(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), ("g++", "clang++")),
+    "chainer": Recipe(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
+    "torch@1.0": Recipe(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
 }
 
 
@@ -123,10 +125,12 @@ def run(
     start_seconds, call_seconds : float, optional
         How long it may take to greet, and to answer.
     """
-    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores()))}
+    threads = int(os.environ.get("OMP_NUM_THREADS") or cores())
     # What else shapes a Python from outside stays outside.
     command = [str(python), "-E", "-s", str(HERE / "protocol.py"), str(script), *arguments]
-    return HostProcess(name, command, threads, **seconds)
+    host = HostProcess(name, command, {"OMP_NUM_THREADS": str(threads)}, **seconds)
+    host.call("threads", count=threads)
+    return host
 
 
 def create(

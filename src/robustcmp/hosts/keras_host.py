@@ -1,6 +1,7 @@
 """The host of Theano, as Keras 2.2.5 drives it, and of TensorFlow 1.15, as its own Keras does.
 
-Its argument is the backend. It runs on CPython 3.6 and later. Keras keeps its weights in the canonical layout.
+Its arguments are the backend and, if not float32, the dtype. It runs on CPython 3.6 and later. Keras keeps its weights
+in the canonical layout.
 """
 
 import os
@@ -11,11 +12,14 @@ import numpy as np
 from protocol import Array, Arrays, Host, serve
 
 BACKEND = sys.argv[1]
+DTYPE = (sys.argv[2:-1] or ["float32"])[0]
+
+os.environ["KERAS_HOME"] = os.path.join(sys.prefix, "keras")  # not the user's, whose settings may be others
 
 if BACKEND == "theano":
     os.environ["KERAS_BACKEND"] = "theano"
-    # What Theano compiles is kept in the environment; float32, as everywhere.
-    flags = "floatX=float32,base_compiledir={}".format(os.path.join(sys.prefix, "compiled"))
+    # What Theano compiles is kept in the environment.
+    flags = f"floatX={DTYPE},base_compiledir={os.path.join(sys.prefix, 'compiled')}"
     os.environ["THEANO_FLAGS"] = flags
     import keras
     import theano as framework
@@ -24,6 +28,9 @@ else:
     from tensorflow import keras
 
 K = keras.backend
+K.set_floatx(DTYPE)
+if BACKEND == "theano":
+    framework.config.floatX = DTYPE  # Keras has set it to its own default
 L = keras.layers
 
 WEIGHTS = {
@@ -131,6 +138,8 @@ class KerasHost(Host):  # type: ignore[misc]
     framework = BACKEND
     differences = {
         "initialisation": "kernels Glorot uniform, biases zero (Keras)",
+        "batch norm": "the variance moves towards that of n - 1 values, plus ε",
+        "max pool": "where the largest values of a window are equal, each gets the whole gradient",
     }
 
     def version(self) -> str:
@@ -155,7 +164,7 @@ class KerasHost(Host):  # type: ignore[misc]
         return Trainer(network, momentum, weight_decay)
 
     def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:
-        one_hot = np.eye(trainer.classes, dtype="float32")[labels]
+        one_hot = np.eye(trainer.classes, dtype=DTYPE)[labels]
         return float(trainer.step([images, one_hot, learning_rate, TRAINING])[0])
 
     def velocity(self, trainer: Trainer) -> Arrays:

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -57,6 +58,7 @@ class HostProcess:
         self.name = name
         self._seconds = call_seconds
         self._one_at_a_time = threading.Lock()
+        self._unused: deque[int] = deque()
         output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
         ours, theirs = socket.socketpair()
         try:
@@ -105,13 +107,24 @@ class HostProcess:
             It raised an error; or it died, answered no message, or not in time, and was ended.
         """
         with self._one_at_a_time:
-            try:
-                self._channel.send({"call": call, **content}, arrays, self._seconds)
-            except Closed:
-                raise self._died(f"died before {call}") from None
-            except TimeoutError:
-                raise self._died(f"did not take {call} within {self._seconds:g} seconds") from None
-            answer, answered = self._received(self._seconds, f"answer {call}")
+            while self._unused:
+                self._asked("forget", None, of=self._unused.popleft())
+            return self._asked(call, arrays, **content)
+
+    def forget(self, number: int) -> None:
+        """Let it forget a network or a trainer before the next call; may be called while another call is under way."""
+        self._unused.append(number)
+
+    def _asked(
+        self, call: str, arrays: dict[str, NDArray[Any]] | None, **content: Any
+    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        try:
+            self._channel.send({"call": call, **content}, arrays, self._seconds)
+        except Closed:
+            raise self._died(f"died before {call}") from None
+        except TimeoutError:
+            raise self._died(f"did not take {call} within {self._seconds:g} seconds") from None
+        answer, answered = self._received(self._seconds, f"answer {call}")
         if "error" in answer:
             raise HostError(f"the host {self.name} failed in {call}: {answer['error']}")
         return answer, answered
