@@ -38,12 +38,14 @@ from robustcmp.model import Model
 from robustcmp.weights import Weights
 
 # What a framework can do; a test that needs more than logits says so with @pytest.mark.needs(...). "tensors" are its
-# own, not NumPy's; of the "first of equals" in a pool's window it takes the gradient, and of no other.
+# own, not NumPy's; of the "first of equals" in a pool's window it takes the gradient, and of no other; the "zoo" has
+# all of its models.
 CAPABILITIES: dict[str, frozenset[str]] = {
-    "torch": frozenset({"trainable", "gradients", "tensors", "first of equals"}),
-    "tensorflow": frozenset({"trainable", "gradients", "tensors", "first of equals"}),
-    "jax": frozenset({"trainable", "gradients", "tensors", "first of equals"}),
+    "torch": frozenset({"trainable", "gradients", "tensors", "first of equals", "zoo"}),
+    "tensorflow": frozenset({"trainable", "gradients", "tensors", "first of equals", "zoo"}),
+    "jax": frozenset({"trainable", "gradients", "tensors", "first of equals", "zoo"}),
     "theano": frozenset({"trainable", "gradients"}),
+    "tensorflow@1.15": frozenset({"trainable", "gradients", "first of equals"}),
     "chainer": frozenset({"trainable", "gradients", "first of equals"}),
     "torch@1.0": frozenset({"trainable", "gradients", "first of equals"}),
 }

@@ -6,6 +6,7 @@ import argparse
 import doctest
 import math
 import re
+import runpy
 import shlex
 import types
 from pathlib import Path
@@ -152,6 +153,14 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
     return {option for action in parser._actions for option in action.option_strings if option.startswith("--")} - {
         "--help"
     }
+
+
+@pytest.mark.parametrize(("path", "whole"), [("README.md", False), ("docs/results.md", True)])
+def test_the_tables_are_those_of_the_runs(path: str, whole: bool) -> None:
+    pytest.importorskip("statsmodels")
+    write = runpy.run_path(str(ROOT / "docs/results/tables.py"))["page"]
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert write(text, whole) == text, "run python docs/results/tables.py"
 
 
 @pytest.mark.parametrize("name", PARSERS)

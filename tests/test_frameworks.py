@@ -239,6 +239,7 @@ INITIALISATION: dict[str, Callable[[int, int], tuple[float | None, float, float]
     "tensorflow": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
     "torch@1.0": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
     "chainer": lambda inputs, outputs: (None, inputs**-0.5, 0.0),  # no end to a normal
+    "tensorflow@1.15": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
     "theano": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
     "jax": lambda inputs, outputs: (2 / 0.8796256610342398 * inputs**-0.5, inputs**-0.5, 0.0),
 }
@@ -397,6 +398,8 @@ def test_a_step_is_the_same_step_in_every_framework(
     assert update > 0.01
     assert difference < tolerance * update
     # Torch moves its variance towards that of n - 1, Theano's Keras towards that and ε, the others towards that of n.
+    if isinstance(framework, Hosted):
+        tolerance = max(tolerance, 1e-7)  # TensorFlow 1.15 has the momentum in float32
     places = {layer.name: n * math.prod(shape[:-1]) for layer, shape in architecture.walk()}
     for its in set(weights) - set(fitted):
         layer, _, kind = its.partition("/")

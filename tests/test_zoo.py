@@ -71,6 +71,7 @@ def test_recipes_that_ship_can_be_read(model: str) -> None:
         assert recipe == load_recipe(model, dataset, "default")
 
 
+@pytest.mark.needs("zoo")
 @pytest.mark.parametrize(("model", "dataset", "seed"), SHIPPED)
 def test_weights_that_ship_say_how_they_were_made(
     framework: TrainableFramework, model: str, dataset: str, seed: int
@@ -96,6 +97,7 @@ def test_weights_that_ship_say_how_they_were_made(
         assert metadata["test_accuracy"] >= LEAST[model]
 
 
+@pytest.mark.needs("zoo")
 def test_no_two_of_the_weights_that_ship_are_equal(framework: TrainableFramework) -> None:
     contents = [find_weights(Name(model, dataset, framework.name, seed=seed)) for model, dataset, seed in SHIPPED]
     assert len({content.weights["logits/kernel"].tobytes() for content in contents if content}) == len(SHIPPED)
@@ -112,6 +114,7 @@ def test_accuracy_on_digits_is_the_recorded_one(
     assert accuracy > 0.95
 
 
+@pytest.mark.needs("zoo")
 @pytest.mark.parametrize("seed", SEEDS["mnist"])
 @pytest.mark.parametrize("model", ["lenet1", "lenet5"])
 def test_accuracy_on_mnist_is_the_recorded_one(
@@ -125,6 +128,7 @@ def test_accuracy_on_mnist_is_the_recorded_one(
     assert correct.mean() == pytest.approx(recorded, abs=4 * (recorded * (1 - recorded) / len(correct)) ** 0.5)
 
 
+@pytest.mark.needs("zoo")
 def test_accuracy_on_cifar10_is_the_recorded_one(
     framework: TrainableFramework, zoo_model: Callable[..., Model], cifar10: Dataset
 ) -> None:
@@ -135,6 +139,7 @@ def test_accuracy_on_cifar10_is_the_recorded_one(
     assert correct.mean() == pytest.approx(recorded, abs=4 * (recorded * (1 - recorded) / len(correct)) ** 0.5)
 
 
+@pytest.mark.needs("zoo")
 def test_accuracy_on_all_of_mnist(
     framework: TrainableFramework, zoo_model: Callable[..., Model], mnist: Dataset
 ) -> None:

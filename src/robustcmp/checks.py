@@ -44,7 +44,8 @@ ADVICE = {
     "the gradient is masked.",
     "pgd rises with epsilon": "A larger ball holds the smaller one, and without a bound everything falls: look for a "
     "saturated softmax, rounding or detached tensors in the model.",
-    "noise is weaker": "Random noise that fools as many images as the gradient says that the gradient points nowhere.",
+    "noise is weaker": "Random noise fools half as many images as the gradient, or more: the gradient points nowhere, "
+    "or ε is so large that the direction hardly matters.",
     "gradient-free is weaker": "Attacks without the gradient should not do better: the gradient is masked.",
     "boundary has converged": "Its distances are still falling: run it longer, as the suite boundary-long does.",
     "every image had a start": "Images without a start were not attacked: success is not about robustness there.",

@@ -38,7 +38,16 @@ WEIGHTS = {
     "Dense": ("kernel", "bias"),
     "BatchNorm": ("gamma", "beta", "mean", "variance"),
 }
+DIFFERENCES = {
+    "theano": {
+        "batch norm": "the variance moves towards that of n - 1 values, plus ε",
+        "max pool": "where the largest values of a window are equal, each gets the whole gradient",
+    },
+    "tensorflow": {"batch norm": "the variance moves towards that of n - 1 values"},
+}
 STATISTICS = ("mean", "variance")
+# TensorFlow's fused batch norm, its default, has no float64.
+UNFUSED = {"fused": False} if (BACKEND, DTYPE) == ("tensorflow", "float64") else {}
 EPSILON = 1.0000001e-5  # of batch norms: Theano refuses 1e-5, which is a little less in float32
 EVALUATING, TRAINING = 0, 1
 
@@ -74,7 +83,7 @@ class Network:
                 initial = keras.initializers.glorot_uniform(seed=self._seed())
                 x = L.Dense(layer["units"], kernel_initializer=initial, name=name)(x)
             elif kind == "BatchNorm":
-                x = L.BatchNormalization(epsilon=EPSILON, momentum=0.9, name=name)(x)
+                x = L.BatchNormalization(epsilon=EPSILON, momentum=0.9, name=name, **UNFUSED)(x)
             elif kind == "Relu":
                 x = L.Activation("relu")(x)
             elif kind == "MaxPool":
@@ -136,11 +145,7 @@ def turned(array: Array) -> Array:
 
 class KerasHost(Host):  # type: ignore[misc]
     framework = BACKEND
-    differences = {
-        "initialisation": "kernels Glorot uniform, biases zero (Keras)",
-        "batch norm": "the variance moves towards that of n - 1 values, plus ε",
-        "max pool": "where the largest values of a window are equal, each gets the whole gradient",
-    }
+    differences = {"initialisation": "kernels Glorot uniform, biases zero (Keras)", **DIFFERENCES[BACKEND]}
 
     def version(self) -> str:
         return f"{framework.__version__} with Keras {keras.__version__}"
