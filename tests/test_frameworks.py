@@ -240,6 +240,7 @@ INITIALISATION: dict[str, Callable[[int, int], tuple[float | None, float, float]
     "torch@1.0": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
     "chainer": lambda inputs, outputs: (None, inputs**-0.5, 0.0),  # no end to a normal
     "tensorflow@1.15": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
+    "mxnet": lambda inputs, outputs: (0.07, 0.07 / 3**0.5, 0.0),
     "theano": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
     "jax": lambda inputs, outputs: (2 / 0.8796256610342398 * inputs**-0.5, inputs**-0.5, 0.0),
 }

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import quick_hosts
+from conftest import CAPABILITIES, HOSTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -81,6 +82,19 @@ def gone(pid: int, seconds: float = 10) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+@pytest.mark.parametrize("name", environments.RECIPES)
+def test_a_host_greets_as_the_framework_that_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests over all frameworks run on it as well, where it has its environment."""
+    monkeypatch.setattr(environments, "directory", lambda: HOSTS)
+    if not environments.is_ready(name):
+        pytest.skip(f"{name} has no environment: robustcmp hosts create {name}")
+    framework, _, version = name.partition("@")
+    greeting = frameworks.get_framework(name).process().greeting  # type: ignore[attr-defined]
+    assert greeting["framework"] == framework
+    assert greeting["version"].startswith(version)
+    assert name in CAPABILITIES
 
 
 # the protocol

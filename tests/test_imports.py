@@ -42,6 +42,7 @@ ONLY_IN = {
     "keras": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
     "jax": {"frameworks/jax.py"},
     "chainer": {"hosts/chainer_host.py"},
+    "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},
     "sklearn": {"data.py"},
 }

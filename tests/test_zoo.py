@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DATA_DIRECTORIES
+from conftest import DATA_DIRECTORIES, HOSTS
 
 from robustcmp import Model, fit, frameworks, load_model, predict, zoo
 from robustcmp.architecture import ARCHITECTURES, get_architecture
 from robustcmp.data import DATASETS, Dataset, load_dataset
 from robustcmp.errors import MissingDataError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
+from robustcmp.hosts import environments
 from robustcmp.model import Classifier
 from robustcmp.train import _parser
 from robustcmp.training import Recipe
@@ -150,10 +151,14 @@ def test_accuracy_on_all_of_mnist(
 
 @pytest.mark.whole_zoo
 @pytest.mark.parametrize("path", sorted(path.name for path in (zoo.SHIPPED / "weights").iterdir()))
-def test_accuracy_on_the_whole_test_set_is_the_recorded_one(path: str) -> None:
+def test_accuracy_on_the_whole_test_set_is_the_recorded_one(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = read_weights(Path(str(zoo.SHIPPED / "weights" / path))).metadata
     keys = ("framework", "dataset", "recipe")
     seed = metadata["training_seed"]
+    if metadata["framework"] in environments.RECIPES:
+        monkeypatch.setattr(environments, "directory", lambda: HOSTS)
+        if not environments.is_ready(metadata["framework"]):
+            pytest.skip(f"{metadata['framework']} has no environment")
     loaded = load_model(metadata["model"], seed=seed, device="cpu", **{key: metadata[key] for key in keys})
     data = load_dataset(metadata["dataset"], "test", data_dir=DATA_DIRECTORIES[0])
     assert data.digest == metadata["test_data"]

@@ -54,6 +54,7 @@ RECIPES = {
     "theano": Recipe(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), ("g++", "clang++")),
     "tensorflow@1.15": Recipe(HERE / "keras_host.py", HERE / "tensorflow-1.15.txt", "3.7", ("tensorflow",)),
     "chainer": Recipe(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
+    "mxnet": Recipe(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
     "torch@1.0": Recipe(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
 }
 

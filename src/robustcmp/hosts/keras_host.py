@@ -6,9 +6,10 @@ in the canonical layout.
 
 import os
 import sys
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import numpy as np
+from layers import Layers
 from protocol import Array, Arrays, Host, serve
 
 BACKEND = sys.argv[1]
@@ -33,11 +34,7 @@ if BACKEND == "theano":
     framework.config.floatX = DTYPE  # Keras has set it to its own default
 L = keras.layers
 
-WEIGHTS = {
-    "Conv": ("kernel", "bias"),
-    "Dense": ("kernel", "bias"),
-    "BatchNorm": ("gamma", "beta", "mean", "variance"),
-}
+NAMES = {"mean": "moving_mean", "variance": "moving_variance"}
 DIFFERENCES = {
     "theano": {
         "batch norm": "the variance moves towards that of n - 1 values, plus ε",
@@ -45,76 +42,83 @@ DIFFERENCES = {
     },
     "tensorflow": {"batch norm": "the variance moves towards that of n - 1 values"},
 }
-STATISTICS = ("mean", "variance")
 # TensorFlow's fused batch norm, its default, has no float64.
 UNFUSED = {"fused": False} if (BACKEND, DTYPE) == ("tensorflow", "float64") else {}
 EPSILON = 1.0000001e-5  # of batch norms: Theano refuses 1e-5, which is a little less in float32
 EVALUATING, TRAINING = 0, 1
 
 
-class Network:
+class Padded:
+    """A convolution of images with a border of zeros."""
+
+    def __init__(self, padding: int, conv: Any) -> None:
+        self._padding, self._conv = padding, conv
+
+    def __call__(self, x: Any) -> Any:
+        return self._conv(L.ZeroPadding2D(self._padding)(x) if self._padding else x)
+
+    @property
+    def kernel(self) -> Any:
+        return self._conv.kernel
+
+    @property
+    def bias(self) -> Any:
+        return self._conv.bias
+
+
+class Network(Layers):  # type: ignore[misc]
     """A Keras model with what is asked of it, compiled when it is first asked."""
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
-        self.layers: Dict[str, str] = {}  # kinds, by name
         self._seeds = np.random.RandomState(seed)
+        super().__init__(architecture)
         images = L.Input(shape=tuple(architecture["input_shape"]))
-        self.model = keras.models.Model(images, self._applied(architecture["layers"], images))
+        self.model = keras.models.Model(images, self.applied(images))
         images, logits = self.model.inputs[0], self.model.outputs[0]
         v = K.placeholder(ndim=2)
         [gradient] = K.gradients(K.sum(logits * v), [images])
         self.logits = K.function([images, K.learning_phase()], [logits])
         self.vjp = K.function([images, v, K.learning_phase()], [gradient])
 
-    def _applied(self, layers: List[Dict[str, Any]], x: Any) -> Any:
-        for layer in layers:
-            kind, name = layer["type"], layer["name"]
-            if kind in WEIGHTS:
-                self.layers[name] = kind
-            if kind == "Conv":
-                padding, stride = layer.get("padding", 0), layer.get("stride", 1)
-                if padding:
-                    x = L.ZeroPadding2D(padding)(x)
-                initial = keras.initializers.glorot_uniform(seed=self._seed())
-                x = L.Conv2D(layer["channels"], layer["kernel"], strides=stride, kernel_initializer=initial, name=name)(
-                    x
-                )
-            elif kind == "Dense":
-                initial = keras.initializers.glorot_uniform(seed=self._seed())
-                x = L.Dense(layer["units"], kernel_initializer=initial, name=name)(x)
-            elif kind == "BatchNorm":
-                x = L.BatchNormalization(epsilon=EPSILON, momentum=0.9, name=name, **UNFUSED)(x)
-            elif kind == "Relu":
-                x = L.Activation("relu")(x)
-            elif kind == "MaxPool":
-                x = L.MaxPooling2D(layer["size"])(x)
-            elif kind == "GlobalAveragePool":
-                x = L.GlobalAveragePooling2D()(x)
-            elif kind == "Flatten":
-                x = L.Flatten()(x)
-            elif kind == "Residual":
-                x = L.add([self._applied(layer["layers"], x), self._applied(layer.get("shortcut", []), x)])
-            else:
-                raise ValueError(f"unknown layer {kind!r}")
-        return x
+    def conv(self, inputs: int, layer: Dict[str, Any]) -> Any:
+        return Padded(
+            layer["padding"],
+            L.Conv2D(layer["channels"], layer["kernel"], strides=layer["stride"], kernel_initializer=self._initial()),
+        )
 
-    def _seed(self) -> int:
-        return int(self._seeds.randint(1, 2**31 - 1))
+    def dense(self, inputs: int, layer: Dict[str, Any]) -> Any:
+        return L.Dense(layer["units"], kernel_initializer=self._initial())
 
-    def variables(self) -> Dict[str, Any]:
-        """Return the variables by their canonical names."""
-        return {
-            f"{name}/{weight}": variable
-            for name, kind in self.layers.items()
-            for weight, variable in zip(WEIGHTS[kind], self.model.get_layer(name).weights)
-        }
+    def batch_norm(self, inputs: int, images: bool) -> Any:
+        return L.BatchNormalization(epsilon=EPSILON, momentum=0.9, **UNFUSED)
+
+    def relu(self, x: Any) -> Any:
+        return L.Activation("relu")(x)
+
+    def max_pool(self, x: Any, size: int) -> Any:
+        return L.MaxPooling2D(size)(x)
+
+    def global_average_pool(self, x: Any) -> Any:
+        return L.GlobalAveragePooling2D()(x)
+
+    def flatten(self, x: Any) -> Any:
+        return L.Flatten()(x)
+
+    def add(self, x: Any, y: Any) -> Any:
+        return L.add([x, y])
+
+    def weight(self, part: Any, kind: str) -> Any:
+        return getattr(part, NAMES.get(kind, kind))
+
+    def _initial(self) -> Any:
+        return keras.initializers.glorot_uniform(seed=int(self._seeds.randint(1, 2**31 - 1)))
 
 
 class Trainer:
     """Stochastic gradient descent on a network, as one compiled function."""
 
     def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
-        trained = {n: its for n, its in network.variables().items() if n.rpartition("/")[2] not in STATISTICS}
+        trained = network.fitted()
         self.velocity = {name: K.zeros(K.int_shape(variable)) for name, variable in trained.items()}
         images, z = network.model.inputs[0], network.model.outputs[0]
         self.classes = K.int_shape(z)[1]
@@ -154,10 +158,10 @@ class KerasHost(Host):  # type: ignore[misc]
         return Network(architecture, seed)
 
     def get_weights(self, network: Network) -> Arrays:
-        return values(network.variables())
+        return values(network.weights())
 
     def set_weights(self, network: Network, weights: Arrays) -> None:
-        set_values(network.variables(), weights)
+        set_values(network.weights(), weights)
 
     def logits(self, network: Network, images: Array) -> Array:
         return network.logits([images, EVALUATING])[0]

@@ -1,83 +1,53 @@
 """The host of old versions of PyTorch, from 1.0 on. Its argument is the dtype, if that is not float32."""
 
 import sys
-from typing import Any, Dict, List
+from typing import Any, Dict
 
-import channels_first
 import torch
 import torch.nn.functional as F
+from layers import Layers, canonical, channels_first, channels_last, native
 from protocol import Array, Arrays, Host, serve
 from torch import nn
 
 NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
-WEIGHTS = {
-    "Conv": ("kernel", "bias"),
-    "Dense": ("kernel", "bias"),
-    "BatchNorm": ("gamma", "beta", "mean", "variance"),
-}
-STATISTICS = ("mean", "variance")
 torch.set_default_dtype(getattr(torch, (sys.argv[1:-1] or ["float32"])[0]))
 
 
-class Network(nn.Module):  # type: ignore[misc, unused-ignore]
-    """A network of `torch.nn`'s layers, called with images (N, C, H, W)."""
+class Network(Layers):  # type: ignore[misc]
+    """A network of `torch.nn`'s layers."""
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
-        super().__init__()
-        self.layers, self.flattened = architecture["layers"], architecture["flattened"]
-        self.modules_by_name = nn.ModuleDict()
-        self.kinds: Dict[str, str] = {}
         torch.manual_seed(seed)
-        self._add(self.layers, architecture["inputs"])
-        self.eval()
+        super().__init__(architecture)
+        self.train(False)
 
-    def _add(self, layers: List[Dict[str, Any]], inputs: Dict[str, List[int]]) -> None:
-        for layer in layers:
-            kind, name = layer["type"], layer["name"]
-            if kind in WEIGHTS:
-                self.kinds[name] = kind
-            if kind == "Conv":
-                padding, stride = layer.get("padding", 0), layer.get("stride", 1)
-                its = nn.Conv2d(inputs[name][-1], layer["channels"], layer["kernel"], stride, padding)
-                self.modules_by_name[name] = its
-            elif kind == "Dense":
-                self.modules_by_name[name] = nn.Linear(inputs[name][0], layer["units"])
-            elif kind == "BatchNorm":
-                norm = nn.BatchNorm2d if len(inputs[name]) == 3 else nn.BatchNorm1d
-                self.modules_by_name[name] = norm(inputs[name][-1], eps=1e-5, momentum=0.1)
-            elif kind == "Residual":
-                self._add(layer["layers"], inputs)
-                self._add(layer.get("shortcut", []), inputs)
+    def conv(self, inputs: int, layer: Dict[str, Any]) -> nn.Module:
+        return nn.Conv2d(inputs, layer["channels"], layer["kernel"], layer["stride"], layer["padding"])
 
-    def forward(self, x: Any) -> Any:
-        return self._applied(self.layers, x)
+    def dense(self, inputs: int, layer: Dict[str, Any]) -> nn.Module:
+        return nn.Linear(inputs, layer["units"])
 
-    def _applied(self, layers: List[Dict[str, Any]], x: Any) -> Any:
-        for layer in layers:
-            kind = layer["type"]
-            if kind in WEIGHTS:
-                x = self.modules_by_name[layer["name"]](x)
-            elif kind == "Relu":
-                x = F.relu(x)
-            elif kind == "MaxPool":
-                x = F.max_pool2d(x, layer["size"])
-            elif kind == "GlobalAveragePool":
-                x = x.mean(3).mean(2)
-            elif kind == "Flatten":
-                x = x.reshape(x.shape[0], -1)
-            elif kind == "Residual":
-                x = self._applied(layer["layers"], x) + self._applied(layer.get("shortcut", []), x)
-            else:
-                raise ValueError(f"unknown layer {kind!r}")
-        return x
+    def batch_norm(self, inputs: int, images: bool) -> nn.Module:
+        return (nn.BatchNorm2d if images else nn.BatchNorm1d)(inputs, eps=1e-5, momentum=0.1)
 
-    def tensors(self) -> Dict[str, Any]:
-        """Return the parameters and statistics by their canonical names, in the layout of torch."""
-        return {
-            f"{name}/{weight}": getattr(self.modules_by_name[name], NAMES.get(weight, weight))
-            for name, kind in self.kinds.items()
-            for weight in WEIGHTS[kind]
-        }
+    def relu(self, x: Any) -> Any:
+        return F.relu(x)
+
+    def max_pool(self, x: Any, size: int) -> Any:
+        return F.max_pool2d(x, size)
+
+    def global_average_pool(self, x: Any) -> Any:
+        return x.mean(3).mean(2)
+
+    def flatten(self, x: Any) -> Any:
+        return x.reshape(x.shape[0], -1)
+
+    def weight(self, part: Any, kind: str) -> Any:
+        return getattr(part, NAMES.get(kind, kind))
+
+    def train(self, training: bool) -> None:
+        for part in self.parts.values():
+            part.train(training)
 
 
 class Trainer:
@@ -85,7 +55,7 @@ class Trainer:
 
     def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
         self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
-        self.weights = {n: its for n, its in network.tensors().items() if n.rpartition("/")[2] not in STATISTICS}
+        self.weights = network.fitted()
         self.velocity = {name: torch.zeros_like(its) for name, its in self.weights.items()}
 
 
@@ -94,16 +64,16 @@ def tensor(array: Array) -> Any:
     return torch.from_numpy(array).to(torch.get_default_dtype())
 
 
-def put(tensors: Dict[str, Any], arrays: Arrays, flattened: channels_first.Flattened) -> None:
+def put(tensors: Dict[str, Any], arrays: Arrays, flattened: Dict[str, Any]) -> None:
     """Put canonical arrays into tensors."""
     with torch.no_grad():
-        for name, array in channels_first.native(arrays, flattened).items():
+        for name, array in native(arrays, flattened).items():
             tensors[name].copy_(torch.from_numpy(array))
 
 
-def held(tensors: Dict[str, Any], flattened: channels_first.Flattened) -> Arrays:
+def held(tensors: Dict[str, Any], flattened: Dict[str, Any]) -> Arrays:
     """Return what tensors hold, as canonical arrays."""
-    return channels_first.canonical({name: its.detach().numpy() for name, its in tensors.items()}, flattened)
+    return canonical({name: its.detach().numpy() for name, its in tensors.items()}, flattened)
 
 
 class TorchHost(Host):  # type: ignore[misc]
@@ -120,28 +90,29 @@ class TorchHost(Host):  # type: ignore[misc]
         return Network(architecture, seed)
 
     def get_weights(self, network: Network) -> Arrays:
-        return held(network.tensors(), network.flattened)
+        return held(network.weights(), network.flattened)
 
     def set_weights(self, network: Network, weights: Arrays) -> None:
-        put(network.tensors(), weights, network.flattened)
+        put(network.weights(), weights, network.flattened)
 
     def logits(self, network: Network, images: Array) -> Array:
         with torch.no_grad():
-            return network(tensor(channels_first.images(images))).numpy()
+            return network.applied(tensor(channels_first(images))).numpy()
 
     def vjp(self, network: Network, images: Array, v: Array) -> Array:
-        x = tensor(channels_first.images(images)).requires_grad_()
-        (gradient,) = torch.autograd.grad(network(x), x, tensor(v))
-        return gradient.numpy().transpose(0, 2, 3, 1)
+        x = tensor(channels_first(images)).requires_grad_()
+        (gradient,) = torch.autograd.grad(network.applied(x), x, tensor(v))
+        return channels_last(gradient.numpy())
 
     def trainer(self, network: Network, momentum: float, weight_decay: float) -> Trainer:
         return Trainer(network, momentum, weight_decay)
 
     def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:
-        network = trainer.network.train()
-        loss = F.cross_entropy(network(tensor(channels_first.images(images))), torch.from_numpy(labels))
+        network = trainer.network
+        network.train(True)
+        loss = F.cross_entropy(network.applied(tensor(channels_first(images))), torch.from_numpy(labels))
         gradients = torch.autograd.grad(loss, list(trainer.weights.values()))
-        network.eval()
+        network.train(False)
         with torch.no_grad():
             for (name, weight), gradient in zip(trainer.weights.items(), gradients):
                 velocity = trainer.velocity[name]
