@@ -23,7 +23,8 @@ def by_model() -> dict[tuple[str, str], list[WeightsFile]]:
     found: dict[tuple[str, str], list[WeightsFile]] = {}
     for path in sorted((files("robustcmp.resources.zoo") / "weights").glob("*.h5")):
         content = read_weights(path)
-        found.setdefault((content.metadata["model"], content.metadata["dataset"]), []).append(content)
+        if content.metadata["framework"] in COLORS:  # not in a host
+            found.setdefault((content.metadata["model"], content.metadata["dataset"]), []).append(content)
     return found
 
 
