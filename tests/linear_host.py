@@ -31,6 +31,8 @@ class Faulty(Linear):  # noqa: F821
             time.sleep(60)
         if FAULT == "raises":
             raise ValueError("no such thing as a digit")
+        if FAULT == "unsendable":
+            return [["no number"]]
         return {"short": z[:-1], "long": np.concatenate([z, z]), "nan": z * np.nan}.get(FAULT, z)
 
 

@@ -182,6 +182,20 @@ def test_the_parameters_are_as_many_as_published(framework: TrainableFramework, 
         assert COUNT[framework.name](native) == PARAMETERS[architecture.name]
 
 
+@pytest.mark.needs("zoo")
+def test_vgg16_is_what_the_reference_says(
+    framework: TrainableFramework, random_weights: RandomWeights, numpy_network: NumpyNetwork
+) -> None:
+    vgg16 = get_architecture("vgg16")
+    native = framework.build(vgg16, 0, "cpu")
+    assert COUNT[framework.name](native) == 33_663_070
+    weights, images = random_weights(vgg16, 1), images_for(vgg16, 2)
+    assert sum(array.size for array in weights.values()) == 33_687_922
+    framework.set_weights(native, vgg16, weights)
+    expected = numpy_network(vgg16, weights).logits(images)
+    np.testing.assert_allclose(infer(framework, native, images), expected, rtol=1e-4, atol=1e-5)
+
+
 # What each framework itself counts; a host has no way to say.
 COUNT: dict[str, Callable[[Any], int]] = {
     "torch": lambda native: sum(parameter.numel() for parameter in native.parameters()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -135,6 +136,10 @@ def test_a_message_arrives_as_it_was_sent(content: dict[str, Any], sent: dict[st
         ({"arrays": [["x", "float32", [2**20, 2**20]]]}, "arrays of at most"),
         ({"arrays": [["x", "object", [1]]]}, "cannot be: object"),
         ({"arrays": [["x", "float32", [-1]]]}, "cannot be"),
+        ({"arrays": [["x", "float32", [1] * 70]]}, "cannot be"),
+        ({"arrays": [["x", "float32", [0, 2**70]]]}, "cannot be"),
+        ({"arrays": [["x", "float32", [0, 2**40, 2**40]]]}, "cannot be held"),
+        ({"arrays": [["x", "float32", [math.inf]]]}, "header in JSON"),
     ],
 )
 def test_what_is_no_message_is_refused_before_memory_is_taken(frame: Any, message: str) -> None:
@@ -232,6 +237,16 @@ def test_it_runs_on_the_cpu_and_takes_its_own_networks(hosted: Hosted) -> None:
         hosted.place(3, "cpu")
 
 
+def test_preprocessing_is_part_of_the_gradient(hosted: Hosted, digits: Dataset) -> None:
+    network, x = trained(hosted, digits), digits.images[:4]
+    v = np.random.default_rng(0).normal(size=(4, 10)).astype(np.float32)
+    model = wrap(network, preprocessing={"mean": 0.1, "std": 0.5, "flip_axis": 2})
+    expected = network.vjp(((x[:, :, ::-1] - 0.1) / 0.5).astype(np.float32), v)[:, :, ::-1] / 0.5
+    np.testing.assert_allclose(Classifier(model).vjp(x, v), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UsageError, match="leave data_format out"):
+        wrap(network, data_format="channels_first")
+
+
 # what goes wrong
 
 
@@ -240,7 +255,7 @@ def test_it_runs_on_the_cpu_and_takes_its_own_networks(hosted: Hosted) -> None:
     [
         ("no library", r"died and did not greet .exit status 1.*theano_of_2018"),
         ("never greets", r"did not greet within 2 seconds"),
-        ("old protocol", r"speaks version 0 of the protocol, expected 1.*robustcmp hosts create linear"),
+        ("old protocol", r"speaks version 0 of the protocol, expected 1\. A host's file should end with serve"),
         ("babbles", r"did not greet as it should: expected a message that begins with"),
         ("promises too much", r"did not greet as it should: expected a header of at most"),
     ],
@@ -272,6 +287,7 @@ def test_what_is_no_python_at_all(command: list[str], message: str) -> None:
         ("short", HostError, r"should answer logits float32 \(12, 10\), received float32 \(11, 10\)"),
         ("long", HostError, r"should answer logits float32 \(12, 10\), received float32 \(24, 10\)"),
         ("nan", ModelError, "answers NaN or infinity"),
+        ("unsendable", HostError, "failed in logits: "),
         ("raises", HostError, "failed in logits: ValueError: no such thing as a digit"),
         ("dies always", HostError, r"(?s)died and did not answer logits .exit status 7.*about to fall over"),
     ],
@@ -309,25 +325,52 @@ def test_a_host_that_dies_is_started_again_once_a_cell(
     assert Path("died").exists()
     assert hosted.process().pid != first
     np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
-    Path("died").unlink()
     os.kill(hosted.process().pid, signal.SIGKILL)  # once more in the same cell
     with pytest.raises(HostError, match="died"):
         classifier.predict(digits.images[:40])
-    hosted.begins()
+    hosted.cell_begins()
     np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
 
 
-def test_a_host_ends_with_its_parent_even_if_that_is_killed(tmp_path: Path) -> None:
-    script = f"""
-import sys, time
-from robustcmp.hosts.environments import run
+def test_an_interrupted_call_does_not_leave_its_answer_to_the_next(hosted: Hosted, digits: Dataset) -> None:
+    model = Classifier(wrap(trained(hosted, digits)))
+    zeros, ones = (np.full((2, 28, 28, 1), value, np.float32) for value in (0, 1))
+    expected = model.logits(ones)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    process = hosted.process()
+    channel, receive = process._channel, process._channel.receive
+    channel.receive = interrupt  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        model.logits(zeros)
+    channel.receive = receive  # type: ignore[method-assign]
+    np.testing.assert_array_equal(model.logits(ones), expected)
+    assert gone(process.pid)
+
+
+@pytest.mark.parametrize("when", ["in a call", "while it starts"])
+def test_a_host_ends_with_its_parent_even_if_that_is_killed(when: str) -> None:
+    asked = f"""
 host = run("linear", sys.executable, {str(HOST)!r}, ["late"])
 print(host.pid, flush=True)
 host.call("logits", of=host.call("build", architecture={LINEAR.described!r}, seed=0)[0]["is"])
 """
+    starting = f"""
+def popen(*arguments, start=subprocess.Popen, **options):
+    process = start(*arguments, **options)
+    print(process.pid, flush=True)
+    return process
+subprocess.Popen = popen
+run("linear", sys.executable, {str(HOST)!r}, ["never greets"])
+"""
+    imports = "import subprocess, sys\nfrom robustcmp.hosts.environments import run\n"
+    script = imports + (asked if when == "in a call" else starting)
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
+    time.sleep(1)
     parent.kill()
     parent.wait()
     parent.stdout.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,3 +114,11 @@ def test_no_public_function_has_the_name_of_a_submodule() -> None:
     modules = {path.stem for path in SOURCE.glob("*.py")} | {"attacks", "frameworks"}
     functions = {name for name in robustcmp.__all__ if callable(getattr(robustcmp, name))}
     assert not functions & modules
+
+
+def test_every_folder_of_the_package_is_in_the_wheel() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(SOURCE.parents[1] / "setup.cfg", encoding="utf-8")
+    folders = {".".join(path.parent.relative_to(SOURCE.parent).parts) for path in SOURCE.rglob("__init__.py")}
+    mapped = {"robustcmp.resources.attacks", "robustcmp.resources.zoo"}
+    assert set(settings["options"]["packages"].split()) == folders | mapped

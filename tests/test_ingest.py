@@ -330,6 +330,16 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         Path(name).write_bytes(broken)
         with pytest.raises(WeightsError, match=name):
             load_network(name, framework, "lenet1")
+    # One byte changed: one message, or a byte that does not matter.
+    rng, refused = np.random.default_rng(3), []
+    for place in rng.integers(0, len(whole), 25).tolist():
+        Path(name).write_bytes(whole[:place] + bytes([whole[place] ^ int(rng.integers(1, 256))]) + whole[place + 1 :])
+        try:
+            load_network(name, framework, "lenet1")
+        except WeightsError as error:
+            refused.append(str(error))
+    assert refused
+    assert all(name in message for message in refused)
 
 
 @pytest.mark.parametrize(

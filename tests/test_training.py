@@ -337,7 +337,7 @@ def test_checkpoints_hold_the_state_after_each_epoch(
     assert len({state.weights["velocity/logits/bias"].tobytes() for state in states}) == 3
 
 
-def unseen_that_do_not_fit_the_architecture(
+def test_images_that_do_not_fit_the_architecture(
     tiny: Architecture, images: Dataset, unseen: Dataset, one: TrainableFramework
 ) -> None:
     with pytest.raises(UsageError, match=r"tiny takes images of shape \(13, 19, 2\) \(H, W, C\), but digits has \(28"):

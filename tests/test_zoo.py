@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from conftest import DATA_DIRECTORIES, HOSTS
@@ -89,8 +90,8 @@ def test_weights_that_ship_say_how_they_were_made(
         "training_seed": seed,
     }
     recipe = load_recipe(model, dataset)
-    assert metadata["settings"]["epochs"] == recipe.epochs == len(content.curves["loss"])
-    assert metadata["settings"]["learning_rate"] == recipe.learning_rate
+    assert msgspec.convert(metadata["settings"], Recipe) == recipe
+    assert len(content.curves["loss"]) == recipe.epochs
     assert len(metadata["data"]) == len(metadata["test_data"]) == len(metadata["sha256"]) == 64
     assert metadata["data"] != metadata["test_data"]
     assert content.curves["validation_accuracy"][-1] == metadata["validation_accuracy"]
@@ -183,6 +184,11 @@ def test_weights_of_one_framework_answer_alike_in_every_other(
 
 
 # Models by name
+
+
+def test_vgg16_comes_with_the_command_that_makes_it() -> None:
+    with pytest.raises(WeightsError, match=r"robustcmp\.train --model vgg16 --framework torch --dataset cifar10"):
+        load_model("vgg16", framework="torch")
 
 
 def test_own_weights_come_before_the_zoos(framework: TrainableFramework, tmp_path: Path, own_cache: Path) -> None:

@@ -35,7 +35,11 @@ def _parser() -> Parser:
     parser.add_argument(
         "--architecture", metavar="NAME", help="what network --weights are for: a name, FILE.toml or module:function"
     )
-    parser.add_argument("--framework", nargs="+", help="torch, tensorflow, jax; every installed one if not given")
+    parser.add_argument(
+        "--framework",
+        nargs="+",
+        help="torch, tensorflow, jax, theano, …; those installed here if not given",
+    )
     parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that fits the model if not given")
     parser.add_argument("--recipe", default="default", help="the recipe that the models were trained by")
     parser.add_argument("--training-seeds", type=int, nargs="+", default=[0], help="trainings of each framework")

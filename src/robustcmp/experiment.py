@@ -115,11 +115,11 @@ def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = 
             planned.seed,
             [cell.repeat for cell in missing],
         )
-        contestant.classifier.framework.begins()
+        contestant.classifier.framework.cell_begins()
         for cell, result in zip(missing, results, strict=True):
             cells.save(cell, result)
             meter.finish_cell()
-            contestant.classifier.framework.begins()
+            contestant.classifier.framework.cell_begins()
 
 
 def queries_left(planned: Plan, cells: Cells) -> int:

@@ -44,9 +44,12 @@ def _create(options: Namespace) -> None:
 
 
 def _list(options: Namespace) -> None:
+    from .errors import unknown
     from .hosts.environments import described, is_ready, names
 
     for name in options.names or names():
+        if name not in names():
+            raise unknown("host", name, names())
         about = described(name) if is_ready(name) else None
         print(f"{name}: {_words(about) if about else 'not there; robustcmp hosts create ' + name}")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import frameworks
 from .classifier import Classifier, unwrapped
-from .errors import ModelError, UsageError, unknown
+from .errors import HostError, ModelError, UsageError, unknown
 from .frameworks import DataFormat, Device
 
 OUTPUTS = ("logits", "probabilities")
@@ -114,7 +114,7 @@ class FunctionsModel(Model):
                 "this model has no gradient, as robustcmp.wrap_functions got no vjp, so no gradient attack can run on "
                 'it. Use single pixel or boundary, or pass vjp=; vjp="finite-differences" asks the model instead.'
             )
-        _, std, _ = self._preprocess_args  # transform_bounds keeps the bounds' change here
+        _, std, flip_axis = self._preprocess_args  # transform_bounds keeps the bounds' change here
         inner = self._preprocess(ep.astensor(images)).raw
         if self.outputs == "probabilities":  # of their logarithm
             p = np.asarray(self._model(inner))
@@ -124,7 +124,9 @@ class FunctionsModel(Model):
             raise ModelError(
                 f"vjp should answer images {images.shape} with as many values, received the shape {gradient.shape}"
             )
-        return gradient if std is None else (gradient / std.raw).astype(np.float32)
+        if std is not None:
+            gradient = (gradient / std.raw).astype(np.float32)
+        return gradient if flip_axis is None else np.flip(gradient, flip_axis)
 
 
 def wrap(
@@ -197,8 +199,10 @@ def wrap(
         info,
         native,
     )
-    if isinstance(dummy, np.ndarray):  # it lives in a host
-        return FunctionsModel(function, function.vjp, *more)  # type: ignore[attr-defined]
+    if hasattr(function, "vjp"):  # it lives in a host
+        if data_format == "channels_first":
+            raise UsageError(f"networks in the host {adapter.name} take images (N, H, W, C): leave data_format out")
+        return FunctionsModel(function, function.vjp, *more)
     return Model(function, *more)
 
 
@@ -328,6 +332,8 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         logits = classifier.logits(some)
         again = classifier.logits(some)
         alone = classifier.logits(some[:1])
+    except HostError:
+        raise
     except Exception as error:
         raise ModelError(
             f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "

@@ -14,7 +14,7 @@ from .frameworks import check_device
 def _parser() -> Parser:
     parser = Parser("python -m robustcmp.train", "Train a model by a recipe of the zoo; the same command resumes.")
     parser.add_argument("--model", required=True, help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
-    parser.add_argument("--framework", required=True, nargs="+", help="torch, tensorflow or jax")
+    parser.add_argument("--framework", required=True, nargs="+", help="torch, tensorflow, jax, theano, …")
     parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that the recipe names first if not given")
     parser.add_argument("--recipe", default="default", help="a recipe of zoo/MODEL.toml")
     parser.add_argument("--training-seeds", type=int, nargs="+", default=[0], help="one training each")

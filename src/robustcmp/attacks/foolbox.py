@@ -11,8 +11,9 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 
+from .. import frameworks
 from ..classifier import Classifier
-from ..errors import ModelError
+from ..errors import HostError, ModelError
 from ..model import FunctionsModel
 from .base import AttackResult, Found, Images, Labels, judge
 
@@ -74,7 +75,7 @@ class FoolboxAttack:
         """Yield the result of each of the repeats; ``extras["epsilon_success"]`` is (N, epsilons), at each ε."""
         epsilons: list[float | None] = [*self.grid] or [None]
         attacked = classifier
-        if self.needs_gradient and isinstance(classifier.model, FunctionsModel):
+        if isinstance(classifier.model, FunctionsModel) and (self.needs_gradient or "torch" in frameworks.installed()):
             attacked = Classifier(classifier.model.in_torch(), classifier.batch_size)
         for repeat in repeats:
             adversarials, success = [], []
@@ -86,6 +87,8 @@ class FoolboxAttack:
                         _, clipped, fooled = self.attack(
                             attacked.model, x, fb.criteria.Misclassification(y), epsilons=epsilons
                         )
+                    except HostError:
+                        raise
                     except Exception as error:  # one that is targeted, or wants more than a suite can say
                         raise ModelError(
                             f"Foolbox's {self.settings['class']} cannot attack a model of {attacked.framework.name}: "

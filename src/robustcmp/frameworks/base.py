@@ -114,7 +114,7 @@ class Framework(ABC):
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Let calls from this thread use so many threads; nothing where all callers share one pool."""
 
-    def begins(self) -> None:  # noqa: B027
+    def cell_begins(self) -> None:  # noqa: B027
         """Take note that a cell begins: what was tried once more in the last one may be again."""
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from ..hosts.process import HostProcess
 from ..weights import Weights
 from .base import Device, Function, TrainableFramework, Trainer
 from .numpy import NumPy
+
+_log = logging.getLogger("robustcmp")
 
 
 class Hosted(NumPy, TrainableFramework):
@@ -37,24 +40,31 @@ class Hosted(NumPy, TrainableFramework):
         self._restarts = 1
 
     def process(self) -> HostProcess:
-        """Return the running process."""
+        """Return the running process; one that has died is replaced once a cell."""
         with self._starting:
+            if self._process is not None and self._process.died:
+                if not self._restarts:
+                    raise HostError(f"the host {self.name} died again")
+                self._restarts -= 1
             if self._process is None or not self._process.alive:
                 self._process = self._start()
-                self.differences = dict(self._process.greeting["differences"])
             return self._process
+
+    @property
+    def differences(self) -> dict[str, str]:  # type: ignore[override]
+        return dict(self.process().greeting["differences"])
 
     def version(self) -> str:
         return str(self.process().greeting["version"])
 
-    def begins(self) -> None:
+    def cell_begins(self) -> None:
         self._restarts = 1
 
-    def revived(self, error: HostError) -> None:
-        """Allow another attempt after a death, once a cell; raise the error otherwise."""
+    def may_try_again(self, error: HostError) -> None:
+        """Raise an error again unless it is a death after which the process may be replaced."""
         if not error.died or not self._restarts:
             raise error
-        self._restarts -= 1
+        _log.warning("%s It is started again.", error)
 
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
         if not isinstance(native, Network):
@@ -90,56 +100,68 @@ class Network:
 
     def __init__(self, adapter: Hosted, architecture: Architecture, seed: int):
         self.adapter = adapter
-        self._architecture, self._seed = architecture, seed
+        self._architecture, self._seed = architecture, int(seed)
         self._weights: Weights | None = None
         self._trained = False
+        self._moving = threading.Lock()
         self._process = adapter.process()
-        self._number = self._built()
+        self._number = self._built(self._process)
 
-    def _built(self) -> int:
+    def _built(self, process: HostProcess) -> int:
         architecture = self._architecture.described | {
             "inputs": {layer.name: shape for layer, shape in self._architecture.walk()},
             "flattened": self._architecture.flattened,
         }
-        answer, _ = self._process.call("build", architecture=architecture, seed=self._seed)
-        weakref.finalize(self, self._process.forget, int(answer["is"]))
-        return int(answer["is"])
+        answer, _ = process.call("build", architecture=architecture, seed=self._seed)
+        number = int(self.answered(answer, "is"))
+        weakref.finalize(self, process.forget, number)
+        return number
 
     def call(
         self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Ask its host something about it."""
         try:
-            return self._living().call(call, arrays, of=self._number, **content)
+            process, number = self.living()
+            return process.call(call, arrays, of=number, **content)
         except HostError as error:
-            self.adapter.revived(error)
-            return self._living().call(call, arrays, of=self._number, **content)
+            self.adapter.may_try_again(error)
+            process, number = self.living()
+            return process.call(call, arrays, of=number, **content)
 
-    def _living(self) -> HostProcess:
-        """Return the process that it lives in, a new one with its weights if the last one has died."""
-        process = self.adapter.process()
-        if process is not self._process:
-            if self._trained:
+    def living(self) -> tuple[HostProcess, int]:
+        """Return its process and its number there; if the process has ended, a new one that has its weights."""
+        with self._moving:
+            if self._trained and not self._process.alive:
                 raise HostError(
-                    f"the host {self.adapter.name} died in a training; the same command goes on from its "
-                    "last whole epoch"
+                    f"the host {self.adapter.name} is gone, and with it what it has trained since the last whole epoch"
                 )
-            self._process = process
-            self._number = self._built()
-            if self._weights is not None:
-                process.call("set_weights", self._weights, of=self._number)
-        return process
+            process = self.adapter.process()
+            if process is not self._process:
+                number = self._built(process)
+                if self._weights is not None:
+                    process.call("set_weights", self._weights, of=number)
+                self._process, self._number = process, number
+            return self._process, self._number
+
+    def answered(self, answer: dict[str, Any], name: str) -> float:
+        """Return a number of an answer, or raise `HostError`."""
+        value = answer.get(name)
+        if not isinstance(value, int | float):
+            raise HostError(f"the host {self.adapter.name} should answer {name!r} with a number, received {value!r}")
+        return value
 
     def set_weights(self, weights: Weights) -> None:
         """Put canonical weights into it."""
         self.call("set_weights", weights)
+        self._trained = False
         self._weights = {name: np.array(array) for name, array in weights.items()}
 
     def trainer(self, momentum: float, weight_decay: float) -> int:
         """Return the number of what trains it in its host."""
         answer, _ = self.call("trainer", momentum=momentum, weight_decay=weight_decay)
         self._trained = True
-        return int(answer["is"])
+        return int(self.answered(answer, "is"))
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         _, answer = self.call("logits", {"images": images})
@@ -161,15 +183,16 @@ class Network:
 class _Trainer(Trainer):
     def __init__(self, network: Network, momentum: float, weight_decay: float):
         self._network, self._number = network, network.trainer(momentum, weight_decay)
-        weakref.finalize(self, network._process.forget, self._number)
+        process, _ = network.living()
+        weakref.finalize(self, process.forget, self._number)
 
     def _call(self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any) -> Any:
-        process = self._network._living()
+        process, _ = self._network.living()
         return process.call(call, arrays, of=self._number, **content)
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
         answer, _ = self._call("step", {"images": images, "labels": labels}, learning_rate=learning_rate)
-        return float(answer["loss"])
+        return self._network.answered(answer, "loss")
 
     def velocity(self) -> Weights:
         _, velocity = self._call("velocity")

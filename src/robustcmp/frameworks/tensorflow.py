@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import warnings
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,7 +140,7 @@ class TensorFlow(TrainableFramework):
                     case Conv():
                         same = layer.stride == 1 and layer.kernel == 2 * layer.padding + 1
                         if layer.padding and not same:  # "same" pads more on one side where the stride is 2
-                            x = keras.layers.ZeroPadding2D(layer.padding, name=f"{layer.name}_padding")(x)
+                            x = keras.layers.ZeroPadding2D(layer.padding, name=f"{layer.name}.padding")(x)
                         x = keras.layers.Conv2D(
                             layer.channels,
                             layer.kernel,
@@ -191,7 +190,9 @@ class TensorFlow(TrainableFramework):
                     network.load_weights(path)
             for warning in caught:  # Keras leaves layers as they were initialised, and only warns
                 raise ValueError(warning.message)
-        except (ValueError, TypeError, OSError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+        except WeightsError:
+            raise
+        except Exception as error:  # a broken archive can raise anything
             raise WeightsError(
                 f"{path} is broken, does not fit, or holds code, which is not run: {_reason(error)}. A network that "
                 "needs code of yours can be returned from module:function."

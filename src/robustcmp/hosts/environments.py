@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 PYTHON = Path("bin", "python")
 SCRIPT, REQUIREMENTS = "host.py", "requirements.txt"
 READY = "host.json"  # written last
+NAME = re.compile(r"[a-z0-9][a-z0-9@._-]*")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def directory() -> Path:
 
 def names() -> list[str]:
     """Return the names of all hosts: those that robustcmp can make, and those that a user has made."""
-    made = [path.parent.name for path in sorted(directory().glob(f"*/{READY}"))]
+    made = [path.parent.name for path in sorted(directory().glob(f"[!.]*/{READY}"))]
     return list(dict.fromkeys([*RECIPES, *made]))
 
 
@@ -87,7 +88,13 @@ def described(name: str) -> dict[str, Any]:
         raise unknown("host", name, names())
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Make it with: robustcmp hosts create {name}")
-    content: dict[str, Any] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
+    try:
+        content: dict[str, Any] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise HostError(
+            f"the environment of {name} is broken ({error}). Make it anew: robustcmp hosts remove {name}, and "
+            f"robustcmp hosts create {name}"
+        ) from None
     return content
 
 
@@ -127,10 +134,10 @@ def run(
     start_seconds, call_seconds : float, optional
         How long it may take to greet, and to answer.
     """
-    threads = int(os.environ.get("OMP_NUM_THREADS") or cores())
+    threads = cores()
     # What else shapes a Python from outside stays outside.
     command = [str(python), "-E", "-s", str(HERE / "protocol.py"), str(script), *arguments]
-    host = HostProcess(name, command, {"OMP_NUM_THREADS": str(threads)}, **seconds)
+    host = HostProcess(name, command, {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}, **seconds)
     host.call("threads", count=threads)
     return host
 
@@ -174,11 +181,12 @@ def create(
     if recipe.compilers and not any(map(shutil.which, recipe.compilers)):
         say(f"{name} compiles its functions, and there is no {' or '.join(recipe.compilers)}: it will be very slow")
     directory().mkdir(parents=True, exist_ok=True)
-    where = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=directory()))
+    shutil.rmtree(directory() / name, ignore_errors=True)  # what is there is not ready
+    where = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
     try:
         say(f"making an environment for {name} with {interpreter}")
-        _run(name, [interpreter, "-m", "venv", str(where)])
-        pip = [str(where / PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        _run(name, [interpreter, "-I", "-m", "venv", str(where)])
+        pip = [str(where / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         _run(name, [*pip, "--require-hashes", "--requirement", str(recipe.requirements)])
         shutil.copy(recipe.script, where / SCRIPT)
         shutil.copy(recipe.requirements, where / REQUIREMENTS)
@@ -205,8 +213,10 @@ def _recipe(name: str, script: str | os.PathLike[str] | None, requirements: str 
     if script is None:
         if name not in RECIPES:
             raise unknown("host", name, RECIPES)
+        if requirements is not None:
+            raise UsageError("--requirements goes with the --script of a host of one's own")
         return RECIPES[name]
-    if name in (*RECIPES, "torch", "tensorflow", "jax", "numpy") or not re.fullmatch(r"[a-z0-9][a-z0-9@._-]*", name):
+    if name in (*RECIPES, "torch", "tensorflow", "jax", "numpy") or not NAME.fullmatch(name):
         raise UsageError(f"a host of one's own should have another name, of a-z, 0-9 and @._-; received {name!r}")
     if requirements is None:
         raise UsageError("a host of one's own needs --requirements beside --script")
@@ -224,11 +234,14 @@ def remove(name: str) -> None:
     UsageError
         There is none of that name.
     """
-    left = list(directory().glob(f".{name}-*"))
-    if not is_ready(name) and not left:
+    left = [path for path in directory().glob(".*~*") if path.name.partition("~")[0] == f".{name}"]
+    whole = directory() / name
+    if not (NAME.fullmatch(name) and (whole.exists() or left)):
         raise UsageError(f"there is no environment of a host {name!r} in {directory()}")
-    for path in (directory() / name, *left):
-        shutil.rmtree(path, ignore_errors=True)
+    if whole.exists():  # out of sight first: one that is half removed should not be found
+        left.append(whole.rename(directory() / f".{name}~{os.getpid()}"))
+    for path in left:
+        shutil.rmtree(path)
 
 
 def _find_python(version: str, given: str | None) -> str:

@@ -15,7 +15,8 @@ from protocol import Array, Arrays, Host, serve
 BACKEND = sys.argv[1]
 DTYPE = (sys.argv[2:-1] or ["float32"])[0]
 
-os.environ["KERAS_HOME"] = os.path.join(sys.prefix, "keras")  # not the user's, whose settings may be others
+# Not the user's, whose settings may be others.
+os.environ["KERAS_HOME"], os.environ["THEANORC"] = os.path.join(sys.prefix, "keras"), os.devnull
 
 if BACKEND == "theano":
     os.environ["KERAS_BACKEND"] = "theano"
@@ -40,7 +41,7 @@ DIFFERENCES = {
         "batch norm": "the variance moves towards that of n - 1 values, plus ε",
         "max pool": "where the largest values of a window are equal, each gets the whole gradient",
     },
-    "tensorflow": {"batch norm": "the variance moves towards that of n - 1 values"},
+    "tensorflow": {"batch norm": "of images the variance moves towards that of n - 1 values"},
 }
 # TensorFlow's fused batch norm, its default, has no float64.
 UNFUSED = {"fused": False} if (BACKEND, DTYPE) == ("tensorflow", "float64") else {}
@@ -181,6 +182,11 @@ class KerasHost(Host):  # type: ignore[misc]
 
     def set_velocity(self, trainer: Trainer, velocity: Arrays) -> None:
         set_values(trainer.velocity, velocity)
+
+    def threads(self, count: int) -> None:
+        if BACKEND == "tensorflow":  # Theano takes OMP_NUM_THREADS
+            config = framework.ConfigProto(intra_op_parallelism_threads=count, inter_op_parallelism_threads=1)
+            K.set_session(framework.Session(config=config))
 
 
 serve(KerasHost)

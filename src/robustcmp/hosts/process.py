@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -10,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO, Any
 
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from .protocol import VERSION, Channel, Closed, ProtocolError
 
 START_SECONDS = 120.0  # frameworks of 2018 take long to import, most of all the first time
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
+GREETING = ("protocol", "framework", "version", "differences", "python", "numpy")
 TAIL = 2000  # characters of standard error that an error shows
 
 
@@ -78,12 +81,19 @@ class HostProcess:
             raise HostError(f"the host {name} cannot be started: {error}") from None
         self._channel = Channel(ours)
         self.close = weakref.finalize(self, _end, self._channel, self._process, output)
-        self.greeting, _ = self._received(start_seconds, "greet")
-        if self.greeting.get("protocol") != VERSION:
+        self._died = False
+        try:
+            self.greeting, _ = self._received(start_seconds, "greet")
+        except BaseException:
             self.close()
+            raise
+        missing = [key for key in GREETING if key not in self.greeting]
+        if self.greeting.get("protocol") != VERSION or missing:
+            self.close()
+            lacks = f", and its greeting lacks {', '.join(missing)}" if missing else ""
             raise HostError(
-                f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected {VERSION}. "
-                f"Make its environment anew: robustcmp hosts remove {name}, robustcmp hosts create {name}"
+                f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected "
+                f"{VERSION}{lacks}. A host's file should end with serve() of the protocol that is beside it."
             )
 
     @property
@@ -95,6 +105,11 @@ class HostProcess:
     def alive(self) -> bool:
         """Whether it can be asked."""
         return bool(self.close.alive) and self._process.poll() is None
+
+    @property
+    def died(self) -> bool:
+        """Whether it ended by itself."""
+        return self._died or (bool(self.close.alive) and self._process.poll() is not None)
 
     def call(
         self, call: str, arrays: dict[str, NDArray[Any]] | None = None, **content: Any
@@ -120,11 +135,18 @@ class HostProcess:
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         try:
             self._channel.send({"call": call, **content}, arrays, self._seconds)
+            answer, answered = self._received(self._seconds, f"answer {call}")
         except Closed:
-            raise self._died(f"died before {call}") from None
+            raise self._ended(f"died before {call}", died=True) from None
         except TimeoutError:
-            raise self._died(f"did not take {call} within {self._seconds:g} seconds") from None
-        answer, answered = self._received(self._seconds, f"answer {call}")
+            raise self._ended(f"did not take {call} within {self._seconds:g} seconds") from None
+        except ProtocolError as error:
+            raise HostError(f"the host {self.name} cannot be asked {call}: {error}") from None
+        except HostError:
+            raise
+        except BaseException:  # an interrupt between question and answer: the next answer would be this one's
+            self.close()
+            raise
         if "error" in answer:
             raise HostError(f"the host {self.name} failed in {call}: {answer['error']}")
         return answer, answered
@@ -133,27 +155,29 @@ class HostProcess:
         try:
             return self._channel.receive(seconds)
         except Closed:
-            raise self._died(f"died and did not {what}") from None
+            raise self._ended(f"died and did not {what}", died=True) from None
         except TimeoutError:
-            raise self._died(f"did not {what} within {seconds:g} seconds") from None
+            raise self._ended(f"did not {what} within {seconds:g} seconds") from None
         except ProtocolError as error:
-            raise self._died(f"did not {what} as it should: {error}") from None
+            raise self._ended(f"did not {what} as it should: {error}") from None
 
-    def _died(self, what: str) -> HostError:
-        """End the process and return the error that says so."""
+    def _ended(self, what: str, died: bool = False) -> HostError:
+        """End the process and return the error that says why."""
         tail = self.close()
+        self._died = died
         last = f" It wrote last:\n{tail}" if tail else " It wrote nothing."
-        return HostError(f"the host {self.name} {what} (exit status {self._process.returncode}).{last}", died=True)
+        status = f" (exit status {self._process.returncode})" if died else ""
+        return HostError(f"the host {self.name} {what}{status}.{last}", died=died)
 
 
 def _end(channel: Channel, process: subprocess.Popen[bytes], output: IO[bytes]) -> str:
-    """Hang up, which ends a host, see that it ends, and return what it wrote last."""
+    """Hang up, which ends a host, see that it ends with all that it started, and return what it wrote last."""
     channel.close()
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(2)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
     with output:
         output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
         return output.read().decode("utf-8", "replace").strip()

@@ -16,6 +16,8 @@ import json
 import os
 import queue
 import runpy
+import select
+import signal
 import socket
 import struct
 import sys
@@ -31,6 +33,7 @@ MAGIC = b"RCMP"
 DTYPES = ("float32", "float64", "int64", "uint8")
 MOST_HEADER = 2**22  # bytes
 MOST_ARRAYS = 2**32  # bytes of all arrays of a message
+MOST_DIMENSIONS = 32
 CHUNK = 2**20
 
 Array = Any  # an ndarray, whose types old versions do not have
@@ -66,12 +69,15 @@ class Channel:
         described: List[Any] = []
         parts: List[Array] = []
         for name, value in (arrays or {}).items():
-            array = np.ascontiguousarray(value)
+            array = np.ascontiguousarray(value, dtype=np.asarray(value).dtype.newbyteorder("<"))
             if array.dtype.name not in DTYPES:
                 raise ProtocolError("expected an array of {}, received {}".format(", ".join(DTYPES), array.dtype))
             described.append([name, array.dtype.name, list(np.shape(value))])
             parts.append(array)
         header = json.dumps(dict(content, arrays=described)).encode("utf-8")
+        total = sum(part.nbytes for part in parts)
+        if len(header) > MOST_HEADER or total > MOST_ARRAYS:
+            raise ProtocolError(f"the message is too large: a header of {len(header)} bytes and arrays of {total}")
         try:
             self._tick()
             self._socket.sendall(MAGIC + struct.pack("<I", len(header)) + header)
@@ -109,11 +115,11 @@ class Channel:
                 (str(name), str(dtype), tuple(int(size) for size in shape))
                 for name, dtype, shape in content.pop("arrays")
             ]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ProtocolError(f"expected a header in JSON, received something else: {error}") from error
         total = 0
         for name, dtype, shape in described:
-            if dtype not in DTYPES or any(size < 0 for size in shape):
+            if dtype not in DTYPES or len(shape) > MOST_DIMENSIONS or any(not 0 <= size < 2**48 for size in shape):
                 raise ProtocolError(f"the array {name!r} cannot be: {dtype} of the shape {shape}")
             bytes_of_it = np.dtype(dtype).itemsize
             for size in shape:
@@ -123,7 +129,10 @@ class Channel:
             raise ProtocolError(f"expected arrays of at most {MOST_ARRAYS} bytes, received {total}")
         arrays = {}
         for name, dtype, shape in described:
-            array: Any = np.empty(shape, dtype)
+            try:
+                array: Any = np.empty(shape, dtype)
+            except (ValueError, MemoryError) as error:
+                raise ProtocolError(f"the array {name!r} cannot be held: {dtype} of the shape {shape}") from error
             if array.size:
                 self._read(memoryview(array.reshape(-1)).cast("B"))
             arrays[name] = array
@@ -149,8 +158,8 @@ class Channel:
     def _read(self, into: Any) -> Any:
         view, done = memoryview(into), 0
         while done < len(view):
-            self._tick()
             try:
+                self._tick()
                 count = self._socket.recv_into(view[done : done + CHUNK])
             except socket.timeout:
                 raise
@@ -263,7 +272,7 @@ class _Calls:
 def serve(kind: Any) -> None:
     """Answer the parent at the socket whose number is the last argument of the process, until it hangs up.
 
-    The parent is listened to beside the work, so that the host ends with its parent, also in the middle of a call.
+    Calls are read beside the work.
     """
     connection = socket.fromfd(int(sys.argv[-1]), socket.AF_UNIX, socket.SOCK_STREAM)
     os.close(int(sys.argv[-1]))
@@ -284,22 +293,47 @@ def serve(kind: Any) -> None:
         while True:
             try:
                 inbox.put(channel.receive())
-            except (Closed, ProtocolError):
-                os._exit(0)
+            except Closed:
+                end(0)
+            except BaseException:
+                traceback.print_exc()
+                end(1)
 
     threading.Thread(target=listen, daemon=True).start()
     calls = _Calls(host)
     while True:
         content, arrays = inbox.get()
         try:
-            answer = calls.answer(content, arrays)
+            channel.send(*calls.answer(content, arrays))
+        except Closed:
+            end(0)
         except Exception as error:
             traceback.print_exc()
             channel.send({"error": f"{type(error).__name__}: {error}"})
-        else:
-            channel.send(*answer)
+
+
+def end(status: int) -> None:
+    """End this process at once, and what it has started if it leads them."""
+    sys.stderr.flush()
+    if os.getpgrp() == os.getpid() and not status:
+        os.killpg(0, signal.SIGKILL)
+    os._exit(status)
+
+
+def watch(number: int) -> None:
+    """End this process when the parent hangs up, also while the framework is still being imported."""
+    parent = os.dup(number)
+
+    def wait() -> None:
+        hung_up = select.poll()
+        hung_up.register(parent, 0)
+        hung_up.poll()
+        end(0)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":
+    watch(int(sys.argv[-1]))
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")
