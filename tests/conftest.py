@@ -38,12 +38,12 @@ from robustcmp.model import Model
 from robustcmp.weights import Weights
 
 # What a framework can do; a test that needs more than logits says so with @pytest.mark.needs(...). "tensors" are its
-# own, not NumPy's; of the "first of equals" in a pool's window it takes the gradient, and of no other; the "zoo" has
-# all of its models.
+# own, not NumPy's, and networks of them can be wrapped; what "compiles" is asked through a snapshot; of the "first of
+# equals" in a pool's window it takes the gradient, and of no other; the "zoo" has all of its models.
 CAPABILITIES: dict[str, frozenset[str]] = {
-    "torch": frozenset({"trainable", "gradients", "tensors", "first of equals", "zoo"}),
-    "tensorflow": frozenset({"trainable", "gradients", "tensors", "first of equals", "zoo"}),
-    "jax": frozenset({"trainable", "gradients", "tensors", "first of equals", "zoo"}),
+    "torch": frozenset({"trainable", "gradients", "tensors", "compiles", "first of equals", "zoo"}),
+    "tensorflow": frozenset({"trainable", "gradients", "tensors", "compiles", "first of equals", "zoo"}),
+    "jax": frozenset({"trainable", "gradients", "tensors", "compiles", "first of equals", "zoo"}),
     "theano": frozenset({"trainable", "gradients"}),
     "tensorflow@1.15": frozenset({"trainable", "gradients", "first of equals"}),
     "chainer": frozenset({"trainable", "gradients", "first of equals"}),
@@ -146,7 +146,7 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     marker = request.node.get_closest_marker("needs")
     missing = set(marker.args if marker else ()) - CAPABILITIES[name]
     if missing:
-        pytest.skip(f"{name} is not {', '.join(sorted(missing))}")
+        pytest.skip(f"{name} has not: {', '.join(sorted(missing))}")
     if name in environments.RECIPES:
         monkeypatch.setattr(environments, "directory", lambda: HOSTS)
     elif name not in frameworks.installed():

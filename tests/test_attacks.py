@@ -285,6 +285,7 @@ def test_a_result_counts_only_if_a_separate_pass_says_so(digits: Dataset) -> Non
 # FGSM on a confident network -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("first of equals")
 def test_fgsm_on_a_confident_network(
     framework: TrainableFramework,
     zoo_model: Zoo,
@@ -469,6 +470,7 @@ def foolbox_model(framework: TrainableFramework, model: Model) -> Any:
     return fb.JAXModel(function, bounds=UNIT)
 
 
+@pytest.mark.needs("tensors")
 def test_attacks_run_on_models_that_foolbox_made(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import foolbox as fb
@@ -31,6 +32,7 @@ def two_classes(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.stack([x.sum(axis=(1, 2, 3)), 200 - x.sum(axis=(1, 2, 3))], axis=1)
 
 
+@pytest.mark.needs("compiles")
 @pytest.mark.parametrize("architecture", ["lenet1", "lenet5"])
 def test_compiled_answers_are_those_of_the_model(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, architecture: str
@@ -43,6 +45,7 @@ def test_compiled_answers_are_those_of_the_model(
         np.testing.assert_allclose(compiled.logits(x), eager.logits(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.needs("compiles")
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
 def test_workers_change_no_outcome(
     framework: TrainableFramework,
@@ -74,6 +77,23 @@ def test_threads_of_the_caller_are_left_as_they_were(
     inside = list(classifier.map(lambda one, _: torch.get_num_threads(), range(4)))
     assert inside == [1] * 4
     assert torch.get_num_threads() == before
+
+
+def test_an_interrupt_while_the_workers_end_is_not_lost(
+    zoo_model: Zoo, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    classifier = Classifier(zoo_model("torch")).compiled(digits.images)
+    end = ThreadPoolExecutor.shutdown
+
+    def interrupted(self: ThreadPoolExecutor, **options: bool) -> None:
+        end(self, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
+    results = FGSM(epsilons=2).outcomes(classifier, digits.images[:4], digits.labels[:4], 0, [0])
+    with pytest.raises(KeyboardInterrupt):
+        list(results)
 
 
 def test_a_model_that_cannot_be_traced_is_asked_as_it_is(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:

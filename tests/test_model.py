@@ -21,6 +21,8 @@ Images = NDArray[np.float32]
 Function = Callable[[Any], Any]
 """EagerPy images (N, H, W, C) to EagerPy logits (N, K)."""
 
+pytestmark = pytest.mark.needs("tensors")  # what is wrapped is made of them
+
 SHAPE, CLASSES = (4, 5, 3), 6
 RNG = np.random.default_rng(0)
 KERNEL: Images = RNG.normal(size=(CLASSES, *SHAPE)).astype(np.float32)

@@ -253,6 +253,7 @@ def test_a_framework_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
             function("lenet5", framework="jax", dataset="digits")
 
 
+@pytest.mark.needs("zoo")
 def test_frameworks_that_have_a_model(framework: TrainableFramework, own_cache: Path) -> None:
     assert framework.name in frameworks_with("lenet5", "digits")
     assert framework.name in frameworks_with("lenet5", "digits", seeds=(0, 7))

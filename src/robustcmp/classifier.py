@@ -6,7 +6,7 @@ import copy
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -201,7 +201,7 @@ class Classifier:
         edges = [n * i // count for i in range(count + 1)]
         return [slice(start, stop) for start, stop in pairwise(edges) if start < stop]
 
-    def map(self, function: Callable[[Classifier, Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+    def map(self, function: Callable[[Classifier, Task], Result], tasks: Iterable[Task]) -> Generator[Result]:
         """Yield function(classifier, task) of each task, in their order, several of them at work at once.
 
         Each worker has its share of the cores, so that no two fight for one. A result depends on its task alone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, cast
 
@@ -222,7 +223,8 @@ class Attack(MinimizationAttack):
         UsageError
             Images or labels cannot be used.
         """
-        return next(self.attack_repeats(model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size))
+        [result] = self.attack_repeats(model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size)
+        return result
 
     def attack_repeats(
         self,
@@ -265,10 +267,11 @@ class Attack(MinimizationAttack):
             x, y = images[part], labels[part]
             return [judge(classifier, x, y, found) for found in self._find(classifier, x, y, seed, some)]
 
-        results = classifier.map(attack, ((some, part) for some in together for part in parts))
-        for _ in together:
-            of_parts = [next(results) for _ in parts]
-            yield from (_joined(of_repeat) for of_repeat in zip(*of_parts, strict=True))
+        # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
+        with closing(classifier.map(attack, ((some, part) for some in together for part in parts))) as results:
+            for _ in together:
+                of_parts = [next(results) for _ in parts]
+                yield from (_joined(of_repeat) for of_repeat in zip(*of_parts, strict=True))
 
     def run(
         self,
