@@ -11,6 +11,7 @@ import pytest
 import robustcmp as rc
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.attacks.suite import FOOLBOX, OURS, load_suite, suite_names
+from robustcmp.control import HELD
 from robustcmp.errors import UsageError
 from robustcmp.results import published
 
@@ -48,7 +49,7 @@ def test_every_suite_that_ships_loads(name: str) -> None:
 
 
 def test_the_suites_that_are_promised() -> None:
-    assert {"guo2019", "smoke", "boundary-long"} <= set(suite_names())
+    assert {"guo2019", "smoke", "boundary-long", "control"} <= set(suite_names())
 
 
 def test_guo2019_is_the_papers() -> None:
@@ -62,6 +63,14 @@ def test_guo2019_is_the_papers() -> None:
         exact = {"exact": True} if name == "single_pixel" else {}  # what it knows beside the paper's draws
         assert attack.settings == classes[name](**settings[name], **exact).settings
         assert settings[name].items() <= attack.settings.items()
+
+
+def test_control_is_guo2019_without_what_the_control_does_not_hold() -> None:
+    control, guo2019 = load_suite("control"), load_suite("guo2019")
+    assert control.images == guo2019.images
+    assert [type(attack).__name__ for attack in control.attacks.values()] == list(HELD)
+    for name, attack in control.attacks.items():
+        assert attack.settings.items() <= {**guo2019.attacks[name].settings, "exact": False}.items()
 
 
 def test_boundary_long_runs_long() -> None:
