@@ -32,10 +32,12 @@ from typing import Any
 import numpy as np
 
 import robustcmp as rc
+from robustcmp.architecture import get_architecture
 from robustcmp.attacks.suite import RunnableAttack, load_suite
 from robustcmp.classifier import BATCH_SIZES, Classifier
 from robustcmp.environment import environment
 from robustcmp.frameworks import get_framework
+from robustcmp.hosts import environments
 from robustcmp.model import check_gradient
 from robustcmp.zoo import Name, find_weights, load_test_set
 
@@ -252,11 +254,35 @@ def together(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str,
             }
 
 
+def hosted(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Time forward passes in hosts whose environments are there, as the parent and as the host itself measure them."""
+    for name in filter(environments.is_ready, environments.RECIPES):
+        adapter: Any = get_framework(name)
+        for model in ("lenet1", "lenet5"):
+            network = adapter.build(get_architecture(model), 0, "cpu")
+            for n in (256, 1024):
+                outside, inside = [], []
+                for _ in range(60):
+                    start = time.perf_counter()
+                    answer, _ = network.call("logits", {"images": data.images[:n]})
+                    outside.append(time.perf_counter() - start)
+                    inside.append(answer["seconds"])
+                seconds = np.array([outside, inside])[:, 10:]  # the first calls compile
+                yield {
+                    "framework": name,
+                    "model": model,
+                    "batch": n,
+                    "milliseconds": float(np.median(seconds[0]) * 1e3),
+                    "ratio": float(np.median(seconds[0] / seconds[1])),
+                }
+
+
 PARTS: dict[str, Callable[[list[str], rc.data.Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
     "growth": growth,
     "memory": memory,
     "together": together,
+    "hosted": hosted,
     "rivals": rivals,
 }
 

@@ -88,6 +88,21 @@ def together(results: dict[str, Any]) -> str:
     )
 
 
+def hosted(results: dict[str, Any]) -> str:
+    """What a forward pass in a host costs, as a multiple of the same pass without the way to the host."""
+    rows: Rows = results["hosted"]["rows"]
+    hosts = list(dict.fromkeys(row["framework"] for row in rows))
+    passes = list(dict.fromkeys((row["model"], row["batch"]) for row in rows))
+    cells = {
+        (row["framework"], row["model"], row["batch"]): f"{row['ratio']:.2f} ({row['milliseconds']:.1f} ms)"
+        for row in rows
+    }
+    return _table(
+        ["host", *(f"{model}, {n:,} images" for model, n in passes)],
+        ([host, *(cells[host, model, n] for model, n in passes)] for host in hosts),
+    )
+
+
 def rivals(results: dict[str, Any]) -> str:
     """Other tools, and robustcmp in the same run on as many images."""
     rows: Rows = results["rivals"]["rows"]
@@ -120,7 +135,7 @@ def machine(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-PARTS = [forward, floor, growth, memory, together, rivals, machine]
+PARTS = [forward, floor, growth, memory, together, hosted, rivals, machine]
 
 
 def _seconds(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import signal
 import socket
@@ -101,8 +102,11 @@ def test_a_host_greets_as_the_framework_that_it_is(name: str, monkeypatch: pytes
 # the protocol
 
 
+@pytest.mark.parametrize("bytes_of_memory", [None, 64, 4096])  # some messages fit into 64 bytes
 @given(
-    content=st.dictionaries(st.text().filter(lambda key: key != "arrays"), st.integers() | st.text() | st.booleans()),
+    content=st.dictionaries(
+        st.text().filter(lambda key: key not in ("arrays", "memory")), st.integers() | st.text() | st.booleans()
+    ),
     sent=st.dictionaries(
         st.text(min_size=1),
         st.sampled_from(["float32", "float64", "int64", "uint8"]).flatmap(
@@ -112,12 +116,15 @@ def test_a_host_greets_as_the_framework_that_it_is(name: str, monkeypatch: pytes
     ),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_message_arrives_as_it_was_sent(content: dict[str, Any], sent: dict[str, Any]) -> None:
+def test_a_message_arrives_as_it_was_sent(
+    bytes_of_memory: int | None, content: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    memory = mmap.mmap(-1, bytes_of_memory) if bytes_of_memory else None
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        thread = threading.Thread(target=Channel(ours).send, args=(content, sent))
+        thread = threading.Thread(target=Channel(ours, memory).send, args=(content, sent))
         thread.start()
-        received, came = Channel(theirs).receive(10)
+        received, came = Channel(theirs, memory).receive(10)
         thread.join()
     assert received == content
     assert list(came) == list(sent)
@@ -140,6 +147,7 @@ def test_a_message_arrives_as_it_was_sent(content: dict[str, Any], sent: dict[st
         ({"arrays": [["x", "float32", [0, 2**70]]]}, "cannot be"),
         ({"arrays": [["x", "float32", [0, 2**40, 2**40]]]}, "cannot be held"),
         ({"arrays": [["x", "float32", [math.inf]]]}, "header in JSON"),
+        ({"arrays": [["x", "float32", [3]]], "memory": True}, "over the socket, received 12 bytes that lie in memory"),
     ],
 )
 def test_what_is_no_message_is_refused_before_memory_is_taken(frame: Any, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import socket
@@ -10,14 +11,14 @@ import tempfile
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from numpy.typing import NDArray
 
 from ..errors import HostError
-from .protocol import VERSION, Channel, Closed, ProtocolError
+from .protocol import MEMORY, MEMORY_SIZE, VERSION, Channel, Closed, ProtocolError
 
 START_SECONDS = 120.0  # frameworks of 2018 take long to import, most of all the first time
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
@@ -65,15 +66,15 @@ class HostProcess:
         output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
         ours, theirs = socket.socketpair()
         try:
-            with theirs:
+            with theirs, _shared() as (memory, variables, files):
                 self._process = subprocess.Popen(
                     [*command, str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), *files],
                     start_new_session=True,  # Ctrl-C is for the parent
-                    env={**os.environ, **(environment or {})},
+                    env={**os.environ, **(environment or {}), **variables},
                 )
         except OSError as error:
             ours.close()
@@ -95,6 +96,9 @@ class HostProcess:
                 f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected "
                 f"{VERSION}{lacks}. A host's file should end with serve() of the protocol that is beside it."
             )
+
+        if self.greeting.get("shares_memory") is True:
+            self._channel.memory = memory
 
     @property
     def pid(self) -> int:
@@ -168,6 +172,20 @@ class HostProcess:
         last = f" It wrote last:\n{tail}" if tail else " It wrote nothing."
         status = f" (exit status {self._process.returncode})" if died else ""
         return HostError(f"the host {self.name} {what}{status}.{last}", died=died)
+
+
+@contextmanager
+def _shared() -> Iterator[tuple[mmap.mmap | None, dict[str, str], list[int]]]:
+    """Memory that a child can map, the variables that tell it so, and the files that it needs for that."""
+    if not hasattr(os, "memfd_create"):  # a file elsewhere may lie on a disk, which may be full
+        yield None, {}, []
+        return
+    file = os.memfd_create("robustcmp")
+    try:
+        os.ftruncate(file, MEMORY_SIZE)
+        yield mmap.mmap(file, MEMORY_SIZE), {MEMORY: str(file)}, [file]
+    finally:
+        os.close(file)
 
 
 def _end(channel: Channel, process: subprocess.Popen[bytes], output: IO[bytes]) -> str:

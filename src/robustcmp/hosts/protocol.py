@@ -8,11 +8,14 @@ started, ``python protocol.py HOST.py … SOCKET``, and runs the host's file. A 
     header    JSON, UTF-8: {"arrays": [[name, dtype, shape], ...], ...}
     arrays    their bytes one after another, C-contiguous, little-endian
 
-over a socket of their own, never over standard output, which frameworks write to. Sizes are checked before memory is
-taken for them, and nothing in a message is executed. docs/hosts.md has the calls.
+over a socket of their own, never over standard output, which frameworks write to. Where both sides have mapped the same
+memory and a header says ``"memory": true``, the arrays lie there instead: no question is asked before the last answer
+is read, so it is free for the next message. Sizes are checked before memory is taken for them, and nothing in a message
+is executed. docs/hosts.md has the calls.
 """
 
 import json
+import mmap
 import os
 import queue
 import runpy
@@ -35,6 +38,8 @@ MOST_HEADER = 2**22  # bytes
 MOST_ARRAYS = 2**32  # bytes of all arrays of a message
 MOST_DIMENSIONS = 32
 CHUNK = 2**20
+MEMORY = "ROBUSTCMP_HOST_MEMORY"  # the variable with the number of the file that is mapped
+MEMORY_SIZE = 2**26  # bytes; larger messages go over the socket
 
 Array = Any  # an ndarray, whose types old versions do not have
 Arrays = Dict[str, Array]
@@ -49,9 +54,16 @@ class Closed(Exception):
 
 
 class Channel:
-    """Messages over a connected socket."""
+    """Messages over a connected socket.
 
-    def __init__(self, connection: socket.socket) -> None:
+    Attributes
+    ----------
+    memory : mmap or None
+        What the other side has mapped too.
+    """
+
+    def __init__(self, connection: socket.socket, memory: Optional[mmap.mmap] = None) -> None:
+        self.memory = memory
         self._socket = connection
         self._deadline: Optional[float] = None
 
@@ -74,15 +86,18 @@ class Channel:
                 raise ProtocolError("expected an array of {}, received {}".format(", ".join(DTYPES), array.dtype))
             described.append([name, array.dtype.name, list(np.shape(value))])
             parts.append(array)
-        header = json.dumps(dict(content, arrays=described)).encode("utf-8")
         total = sum(part.nbytes for part in parts)
+        memory = self.memory if self.memory is not None and 0 < total <= len(self.memory) else None
+        header = json.dumps(dict(content, arrays=described, memory=memory is not None)).encode("utf-8")
         if len(header) > MOST_HEADER or total > MOST_ARRAYS:
             raise ProtocolError(f"the message is too large: a header of {len(header)} bytes and arrays of {total}")
         try:
+            if memory is not None:
+                _lay(parts, memory)
             self._tick()
             self._socket.sendall(MAGIC + struct.pack("<I", len(header)) + header)
             for part in parts:
-                if part.size:
+                if part.size and memory is None:
                     self._tick()
                     self._socket.sendall(memoryview(part).cast("B"))
         except socket.timeout:
@@ -115,6 +130,7 @@ class Channel:
                 (str(name), str(dtype), tuple(int(size) for size in shape))
                 for name, dtype, shape in content.pop("arrays")
             ]
+            in_memory = content.pop("memory", False)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise ProtocolError(f"expected a header in JSON, received something else: {error}") from error
         total = 0
@@ -127,13 +143,19 @@ class Channel:
             total += bytes_of_it
         if total > MOST_ARRAYS:
             raise ProtocolError(f"expected arrays of at most {MOST_ARRAYS} bytes, received {total}")
-        arrays = {}
+        memory = self.memory if in_memory else None
+        if in_memory and (memory is None or total > len(memory)):
+            raise ProtocolError(f"expected arrays over the socket, received {total} bytes that lie in memory")
+        arrays, position = {}, 0
         for name, dtype, shape in described:
             try:
                 array: Any = np.empty(shape, dtype)
             except (ValueError, MemoryError) as error:
                 raise ProtocolError(f"the array {name!r} cannot be held: {dtype} of the shape {shape}") from error
-            if array.size:
+            if array.size and memory is not None:
+                array.reshape(-1)[:] = np.frombuffer(memory, dtype, array.size, position)
+                position += array.nbytes
+            elif array.size:
                 self._read(memoryview(array.reshape(-1)).cast("B"))
             arrays[name] = array
         return content, arrays
@@ -169,6 +191,14 @@ class Channel:
                 raise Closed("the other side hung up")
             done += count
         return into
+
+
+def _lay(arrays: List[Array], memory: mmap.mmap) -> None:
+    """Put arrays into memory, one after another."""
+    position = 0
+    for array in arrays:
+        np.frombuffer(memory, array.dtype, array.size, position)[:] = array.reshape(-1)
+        position += array.nbytes
 
 
 class Host:
@@ -276,10 +306,12 @@ def serve(kind: Any) -> None:
     """
     connection = socket.fromfd(int(sys.argv[-1]), socket.AF_UNIX, socket.SOCK_STREAM)
     os.close(int(sys.argv[-1]))
+    memory = mmap.mmap(int(os.environ[MEMORY]), MEMORY_SIZE) if MEMORY in os.environ else None
     channel = Channel(connection)
     host = kind()
     greeting = {
         "protocol": VERSION,
+        "shares_memory": memory is not None,
         "framework": host.framework,
         "version": host.version(),
         "differences": host.differences,
@@ -287,6 +319,7 @@ def serve(kind: Any) -> None:
         "numpy": np.__version__,
     }
     channel.send(greeting)
+    channel.memory = memory
     inbox: Any = queue.Queue()
 
     def listen() -> None:
@@ -304,7 +337,9 @@ def serve(kind: Any) -> None:
     while True:
         content, arrays = inbox.get()
         try:
-            channel.send(*calls.answer(content, arrays))
+            start = time.perf_counter()
+            answer, answered = calls.answer(content, arrays)
+            channel.send(dict(answer, seconds=time.perf_counter() - start), answered)
         except Closed:
             end(0)
         except Exception as error:
