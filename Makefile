@@ -10,7 +10,7 @@ eval: $(VENV)/.ready  ## the main job: LeNet-5 of every framework under the pape
 	$(BIN)/python -m robustcmp.eval --model lenet5
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check
