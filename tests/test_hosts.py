@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import robustcmp as rc
-from robustcmp import frameworks, hosting
+from robustcmp import eval, frameworks, hosting, train
 from robustcmp.architecture import Architecture, Dense, Flatten
 from robustcmp.attacks import FGSM, Boundary, SinglePixel
 from robustcmp.classifier import Classifier
@@ -86,17 +86,41 @@ def gone(pid: int, seconds: float = 10) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", environments.RECIPES)
-def test_a_host_greets_as_the_framework_that_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests over all frameworks run on it as well, where it has its environment."""
+@pytest.fixture(params=environments.RECIPES)
+def ready(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A host that has its environment."""
     monkeypatch.setattr(environments, "directory", lambda: HOSTS)
-    if not environments.is_ready(name):
-        pytest.skip(f"{name} has no environment: robustcmp hosts create {name}")
-    framework, _, version = name.partition("@")
-    greeting = frameworks.get_framework(name).process().greeting  # type: ignore[attr-defined]
+    if not environments.is_ready(request.param):
+        pytest.skip(f"{request.param} has no environment: robustcmp hosts create {request.param}")
+    return str(request.param)
+
+
+def test_a_host_greets_as_the_framework_that_it_is(ready: str) -> None:
+    """The tests over all frameworks run on it as well."""
+    framework, _, version = ready.partition("@")
+    greeting = frameworks.get_framework(ready).process().greeting  # type: ignore[attr-defined]
     assert greeting["framework"] == framework
     assert greeting["version"].startswith(version)
-    assert name in CAPABILITIES
+    assert ready in CAPABILITIES
+
+
+def test_the_commands_take_a_host_as_any_other(
+    ready: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It trains, it is compared with torch, and torch's weights come out alike in both."""
+    monkeypatch.chdir(tmp_path)
+    model = ["--model", "lenet1", "--dataset", "digits"]
+    assert train.main([*model, "--framework", ready, "--epochs", "2"]) == 0
+    capsys.readouterr()
+    compared = [*model, "--framework", "torch", ready, "--suite", "smoke", "--json"]
+    assert eval.main(compared) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["frameworks"] == ["torch", ready]
+    assert set(content["success_rate"][ready]) == {"fgsm", "single_pixel", "boundary"}
+    assert eval.main([*compared, "--same-weights", "torch"]) == 0
+    control = json.loads(capsys.readouterr().out)["same_weights"]
+    assert control["passed"]
+    assert control["differ"]["fgsm"] == control["differ"]["single_pixel"] == {f"torch|{ready}": 0}
 
 
 # the protocol
