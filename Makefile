@@ -38,7 +38,7 @@ zoo: $(VENV)/.ready  ## train every model that ships again, into zoo/weights (th
 	    --out build/zoo || exit 1; \
 	done
 	$(BIN)/python -m robustcmp.train --model resnet20 --framework $(FRAMEWORKS) --out build/zoo
-	mv build/zoo/*.h5 zoo/weights/
+	$(BIN)/python tools/ship.py build/zoo/*.h5
 
 zoo-check: $(VENV)/.ready  ## the accuracy of every model that ships, on its whole test set
 	$(BIN)/python -m pytest -q -m whole_zoo tests/test_zoo.py
