@@ -155,12 +155,20 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
     }
 
 
-@pytest.mark.parametrize(("path", "whole"), [("README.md", False), ("docs/results.md", True)])
+TABLES = runpy.run_path(str(ROOT / "docs/results/tables.py"))
+
+
+@pytest.mark.parametrize(("path", "whole"), TABLES["PAGES"].items())
 def test_the_tables_are_those_of_the_runs(path: str, whole: bool) -> None:
     pytest.importorskip("statsmodels")
-    write = runpy.run_path(str(ROOT / "docs/results/tables.py"))["page"]
     text = (ROOT / path).read_text(encoding="utf-8")
-    assert write(text, whole) == text, "run python docs/results/tables.py"
+    assert TABLES["page"](text, whole) == text, "run python docs/results/tables.py"
+
+
+def test_every_run_stands_on_a_page() -> None:
+    pages = "".join((ROOT / path).read_text(encoding="utf-8") for path in TABLES["PAGES"])
+    for run in TABLES["RUNS"]:
+        assert f"<!-- {run} -->" in pages
 
 
 @pytest.mark.parametrize("name", PARSERS)

@@ -1,4 +1,4 @@
-"""Write the tables of the runs in this folder into README.md (the first two) and docs/results.md (all of them).
+"""Write the tables of the runs in this folder into the pages that have marks for them.
 
 ``python docs/results/tables.py``
 """
@@ -11,24 +11,29 @@ import robustcmp as rc
 from robustcmp.report import to_markdown
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PAGES = {"README.md": False, "docs/results.md": True}  # and whether they have all tables
 RUNS = sorted(path.parent.name for path in HERE.glob("*/results.h5"))
 FIRST = 5  # what the comparison says, and two tables with their titles
 
 
 def page(text: str, whole: bool) -> str:
-    """Return a page with the tables of every run between its marks."""
+    """Return a page with the tables of a run between each pair of marks that it has."""
     for run in RUNS:
-        blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
         before, mark, rest = text.partition(f"<!-- {run} -->\n")
+        if not mark:
+            continue
         _, end, after = rest.partition(f"<!-- /{run} -->")
+        blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
         shown = "\n\n".join(blocks if whole else blocks[:FIRST])
         text = f"{before}{mark}\n{shown}\n\n{end}{after}"
     return text
 
 
 def main() -> None:
-    """Write both pages anew."""
-    for path, whole in ((HERE.parents[1] / "README.md", False), (HERE.parent / "results.md", True)):
+    """Write the pages anew."""
+    for name, whole in PAGES.items():
+        path = ROOT / name
         path.write_text(page(path.read_text(encoding="utf-8"), whole), encoding="utf-8")
 
 
