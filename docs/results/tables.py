@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import robustcmp as rc
@@ -27,7 +28,29 @@ def page(text: str, whole: bool) -> str:
         blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
         shown = "\n\n".join(blocks if whole else blocks[:FIRST])
         text = f"{before}{mark}\n{shown}\n\n{end}{after}"
+    before, mark, rest = text.partition("<!-- same-weights -->\n")
+    if mark:
+        _, end, after = rest.partition("<!-- /same-weights -->")
+        text = f"{before}{mark}\n{controls()}\n\n{end}{after}"
     return text
+
+
+def controls() -> str:
+    """The same-weights controls in same-weights/, each what --json printed."""
+    rows = [
+        "| model | images | logits differ by | predictions that differ | attack | fall in one and not in the other |"
+    ]
+    rows.append("| --- | ---: | ---: | ---: | --- | --- |")
+    for path in sorted((HERE / "same-weights").glob("*.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        control = run["same_weights"]
+        for attack, differ in control["differ"].items():
+            pairs = ", ".join(f"{pair.replace('|', ' and ')} {images}" for pair, images in differ.items())
+            rows.append(
+                f"| {run['model']}, {run['dataset']} | {run['images']:,} | {control['logits']:.1e} | "
+                f"{control['predictions']:.0%} | {attack} | {pairs} |"
+            )
+    return "\n".join(rows)
 
 
 def main() -> None:
