@@ -123,6 +123,37 @@ def test_the_commands_take_a_host_as_any_other(
     assert control["differ"]["fgsm"] == control["differ"]["single_pixel"] == {f"torch|{ready}": 0}
 
 
+def test_theano_differs_under_fgsm_by_its_pools_alone(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/results.md says of the same-weights control of Theano."""
+    monkeypatch.setattr(environments, "directory", lambda: HOSTS)
+    if not environments.is_ready("theano"):
+        pytest.skip("theano has no environment: robustcmp hosts create theano")
+    torch = pytest.importorskip("torch")
+
+    class Pool(torch.nn.Module):  # type: ignore[misc, name-defined]
+        """Every largest value of a window gets the whole gradient."""
+
+        def forward(self, x: Any) -> Any:
+            n, channels, height, width = x.shape
+            windows = x.reshape(n, channels, height // 2, 2, width // 2, 2)
+            largest = windows.detach().amax(dim=(3, 5), keepdim=True)
+            slopes = torch.where(windows.detach() == largest, windows - windows.detach(), 0.0)  # zeros, with a gradient
+            return largest.squeeze(5).squeeze(3) + slopes.sum(dim=(3, 5))
+
+    trained = rc.load_model("lenet5", framework="torch", dataset="digits", device="cpu")
+    models = rc.same_weights(trained, ["torch", "theano"], device="cpu")
+    native = rc.load_model("lenet5", framework="torch", dataset="digits", device="cpu").native
+    for name, layer in list(native.named_modules()):
+        if isinstance(layer, torch.nn.MaxPool2d):
+            native.set_submodule(name, Pool())
+    models["pools of Theano"] = wrap(native.eval(), bounds=(0, 1), device="cpu")
+    right = rc.predict(models["theano"], digits.images) == digits.labels
+    x, y = digits.images[right][:200], digits.labels[right][:200]
+    found = {name: FGSM().attack(model, x, y).linf for name, model in models.items()}
+    assert (found["theano"] != found["torch"]).any()
+    assert (found["theano"] != found["pools of Theano"]).sum() <= 1  # a near tie of another kind
+
+
 # the protocol
 
 

@@ -1,5 +1,7 @@
 """Draw the curves of the trainings that ship, from their weights files: docs/figures/curves-MODEL-DATASET.svg.
 
+And the loss of every batch of VGG-16's first epoch, from vgg16-cifar10-one-epoch.csv, as its weights are too large.
+
 Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/curves.py``.
 """
 
@@ -51,7 +53,24 @@ def draw(model: str, dataset: str, trainings: list[WeightsFile]) -> None:
     plt.close(figure)
 
 
+def draw_batches(path: Path, smoothed: int = 20) -> None:
+    """Draw the mean loss of so many batches at a time."""
+    names = path.read_text(encoding="utf-8").split("\n", 1)[0].split(",")[1:]
+    steps, *losses = np.genfromtxt(path, delimiter=",", skip_header=1, unpack=True)  # NaN where one was stopped
+    figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+    for name, loss in zip(names, losses, strict=True):
+        mean = np.convolve(loss, np.full(smoothed, 1 / smoothed), "valid")
+        axes.plot(steps[smoothed - 1 :], mean, label=name, color=COLORS[name], linestyle=STYLES[name], linewidth=1.6)
+    axes.set(xlabel=f"batch of 128 (means of {smoothed})", ylabel="mean cross-entropy", title="vgg16 on cifar10")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    plt.close(figure)
+
+
 if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "robustcmp"
     for (model, dataset), trainings in by_model().items():
         draw(model, dataset, trainings)
+    draw_batches(Path(__file__).parent / "vgg16-cifar10-one-epoch.csv")

@@ -38,17 +38,18 @@ def page(text: str, whole: bool) -> str:
 def controls() -> str:
     """The same-weights controls in same-weights/, each what --json printed."""
     rows = [
-        "| model | images | logits differ by | predictions that differ | attack | fall in one and not in the other |"
+        "| model | frameworks | images | logits differ by | predictions | attack | fall in one and not in another |",
+        "| --- | --- | ---: | ---: | ---: | --- | --- |",
     ]
-    rows.append("| --- | ---: | ---: | ---: | --- | --- |")
     for path in sorted((HERE / "same-weights").glob("*.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
         control = run["same_weights"]
         for attack, differ in control["differ"].items():
-            pairs = ", ".join(f"{pair.replace('|', ' and ')} {images}" for pair, images in differ.items())
+            pairs = [f"{pair.replace('|', ' and ')} {images}" for pair, images in differ.items() if images]
             rows.append(
-                f"| {run['model']}, {run['dataset']} | {run['images']:,} | {control['logits']:.1e} | "
-                f"{control['predictions']:.0%} | {attack} | {pairs} |"
+                f"| {run['model']}, {run['dataset']} | {', '.join(run['frameworks'])} | {run['images']:,} | "
+                f"{control['logits']:.1e} | {control['predictions']:.2%} | {attack} | "
+                f"{', '.join(pairs) or f'none, in {len(differ)} pairs'} |"
             )
     return "\n".join(rows)
 
