@@ -78,7 +78,8 @@ TINY = Architecture(
 )
 
 
-# Every kind of layer that TINY has not: strides, padding and a shortcut over sides of which one is even, one odd.
+# Every kind of layer that TINY has not: strides, padding and a shortcut over sides of which one is even, one odd, and a
+# kernel that is larger than its image.
 TINY_RESIDUAL = Architecture(
     "tiny_residual",
     (9, 12, 2),
@@ -100,6 +101,7 @@ TINY_RESIDUAL = Architecture(
             (Conv("block2_shortcut", 6, 1, 2),),
         ),
         Relu("block2_relu2"),
+        Conv("large", 6, 7, 2, padding=3),
         GlobalAveragePool("pool"),
         Dense("dense1", 5),
         BatchNorm("dense_norm"),

@@ -104,6 +104,17 @@ def test_a_host_greets_as_the_framework_that_it_is(ready: str) -> None:
     assert ready in CAPABILITIES
 
 
+def test_a_host_is_what_it_is_after_other_frameworks_were_loaded(ready: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow 2 leaves a variable in the environment that turns TensorFlow 1.15 into something else."""
+    for variable, value in {"TF2_BEHAVIOR": "1", "KERAS_BACKEND": "jax"}.items():
+        monkeypatch.setenv(variable, value)
+    host = Hosted(ready, partial(environments.start, ready))
+    network = host.build(LINEAR, 0, "cpu")
+    function, like = host.place(network, "cpu")
+    assert host.infer(function, np.zeros((3, 28, 28, 1), np.float32), like).shape == (3, 10)
+    host.process().close()
+
+
 def test_the_commands_take_a_host_as_any_other(
     ready: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

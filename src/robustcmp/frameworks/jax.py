@@ -68,9 +68,7 @@ def _applied(layers: tuple[Layer, ...], parameters: Parameters, x: jax.Array, me
         match layer:
             case Conv():
                 kernel, bias = parameters[f"{layer.name}/kernel"], parameters[f"{layer.name}/bias"]
-                stride, padding = (layer.stride, layer.stride), [(layer.padding, layer.padding)] * 2
-                x = jax.lax.conv_general_dilated(x, kernel, stride, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
-                x = x + bias
+                x = _convolved(layer, kernel, x) + bias
             case Dense():
                 x = x @ parameters[f"{layer.name}/kernel"] + parameters[f"{layer.name}/bias"]
             case BatchNorm():
@@ -88,6 +86,22 @@ def _applied(layers: tuple[Layer, ...], parameters: Parameters, x: jax.Array, me
                 main = _applied(layer.layers, parameters, x, measured)
                 x = main + _applied(layer.shortcut, parameters, x, measured)
     return x
+
+
+def _convolved(layer: Conv, kernel: jax.Array, x: jax.Array) -> jax.Array:
+    _, height, width, _ = x.shape
+    size, stride, padding = layer.kernel, layer.stride, layer.padding
+    if min(height, width) >= size:
+        return jax.lax.conv_general_dilated(
+            x, kernel, (stride, stride), [(padding, padding)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+    # XLA has no fast convolution on a CPU for 3 × 3 on images of 2 × 2, where VGG-16 ends: patches times a matrix took
+    # a 70th of the time (34 ms against 2,456 ms for 128 images and 512 channels, on one core).
+    x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    rows, columns = (range(0, its + 2 * padding - size + 1, stride) for its in (height, width))
+    patches = jnp.stack([x[:, i : i + size, j : j + size].reshape(len(x), -1) for i in rows for j in columns], axis=1)
+    convolved: jax.Array = patches @ kernel.reshape(-1, layer.channels)
+    return convolved.reshape(len(x), len(rows), len(columns), layer.channels)
 
 
 def _normalised(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured: Parameters | None) -> jax.Array:

@@ -26,6 +26,8 @@ if BACKEND == "theano":
     import keras
     import theano as framework
 else:
+    # A TensorFlow 2 in the parent leaves it behind for its children, and 1.15 then executes eagerly.
+    os.environ.pop("TF2_BEHAVIOR", None)
     import tensorflow as framework
     from tensorflow import keras
 
