@@ -31,10 +31,10 @@ validity: $(VENV)/.ready  ## what intervals cover, how often tests err, what hea
 	$(BIN)/python -m pytest -v tests/test_checks.py
 
 FRAMEWORKS := torch tensorflow jax
-zoo: $(VENV)/.ready  ## train what ships of torch, tensorflow and jax again, seeds 0 to 2 on MNIST, into zoo/weights (three hours on two cores)
+zoo: $(VENV)/.ready  ## train what ships of torch, tensorflow and jax again, into zoo/weights (six hours on two cores)
 	for model in lenet1 lenet5; do \
 	  $(BIN)/python -m robustcmp.train --model $$model --framework $(FRAMEWORKS) --dataset digits --out build/zoo && \
-	  $(BIN)/python -m robustcmp.train --model $$model --framework $(FRAMEWORKS) --dataset mnist --training-seeds 0 1 2 \
+	  $(BIN)/python -m robustcmp.train --model $$model --framework $(FRAMEWORKS) --dataset mnist --training-seeds 0 1 2 3 4 5 6 7 8 9 \
 	    --out build/zoo || exit 1; \
 	done
 	$(BIN)/python -m robustcmp.train --model resnet20 --framework $(FRAMEWORKS) --out build/zoo

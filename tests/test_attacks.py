@@ -431,15 +431,37 @@ def test_repeats_share_answers(zoo_model: Zoo, digits: Dataset) -> None:
 
     classifier = Classifier(model, asked=count)
     attack = SinglePixel(max_pixels=784)
-    list(attack._find(classifier, x, y, 0, range(3)))
+    list(attack._find(classifier, x, y, 0, range(3), {}))
     different = sum((x != np.float32(value)).any(axis=3).sum() for value in UNIT)
     assert asked == different + len(x)  # and the clean images once
+
+
+def test_repeats_added_to_an_exact_single_pixel_ask_about_vulnerable_positions(zoo_model: Zoo, digits: Dataset) -> None:
+    model = zoo_model("torch")
+    x, y = correct(model, digits, contrast=0.5)
+    attack, asked = SinglePixel(max_pixels=300, exact=True), 0
+
+    def count(n: int) -> None:
+        nonlocal asked
+        asked += n
+
+    first, *more = attack.outcomes(Classifier(model), x, y, 0, range(4))
+    added = list(attack.outcomes(Classifier(model, asked=count), x, y, 0, range(1, 4), first.extras))
+    for result, expected in zip(added, more, strict=True):
+        assert parted(result, expected) == 0
+        assert {name: values.tolist() for name, values in result.extras.items()} == {
+            name: values.tolist() for name, values in expected.extras.items()
+        }
+    fell = sum(int(result.success.sum()) for result in more)
+    assert fell > 0
+    # The clean images, both values of vulnerable positions at the most, and the final check of what was found.
+    assert len(x) < asked <= len(x) + 2 * int(first.extras["vulnerable_pixels"].sum()) + fell
 
 
 def test_queries_of_a_batched_fgsm_are_what_is_asked(zoo_model: Zoo, digits: Dataset) -> None:
     asked: list[int] = []
     classifier = Classifier(zoo_model("torch"), asked=asked.append)
-    (found,) = FGSM()._find(classifier, digits.images[:20], digits.labels[:20], 0, [0])
+    (found,) = FGSM()._find(classifier, digits.images[:20], digits.labels[:20], 0, [0], {})
     assert sum(asked) == found.queries.sum() + 20  # the clean images, for the gradient
 
 

@@ -180,6 +180,13 @@ def test_options_reach_the_run(run: Call, elsewhere: Path) -> None:
     assert not (elsewhere / "runs").exists()
 
 
+def test_single_attacks_may_be_repeated_otherwise(run: Call, elsewhere: Path) -> None:
+    done = run(eval_command.main, *quick(images=2, repeats=[3, "pixel=1"]), "--json")
+    summary = json.loads(done.out)
+    assert (summary["repeats"], summary["own_repeats"]) == (3, {"pixel": 1})
+    assert summary["success_std"]["torch"]["pixel"] is None
+
+
 def test_the_suite_says_how_many(run: Call, elsewhere: Path) -> None:
     assert run(eval_command.main, *quick()).status == 0
     manifest = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick").manifest
@@ -314,6 +321,8 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "negative images": ({"images": -1}, ["--images", "1 or more, received -1"]),
     "no repeats": ({"repeats": 0}, ["repeats", "1 or more, received 0"]),
     "negative repeats": ({"repeats": -3}, ["repeats", "1 or more, received -3"]),
+    "repeats in words": ({"repeats": "ten"}, ["--repeats", "numbers like 10 or boundary=2", "'ten'"]),
+    "repeats of an unknown attack": ({"repeats": [3, "pixl=2"]}, ["unknown attack 'pixl'", "did you mean 'pixel'"]),
     "no batch": ({"batch_size": 0}, ["batch_size", "1 or more, received 0"]),
     "negative batch": ({"batch_size": -64}, ["batch_size", "1 or more, received -64"]),
     "negative training seed": ({"training_seeds": -1}, ["received -1"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -180,6 +181,37 @@ def test_another_question_adds_cells(compare: Callable[..., Evaluation], saved: 
     assert saved == []
     assert fewer.dataset.sizes["repeat"] == 1
     assert rc.open_run(tmp_path / "run").dataset.identical(fewer.dataset)
+
+
+def test_an_attack_may_have_fewer_repeats(
+    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
+) -> None:
+    all_three = compare(out=tmp_path / "run")
+    saved.clear()
+    ev = compare(out=tmp_path / "run", repeats={"boundary": 1})
+    assert {(cell.attack, cell.repeat) for cell in saved} == {("single_pixel", i) for i in range(3, 10)}
+    assert (ev.manifest["repeats"], ev.own_repeats, ev.repeats("fgsm")) == (10, {"boundary": 1}, 10)
+    assert "10 repeats (boundary 1)" in str(ev)
+    assert ev.to_json()["own_repeats"] == {"boundary": 1}
+    rates = ev.success_rate.sel(attack="boundary")
+    np.testing.assert_array_equal(rates.sel(repeat=0), all_three.success_rate.sel(attack="boundary", repeat=0))
+    assert rates.sel(repeat=range(1, 10)).isnull().all()
+    for model, its in ev.rates().items():
+        assert its["boundary"] == float(rates.sel(model=model, repeat=0).squeeze())
+        assert its["single_pixel"] == pytest.approx(
+            float(ev.success_rate.sel(model=model, attack="single_pixel").mean())
+        )
+        assert math.isnan(ev.repeat_std(model, "boundary"))
+        median = float(np.quantile(ev.dataset.l2.sel(model=model, attack="boundary", repeat=0), 0.5, method="higher"))
+        assert ev.distance_quantile(model, "boundary") == median
+    assert len(ev.tests()) > 0
+    assert set(ev.checks.check[ev.checks.outcome != "not applicable"]) == set(
+        all_three.checks.check[all_three.checks.outcome != "not applicable"]
+    )
+    assert not ev.transfer().of_all.isnull().any()
+    with pytest.raises(UsageError, match="no repeat 1 of boundary"):
+        ev.adversarials("torch", "boundary", repeat=1)
+    assert rc.open_run(tmp_path / "run").own_repeats == {"boundary": 1}
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"n": 7}, {"batch_size": 7}], ids=["seed", "images", "batch size"])
@@ -387,6 +419,8 @@ def test_shipped_suites_run(compare: Callable[..., Evaluation]) -> None:
     [
         ({"n": 0}, r"n \(--images\) should be 1 or more, received 0"),
         ({"repeats": -1}, "repeats should be 1 or more, received -1"),
+        ({"repeats": {"boundary": 0}}, "repeats should be 1 or more, received 0"),
+        ({"repeats": {"boundry": 2}}, "unknown attack 'boundry'.*did you mean 'boundary'"),
         ({"batch_size": 0}, "batch_size should be 1 or more, received 0"),
         ({"suite": "guo2018"}, "unknown suite 'guo2018': did you mean 'guo2019'"),
         ({"models": {}}, "expected at least one model, received none"),

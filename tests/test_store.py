@@ -537,7 +537,7 @@ def test_assembled_cells(tmp_path: Path) -> None:
     for cell, outcome in outcomes.items():
         run.save(cell, outcome)
     index, labels = np.array([4, 8, 9]), np.array([1, 0, 1])
-    data = assemble(run, list(outcomes), index, labels, 2, {"fgsm": [0.1, 0.2]})
+    data = assemble(run, list(outcomes), index, labels, {"fgsm": 2, "walk": 2}, {"fgsm": [0.1, 0.2]})
 
     assert data.success.dims == ("model", "training_seed", "attack", "repeat", "image")
     assert dict(data.sizes) == {"model": 2, "training_seed": 2, "attack": 2, "repeat": 2, "image": 3, "epsilon": 2}
@@ -547,6 +547,8 @@ def test_assembled_cells(tmp_path: Path) -> None:
     assert data.image.values.tolist() == [4, 8, 9]
     assert data.label.values.tolist() == [1, 0, 1]
     assert data.ran.values.tolist() == [[[True, True], [False, False]], [[False, False], [True, True]]]
+
+    assert data.repeats.to_series().to_dict() == {"fgsm": 2, "walk": 2}
 
     # One cell of a deterministic attack stands for all repeats.
     of_a = data.sel(model="a", training_seed=0)
@@ -576,13 +578,34 @@ def test_assembled_cells(tmp_path: Path) -> None:
     assert np.isnan(curve.sel(model="a", training_seed=3)).all()
 
 
+def test_an_attack_with_fewer_repeats(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    at_each = [[[False, True], [False, False]], [[True, True], [False, True]]]
+    cells = [Cell("a", 0, "walk", repeat, f"w{repeat}") for repeat in range(3)]
+    for cell in cells:
+        run.save(cell, result([True, True]))
+    few = [Cell("a", 0, "pgd", repeat, f"k{repeat}") for repeat in range(2)]
+    for cell, epsilon_success in zip(few, at_each, strict=True):
+        run.save(cell, result([row[-1] for row in epsilon_success], epsilon_success=np.array(epsilon_success)))
+    once = Cell("a", 0, "once", 0, "o")
+    run.save(once, result([True, False]))
+    counts = {"walk": 3, "pgd": 2, "once": 1}
+    data = assemble(run, [*cells, *few, once], np.arange(2), np.zeros(2, int), counts, {"pgd": [0.1, 0.3]})
+    assert data.repeats.to_series().to_dict() == counts
+    found = data.squeeze(["model", "training_seed"], drop=True)
+    assert found.success.sel(attack="once").values.tolist() == [[True, False], [False, False], [False, False]]
+    assert found.queries.sel(attack="pgd", repeat=2).values.tolist() == [-1, -1]
+    assert np.isnan(found.l2.sel(attack="pgd", repeat=2)).all()
+    np.testing.assert_array_equal(found.epsilon_curve.sel(attack="pgd"), [0.25, 0.75])
+
+
 def test_a_curve_of_foolboxs_is_the_mean_over_repeats(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run")
     at_each = [[[False, True], [False, False]], [[True, True], [False, True]]]
     cells = [Cell("a", 0, "pgd", repeat, f"k{repeat}") for repeat in range(2)]
     for cell, epsilon_success in zip(cells, at_each, strict=True):
         run.save(cell, result([row[-1] for row in epsilon_success], epsilon_success=np.array(epsilon_success)))
-    data = assemble(run, cells, np.arange(2), np.zeros(2, int), 2, {"pgd": [0.1, 0.3], "fgsm": [0.2]})
+    data = assemble(run, cells, np.arange(2), np.zeros(2, int), {"pgd": 2}, {"pgd": [0.1, 0.3], "fgsm": [0.2]})
     assert data.epsilon.values.tolist() == [0.1, 0.2, 0.3]
     np.testing.assert_array_equal(data.epsilon_curve.values.squeeze(), [0.25, np.nan, 0.75])
     assert "epsilon_success" not in data

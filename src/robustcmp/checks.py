@@ -291,6 +291,7 @@ class _One:
                 yield check, NOT_APPLICABLE, "the suite has no boundary attack"
         for attack in walks:
             its = self.outcomes.sel(attack=attack)
+            its = its.isel(repeat=slice(int(its.repeats)))
             step = float(its.source_step.median())
             half, whole = (float(np.quantile(its[name].values, 0.5, method="higher")) for name in ("l2_half", "l2"))
             gain = 1 - whole / half if math.isfinite(half) and half > 0 else math.nan

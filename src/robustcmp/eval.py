@@ -13,6 +13,7 @@ from .command import Parser, run_command, say
 from .errors import ControlError, UsageError
 
 if TYPE_CHECKING:
+    from .attacks.suite import Suite
     from .data import Dataset
     from .subset import Models
 
@@ -45,7 +46,12 @@ def _parser() -> Parser:
     parser.add_argument("--training-seeds", type=int, nargs="+", default=[0], help="trainings of each framework")
     parser.add_argument("--suite", default="guo2019", help="a suite's name or TOML file")
     parser.add_argument("--images", type=int, help="how many images; the suite's number if not given")
-    parser.add_argument("--repeats", type=int, help="how often; the suite's number if not given")
+    parser.add_argument(
+        "--repeats",
+        nargs="+",
+        metavar=("N", "ATTACK=N"),
+        help="how often, and single attacks otherwise (10 boundary=2); the suite's number if not given",
+    )
     parser.add_argument("--seed", type=int, default=0, help="the attacks' seed")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", help="the run's directory; runs/MODEL-DATASET-SUITE if not given")
@@ -79,7 +85,8 @@ def _evaluate(given: Sequence[str]) -> None:
     from .report import to_text
 
     suite = load_suite(options.suite)
-    check_question(options.images, options.repeats, options.batch_size, options.seed)
+    repeats = suite.repeated(_repeats(options.repeats or [], suite))
+    check_question(options.images, options.batch_size, options.seed)
     check_device(options.device)
     if options.transfer and options.no_images:
         raise UsageError("--transfer needs the adversarial images, so it cannot stand beside --no-images")
@@ -92,7 +99,7 @@ def _evaluate(given: Sequence[str]) -> None:
         "question": {
             "suite": suite.digest,
             "images": options.images or suite.images,
-            "repeats": options.repeats or suite.repeats,
+            "repeats": repeats,
             "seed": options.seed,
             "batch_size": options.batch_size,
             "device": options.device,
@@ -113,7 +120,7 @@ def _evaluate(given: Sequence[str]) -> None:
         asked.data.labels,
         suite=suite,
         n=options.images,
-        repeats=options.repeats,
+        repeats=repeats,
         seed=options.seed,
         out=out,
         batch_size=options.batch_size,
@@ -132,6 +139,18 @@ def _evaluate(given: Sequence[str]) -> None:
         say(f"the run is kept in {evaluation.run.directory}")
     if evaluation.same_weights and not evaluation.same_weights["passed"]:
         raise ControlError("the same weights do not come out alike in these frameworks: the control did not pass")
+
+
+def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
+    """Read numbers of repeats, of all attacks of a suite (``10``) or of one (``boundary=2``)."""
+    repeats: dict[str, int] = {}
+    for one in given:
+        attack, _, number = one.rpartition("=")
+        try:
+            repeats |= {attack: int(number)} if attack else dict.fromkeys(suite.attacks, int(number))
+        except ValueError:
+            raise UsageError(f"--repeats: expected numbers like 10 or boundary=2, received {one!r}") from None
+    return repeats
 
 
 class _Asked(NamedTuple):

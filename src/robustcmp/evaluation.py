@@ -113,7 +113,7 @@ class Evaluation(Results):
 
             def adversarials(source: int, attack: str) -> list[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
                 name, seed = contestants[source].name, contestants[source].training_seed
-                repeats = range(1 if self.deterministic(attack) else self.manifest["repeats"])
+                repeats = range(1 if self.deterministic(attack) else self.repeats(attack))
                 success = outcomes.sel(model=name, training_seed=seed, attack=attack).values
                 return [
                     (self.adversarials(name, attack, training_seed=seed, repeat=repeat), success[repeat])
@@ -156,7 +156,7 @@ def evaluate(
     *,
     suite: str | os.PathLike[str] | Suite = "guo2019",
     n: int | None = None,
-    repeats: int | None = None,
+    repeats: int | Mapping[str, int] | None = None,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     batch_size: int | None = None,
@@ -181,8 +181,10 @@ def evaluate(
         The true classes.
     suite : str or path, default "guo2019"
         A suite's name or its TOML file.
-    n, repeats : int, optional
-        How many images are attacked how often; the suite's own settings if nothing is said.
+    n : int, optional
+        How many images are attacked; the suite's number if nothing is said.
+    repeats : int or dict of str to int, optional
+        How often they are attacked, or how often by the attacks that are named; the suite's number if nothing is said.
     seed : int, default 0
         The attacks' seed. Every draw is a function of (seed, attack, repeat, image).
     out : path, optional
@@ -218,8 +220,8 @@ def evaluate(
     """
     loaded = load_suite(suite)
     n = loaded.images if n is None else n
-    repeats = loaded.repeats if repeats is None else repeats
-    check_question(n, repeats, batch_size, seed)
+    repeated = loaded.repeated(repeats)
+    check_question(n, batch_size, seed)
     images = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
     labels = check_labels(labels, len(images))
     if not len(images):
@@ -259,7 +261,7 @@ def evaluate(
         for contestant in contestants:
             logits[contestant.name].append(contestant.classifier.logits(images))
         control = agreement(logits)
-    planned = plan(contestants, loaded, images[subset], labels[subset], repeats, seed)
+    planned = plan(contestants, loaded, images[subset], labels[subset], repeated, seed)
     manifest = {
         "about": about or {},
         "suite": {
@@ -271,7 +273,7 @@ def evaluate(
         "batch_sizes": batch_sizes,
         "same_weights": control,
         "seed": seed,
-        "repeats": repeats,
+        "repeats": max(repeated.values()),
         "images": {
             "asked": n,
             "used": len(subset),
@@ -298,16 +300,16 @@ def evaluate(
     store.write_manifest(manifest)
     _run_with_bar(planned, store, progress)
     grids = {name: attack.grid for name, attack in loaded.attacks.items() if attack.grid}
-    results = assemble(store, planned.cells, subset, labels[subset], repeats, grids)
+    results = assemble(store, planned.cells, subset, labels[subset], repeated, grids)
     store.write_results(results, manifest)
     evaluation = Evaluation(store, results, manifest)
     evaluation._planned = planned
     return evaluation
 
 
-def check_question(n: int | None, repeats: int | None, batch_size: int | None, seed: int) -> None:
+def check_question(n: int | None, batch_size: int | None, seed: int) -> None:
     """Raise `UsageError` for a number that `evaluate` cannot use; None stands for what is found out later."""
-    for name, count in (("n (--images)", n), ("repeats", repeats), ("batch_size", batch_size)):
+    for name, count in (("n (--images)", n), ("batch_size", batch_size)):
         if count is not None:
             check_count(name, count)
     check_seed(seed)

@@ -8,7 +8,7 @@ doing anything twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .attacks.base import AttackResult
+from .attacks.base import AttackResult, Extras
 from .attacks.suite import RunnableAttack, Suite
 from .classifier import Classifier
 from .weights import digest, json_digest
@@ -47,6 +47,7 @@ class Cells(Protocol):
 
     def __contains__(self, key: str, /) -> bool: ...
     def save(self, cell: Cell, result: AttackResult) -> None: ...
+    def extras(self, key: str) -> Extras: ...
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,13 @@ def plan(
     suite: Suite,
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
-    repeats: int,
+    repeats: Mapping[str, int],
     seed: int,
 ) -> Plan:
-    """Return the cells of a comparison, models first, then attacks, then repeats; a deterministic attack has one."""
+    """Return the cells of a comparison, models first, then attacks, then repeats; a deterministic attack has one.
+
+    `repeats` says for each attack how many.
+    """
     images_digest = digest({"images": images, "labels": labels})
     logits = {}
     cells = []
@@ -87,7 +91,7 @@ def plan(
         }
         for name, attack in suite.attacks.items():
             described = content | {"attack": [type(attack).__name__, attack.semantics, attack.settings]}
-            for repeat in range(1 if attack.deterministic else repeats):
+            for repeat in range(1 if attack.deterministic else repeats[name]):
                 key = json_digest(described | {"repeat": repeat})[:32]
                 cells.append(Cell(contestant.name, contestant.training_seed, name, repeat, key))
     return Plan(suite, images, labels, seed, contestants, logits, cells)
@@ -105,7 +109,7 @@ def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = 
     progress : callable, optional
         Called with a number of queries that are done, of `most_queries` in all.
     """
-    for contestant, name, missing in _missing(planned, cells):
+    for contestant, name, missing, done in _missing(planned, cells):
         attack = planned.suite.attacks[name]
         meter = _Meter(progress or (lambda queries: None), most_queries(planned, attack))
         results = attack.outcomes(
@@ -114,6 +118,7 @@ def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = 
             planned.labels,
             planned.seed,
             [cell.repeat for cell in missing],
+            cells.extras(done[0].key) if done else None,
         )
         contestant.classifier.framework.cell_begins()
         for cell, result in zip(missing, results, strict=True):
@@ -126,7 +131,7 @@ def queries_left(planned: Plan, cells: Cells) -> int:
     """Return how many queries the missing cells take at the most."""
     return sum(
         most_queries(planned, planned.suite.attacks[name]) * len(missing)
-        for _, name, missing in _missing(planned, cells)
+        for _, name, missing, _ in _missing(planned, cells)
     )
 
 
@@ -135,15 +140,17 @@ def most_queries(planned: Plan, attack: RunnableAttack) -> int:
     return attack.most_queries * len(planned.images)
 
 
-def _missing(planned: Plan, cells: Cells) -> Iterator[tuple[Contestant, str, list[Cell]]]:
-    """Yield each model and attack with the cells that are not there yet."""
+def _missing(planned: Plan, cells: Cells) -> Iterator[tuple[Contestant, str, list[Cell], list[Cell]]]:
+    """Yield each model and attack of which cells are not there yet, with these, and with those that are."""
     contestants = {(contestant.name, contestant.training_seed): contestant for contestant in planned.contestants}
     for (model, seed, attack), group in groupby(
         planned.cells, key=lambda cell: (cell.model, cell.training_seed, cell.attack)
     ):
-        missing = [cell for cell in group if cell.key not in cells]
+        its_cells = list(group)
+        missing = [cell for cell in its_cells if cell.key not in cells]
         if missing:
-            yield contestants[model, seed], attack, missing
+            done = [cell for cell in its_cells if cell not in missing]
+            yield contestants[model, seed], attack, missing, done
 
 
 class _Meter:

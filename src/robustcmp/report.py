@@ -274,6 +274,7 @@ def notes(results: Results) -> list[str]:
     count = len(manifest["models"])
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
     repeats = f"{manifest['repeats']} repeat{'s' * (manifest['repeats'] != 1)}"
+    repeats += "".join(f" ({attack} {count})" for attack, count in results.own_repeats.items())
     settings = f"{images['used']} images, {repeats}, suite {manifest['suite']['name']}, seed {manifest['seed']}."
     conditional = (
         f"Conditional on images that {classify} correctly ({_percent(results.correct_by_all)} of the test set)"

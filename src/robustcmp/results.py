@@ -65,7 +65,8 @@ class Results:
         (+inf where the attack failed), ``adversarial_class`` and ``queries``, and what only some attacks have (NaN
         for the others): ``smallest_epsilon`` of FGSM, ``start``, ``source_step``, ``spherical_step`` and ``l2_half`` of
         boundary, ``vulnerable_pixels`` and ``pixels`` of exact single pixel, whose ``vulnerable_map`` has no repeats
-        and bits for positions. Distances are in [0, 1] images. The coordinate ``image`` says where an image stands in
+        and bits for positions. ``repeats`` says how many repeats each attack has; where there are more, they are empty
+        (no success, NaN). Distances are in [0, 1] images. The coordinate ``image`` says where an image stands in
         the data that was passed.
     manifest : dict
         What was asked for, and with what: suite, models, versions, hardware, digests.
@@ -98,6 +99,16 @@ class Results:
         """Whether all repeats of an attack are one and the same."""
         return bool(self.manifest["suite"]["attacks"][attack]["deterministic"])
 
+    def repeats(self, attack: str) -> int:
+        """How many repeats an attack has; those of a deterministic one are all the same."""
+        return int(self.dataset.repeats.sel(attack=attack))
+
+    @property
+    def own_repeats(self) -> dict[str, int]:
+        """The attacks that have fewer repeats than others, and how many."""
+        counts = {attack: self.repeats(attack) for attack in self.attacks}
+        return {attack: count for attack, count in counts.items() if count < self.manifest["repeats"]}
+
     @property
     def clean_accuracy(self) -> dict[str, float]:
         """The share of all images that were passed that each model classifies correctly, the mean over its seeds."""
@@ -116,7 +127,8 @@ class Results:
     @cached_property
     def success_rate(self) -> xarray.DataArray:
         """The share of images that fell, over (model, training_seed, attack, repeat); NaN where none were attacked."""
-        rate: xarray.DataArray = self.dataset.success.mean("image").where(self.dataset.ran)
+        there = self.dataset.ran & (self.dataset.repeat < self.dataset.repeats)
+        rate: xarray.DataArray = self.dataset.success.mean("image").where(there)
         return rate.rename("success_rate")
 
     @property
@@ -134,10 +146,10 @@ class Results:
         return float(np.count_nonzero(outcomes)) / outcomes.size if outcomes.size else math.nan
 
     def _outcomes(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
-        """Return a variable of one model and attack, (training seeds that ran, repeats, images)."""
+        """Return a variable of one model and attack, (training seeds that ran, repeats of the attack, images)."""
         where = {"model": model, "attack": attack}
         ran = self.dataset.ran.sel(where).values
-        return np.asarray(self.dataset[name].sel(where).values[ran])
+        return np.asarray(self.dataset[name].sel(where).values[ran, : self.repeats(attack)])
 
     def interval(self, model: str, attack: str) -> Interval:
         """Return the 95 % interval of a model's mean success rate, over images.
@@ -417,7 +429,7 @@ class Results:
         for which, model in enumerate((a, b)):
             self._key(model, attack, training_seed, 0)  # or there is none
             seed = self.first_seed(model) if training_seed is None else training_seed
-            where = self.dataset.sel(model=model, attack=attack, training_seed=seed)
+            where = self.dataset.sel(model=model, attack=attack, training_seed=seed, repeat=0)
             if bool(where.vulnerable_pixels.isnull().any()):
                 raise UsageError(f"expected a single-pixel attack with exact = true, received {attack}")
             pixels = int(where.pixels.max())
@@ -513,6 +525,7 @@ class Results:
             "suite": self.manifest["suite"]["name"],
             "images": images["used"],
             "repeats": self.manifest["repeats"],
+            **({"own_repeats": self.own_repeats} if self.own_repeats else {}),
             "seed": self.manifest["seed"],
             "frameworks": self.models,
             "success_rate": {m: {a: _null(rate) for a, rate in its.items()} for m, its in rates.items()},

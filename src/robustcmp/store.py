@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from .attacks.base import AttackResult
+from .attacks.base import AttackResult, Extras
 from .errors import StoreError, UsageError
 from .experiment import Cell
 from .weights import make_directory, write_atomically
@@ -157,6 +157,17 @@ class Run:
         except (OSError, KeyError) as error:
             raise self._broken_cell(key, error) from None
 
+    def extras(self, key: str) -> Extras:
+        """Return what only a cell's attack has.
+
+        Raises
+        ------
+        StoreError
+            The cell's file is broken.
+        """
+        arrays = self.load(key).items()
+        return {name.removeprefix("extras/"): values for name, values in arrays if name.startswith("extras/")}
+
     def _broken_cell(self, key: str, error: Exception) -> StoreError:
         return StoreError(f"{self._cell_path(key)} is broken ({error}). Delete it; the same command makes it again.")
 
@@ -295,14 +306,14 @@ def assemble(
     cells: Iterable[Cell],
     image_index: NDArray[np.int64],
     labels: NDArray[np.int64],
-    repeats: int,
+    repeats: Mapping[str, int],
     epsilons: dict[str, list[float]],
 ) -> xarray.Dataset:
     """Put cells together: a value an image, over (model, training_seed, attack, repeat, image).
 
     A deterministic attack's one cell stands for every repeat. Where there is no cell (a model with fewer training
-    seeds) ``ran`` is False, distances are NaN, success is False and classes and queries are -1. What only some
-    attacks have is NaN for the others.
+    seeds, for which ``ran`` is False, or a repeat from ``repeats`` of the attack on) distances are NaN, success is
+    False and classes and queries are -1. What only some attacks have is NaN for the others.
 
     Parameters
     ----------
@@ -314,8 +325,8 @@ def assemble(
         Where the images stand in the dataset.
     labels : ndarray of int64, shape (N,)
         The true classes.
-    repeats : int
-        How many there are.
+    repeats : dict of str to int
+        How many each attack has.
     epsilons : dict of str to list of float
         The grid of each attack that has one, for ``epsilon_curve``.
     """
@@ -326,7 +337,7 @@ def assemble(
     seeds = sorted({cell.training_seed for cell in cells})
     attacks = list(dict.fromkeys(cell.attack for cell in cells))
     grid = sorted({epsilon for values in epsilons.values() for epsilon in values})
-    shape = (len(models), len(seeds), len(attacks), repeats, len(labels))
+    shape = (len(models), len(seeds), len(attacks), max(repeats.values()), len(labels))
     values: dict[str, NDArray[Any]] = {
         "success": np.zeros(shape, np.bool_),
         "l0": np.full(shape, np.nan),
@@ -336,14 +347,15 @@ def assemble(
         "queries": np.full(shape, -1, np.int64),
     }
     ran = np.zeros(shape[:3], np.bool_)
-    at_epsilon = np.full((*shape[:4], len(grid)), np.nan)
+    at_epsilon = np.zeros((*shape[:4], len(grid)))
+    curve = np.full((*shape[:3], len(grid)), np.nan)
     maps: dict[tuple[int, int, int], NDArray[np.uint8]] = {}  # the same in every repeat
     per_attack = {attack: [cell for cell in cells if cell.attack == attack] for attack in attacks}
     for attack, its_cells in per_attack.items():
         single = all(cell.repeat == 0 for cell in its_cells)
         for cell in its_cells:
             place = (models.index(cell.model), seeds.index(cell.training_seed), attacks.index(attack))
-            where = (*place, slice(None) if single else cell.repeat)
+            where = (*place, slice(repeats[attack]) if single else cell.repeat)
             ran[place] = True
             arrays = run.load(cell.key)
             for name in PER_IMAGE:
@@ -355,25 +367,25 @@ def assemble(
                 maps[place] = arrays["extras/vulnerable_map"]
             if attack in epsilons:
                 columns = [grid.index(epsilon) for epsilon in epsilons[attack]]
-                rates = _rate_at_epsilons(arrays, epsilons[attack])
-                at_epsilon[where][..., columns] = rates
+                at_epsilon[where][..., columns] = _rate_at_epsilons(arrays, epsilons[attack])
+                curve[place][columns] = at_epsilon[place][: repeats[attack], columns].mean(axis=0)
     dims = ("model", "training_seed", "attack", "repeat", "image")
     variables: dict[str, Any] = {name: (dims, array) for name, array in values.items()}
     variables["ran"] = (dims[:3], ran)
+    variables["repeats"] = ("attack", [repeats[attack] for attack in attacks])
     if maps:
         vulnerable = np.zeros((*shape[:3], *next(iter(maps.values())).shape), np.uint8)
         for at, its in maps.items():
             vulnerable[at] = its
         variables["vulnerable_map"] = ((*dims[:3], "image", "byte"), vulnerable)
-    with np.errstate(invalid="ignore"):
-        variables["epsilon_curve"] = ((*dims[:3], "epsilon"), at_epsilon.mean(axis=3))
+    variables["epsilon_curve"] = ((*dims[:3], "epsilon"), curve)
     return xarray.Dataset(
         variables,
         coords={
             "model": models,
             "training_seed": seeds,
             "attack": attacks,
-            "repeat": np.arange(repeats),
+            "repeat": np.arange(shape[3]),
             "image": image_index,
             "label": ("image", labels),
             "epsilon": np.array(grid, np.float64),

@@ -21,6 +21,7 @@ from ..model import check_images, check_labels
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
+Extras = dict[str, NDArray[Any]]
 
 WORTH_COMPILING = 10_000  # queries
 BLOCK = 2**15  # values that are computed at a time: a few such arrays of float64 stay in a core's cache
@@ -165,9 +166,18 @@ class Attack(MinimizationAttack):
 
     @abstractmethod
     def _find(
-        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+        self,
+        classifier: Classifier,
+        images: Images,
+        labels: Labels,
+        seed: int,
+        repeats: Sequence[int],
+        known: Extras,
     ) -> Iterator[Found]:
-        """Yield what was found in each of the repeats, in their order, for so many images as advance together."""
+        """Yield what was found in each of the repeats, in their order, for so many images as advance together.
+
+        `known` are the extras of a repeat that is done, or nothing.
+        """
 
     @property
     def distance(self) -> fb.distances.Distance:
@@ -252,12 +262,19 @@ class Attack(MinimizationAttack):
             yield result if numpy_images else replace(result, adversarials=classifier.tensor(result.adversarials))
 
     def outcomes(
-        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+        self,
+        classifier: Classifier,
+        images: Images,
+        labels: Labels,
+        seed: int,
+        repeats: Sequence[int],
+        known: Extras | None = None,
     ) -> Iterator[AttackResult]:
         """Yield the result of each of the repeats, in NumPy, on images and labels that were checked.
 
-        The images are cut into parts that fit into a batch: so memory does not grow with their number, and the parts
-        are done side by side. Unless repeats share answers, each is finished before the next but one begins.
+        `known` are the extras of a repeat that was done before; they may save queries, and change nothing. The images
+        are cut into parts that fit into a batch: so memory does not grow with their number, and the parts are done side
+        by side. Unless repeats share answers, each is finished before the next but one begins.
         """
         parts = classifier.parts(len(images))
         together = [list(repeats)] if self.shares_answers else [[repeat] for repeat in repeats]
@@ -265,7 +282,8 @@ class Attack(MinimizationAttack):
         def attack(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
             some, part = task
             x, y = images[part], labels[part]
-            return [judge(classifier, x, y, found) for found in self._find(classifier, x, y, seed, some)]
+            known_of_part = {name: values[part] for name, values in (known or {}).items()}
+            return [judge(classifier, x, y, found) for found in self._find(classifier, x, y, seed, some, known_of_part)]
 
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
         with closing(classifier.map(attack, ((some, part) for some in together for part in parts))) as results:

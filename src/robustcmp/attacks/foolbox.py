@@ -15,7 +15,7 @@ from .. import frameworks
 from ..classifier import Classifier
 from ..errors import HostError, ModelError
 from ..model import FunctionsModel
-from .base import AttackResult, Found, Images, Labels, judge
+from .base import AttackResult, Extras, Found, Images, Labels, judge
 
 # The modules of foolbox.attacks whose attacks ask for nothing but the model's answers.
 GRADIENT_FREE = {
@@ -70,7 +70,13 @@ class FoolboxAttack:
         self.grid = epsilons or []
 
     def outcomes(
-        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+        self,
+        classifier: Classifier,
+        images: Images,
+        labels: Labels,
+        seed: int,
+        repeats: Sequence[int],
+        known: Extras | None = None,
     ) -> Iterator[AttackResult]:
         """Yield the result of each of the repeats; ``extras["epsilon_success"]`` is (N, epsilons), at each ε."""
         epsilons: list[float | None] = [*self.grid] or [None]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..classifier import Classifier
 from ..draws import Draws
 from ..errors import check_count
-from .base import Attack, Found, Images, Labels, unit
+from .base import Attack, Extras, Found, Images, Labels, unit
 
 PIXEL_ORDER = 0
 UNKNOWN = -1
@@ -35,7 +35,8 @@ class SinglePixel(Attack):
 
     Notes
     -----
-    The answer for one (image, position, value) never changes, so repeats share it.
+    The answer for one (image, position, value) never changes, so repeats share it. Repeats that are added to an exact
+    one ask about its vulnerable positions alone.
 
     Examples
     --------
@@ -60,7 +61,13 @@ class SinglePixel(Attack):
         return 2 * self.max_pixels
 
     def _find(
-        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+        self,
+        classifier: Classifier,
+        images: Images,
+        labels: Labels,
+        seed: int,
+        repeats: Sequence[int],
+        known: Extras,
     ) -> Iterator[Found]:
         n, height, width, _ = images.shape
         pixels = height * width
@@ -68,8 +75,12 @@ class SinglePixel(Attack):
         answers = _Answers(classifier, images)
         extras: dict[str, NDArray[Any]] = {}
         if self.exact:
-            answers.fill(np.broadcast_to(np.arange(pixels), (n, pixels)))
-            vulnerable = (answers.classes != labels[:, None, None]).any(axis=2)
+            if "vulnerable_map" in known:
+                vulnerable = np.unpackbits(known["vulnerable_map"], axis=1, count=pixels).astype(np.bool_)
+                np.copyto(answers.classes, labels[:, None, None], where=~vulnerable[:, :, None])
+            else:
+                answers.fill(np.broadcast_to(np.arange(pixels), (n, pixels)))
+                vulnerable = (answers.classes != labels[:, None, None]).any(axis=2)
             extras = {
                 "vulnerable_pixels": vulnerable.sum(axis=1),
                 "pixels": np.full(n, pixels),

@@ -24,7 +24,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -34,9 +34,9 @@ import foolbox as fb
 import msgspec
 
 from ..classifier import Classifier
-from ..errors import RobustcmpError, UsageError, unknown
+from ..errors import RobustcmpError, UsageError, check_count, unknown
 from ..weights import json_digest
-from .base import AttackResult, Images, Labels
+from .base import AttackResult, Extras, Images, Labels
 from .boundary import Boundary
 from .fgsm import FGSM
 from .foolbox import FoolboxAttack
@@ -72,7 +72,13 @@ class RunnableAttack(Protocol):
     @property
     def settings(self) -> dict[str, Any]: ...
     def outcomes(
-        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+        self,
+        classifier: Classifier,
+        images: Images,
+        labels: Labels,
+        seed: int,
+        repeats: Sequence[int],
+        known: Extras | None = None,
     ) -> Iterator[AttackResult]: ...
 
 
@@ -102,6 +108,32 @@ class Suite:
     images: int
     repeats: int
     attacks: dict[str, RunnableAttack]
+
+    def repeated(self, repeats: int | Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return how often each attack is repeated: `repeats` of all or of those named, else as the suite says.
+
+        A deterministic attack has as many as any other, which are all the same.
+
+        Raises
+        ------
+        UsageError
+            There is no such attack, or a number is below 1.
+
+        Examples
+        --------
+        >>> load_suite("guo2019").repeated({"boundary": 2})
+        {'fgsm': 10, 'single_pixel': 10, 'boundary': 2}
+        """
+        said = (
+            repeats if isinstance(repeats, Mapping) else {} if repeats is None else dict.fromkeys(self.attacks, repeats)
+        )
+        for name, count in said.items():
+            if name not in self.attacks:
+                raise unknown("attack", name, self.attacks)
+            check_count("repeats", count)
+        repeated = dict.fromkeys(self.attacks, self.repeats) | dict(said)
+        same = [name for name, attack in self.attacks.items() if attack.deterministic]
+        return repeated | dict.fromkeys(same, max(repeated.values()))
 
     @property
     def described(self) -> dict[str, dict[str, Any]]:
