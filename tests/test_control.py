@@ -31,6 +31,15 @@ attack = "Boundary"
 iterations = 3
 """
 
+QUICKER = """
+[attacks.fgsm]
+attack = "FGSM"
+epsilons = 1
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 1
+"""
+
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
@@ -51,12 +60,18 @@ def control(models: dict[str, rc.Model], data: Dataset, suite: Path) -> rc.Evalu
     return rc.evaluate(models, data.images, data.labels, suite=suite, progress=False, about={"model": "lenet5"})
 
 
-def test_the_control_passes_for_resnet20(cifar10: Dataset, suite: Path) -> None:
+def test_the_control_passes_for_resnet20_and_fails_with_another_weight(cifar10: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model("resnet20", framework="torch", device="cpu"), device="cpu")
     part = Dataset(cifar10.images[:100], cifar10.labels[:100], "cifar10", "test", 10)
     ev = rc.evaluate(models, part.images, part.labels, suite=suite, n=20, repeats=1, progress=False)
     assert ev.same_weights is not None
     assert ev.same_weights["passed"]
+    perturbed(models["torch"], 0.01)
+    suite.write_text(QUICKER)
+    again = rc.evaluate(models, part.images, part.labels, suite=suite, n=2, repeats=1, batch_size=32, progress=False)
+    assert again.same_weights is not None
+    assert not again.same_weights["passed"]
+    assert again.same_weights["logits"] > 1e-4
 
 
 @pytest.mark.parametrize("model", ["lenet1", "lenet5"])

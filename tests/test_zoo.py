@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ def quick(name: Name, out: Path | None = None, epochs: int = 1, **options: Any) 
         out=out,
         **options,
     )
+
+
+def keep(shipped: WeightsFile, name: Name, cache: Path) -> None:
+    """Put weights into the user cache as those of another training seed."""
+    metadata = shipped.metadata | {"training_seed": name.seed}
+    write_weights(cache / "weights" / name.file, WeightsFile(shipped.weights, metadata, shipped.curves))
 
 
 def never(*arguments: Any, **options: Any) -> WeightsFile:
@@ -207,6 +214,25 @@ def test_own_weights_come_before_the_zoos(framework: TrainableFramework, tmp_pat
     assert load(name, directory=tmp_path / "empty").info["source"] == "zoo"
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"framework": "chainer"}, "with framework torch, and its name says chainer"),
+        ({"dataset": "mnist"}, "with dataset digits, and its name says mnist"),
+        ({"recipe": "mine"}, "with recipe default, and its name says mine"),
+        ({"seed": 5}, "with training_seed 0, and its name says 5"),
+    ],
+)
+def test_weights_that_were_renamed_are_refused(change: dict[str, Any], message: str, own_cache: Path) -> None:
+    name = Name("lenet1", "digits", "torch")
+    renamed = replace(name, **change)
+    shipped = find_weights(name)
+    assert shipped is not None
+    write_weights(own_cache / "weights" / renamed.file, shipped)
+    with pytest.raises(WeightsError, match=message):
+        find_weights(renamed)
+
+
 def test_broken_own_weights_are_not_passed_over(framework: TrainableFramework, own_cache: Path) -> None:
     name = Name("lenet5", "digits", framework.name)
     (own_cache / "weights").mkdir(parents=True)
@@ -261,7 +287,7 @@ def test_frameworks_that_have_a_model(framework: TrainableFramework, own_cache: 
     assert frameworks_with("lenet5", "digits", recipe="other") == []
     shipped = find_weights(Name("lenet5", "digits", framework.name))
     assert shipped is not None
-    write_weights(own_cache / "weights" / Name("lenet5", "digits", framework.name, seed=7).file, shipped)
+    keep(shipped, Name("lenet5", "digits", framework.name, seed=7), own_cache)
     assert frameworks_with("lenet5", "digits", seeds=(7,)) == [framework.name]
 
 
@@ -380,7 +406,7 @@ def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
     first = installed()[0]
     shipped = find_weights(Name("lenet1", "digits", first))
     assert shipped is not None
-    write_weights(own_cache / "weights" / Name("lenet1", "digits", first, seed=4).file, shipped)
+    keep(shipped, Name("lenet1", "digits", first, seed=4), own_cache)
     said.clear()
     with pytest.raises(WeightsError, match=rf"no weights for lenet1-digits-{installed()[1]}-default-4.*--framework"):
         zoo.load_models("lenet1", dataset="digits", seeds=(0, 4), device="cpu")

@@ -130,15 +130,37 @@ def find_weights(name: Name, directory: str | os.PathLike[str] | None = None) ->
     """Return a model's weights from a directory, the user cache or the zoo that ships, or None.
 
     The metadata's ``source`` says where they were: ``"own"`` for a directory or the user cache, or ``"zoo"``.
+
+    Raises
+    ------
+    WeightsError
+        The file is broken, or is another model's.
     """
-    architecture = get_architecture(name.model)
     own = Path(directory or trained_directory()) / name.file
     if own.exists():
-        return _with_source(read_weights(own, architecture), "own")
+        return _with_source(_read(own, name), "own")
     with as_file(SHIPPED / "weights" / name.file) as shipped:
         if shipped.exists():
-            return _with_source(read_weights(shipped, architecture), "zoo")
+            return _with_source(_read(shipped, name), "zoo")
     return None
+
+
+def _read(path: Path, name: Name) -> WeightsFile:
+    """Read the weights of a model from the file that is named after it."""
+    content = read_weights(path, get_architecture(name.model))
+    said = {
+        "dataset": name.dataset,
+        "framework": name.framework,
+        "recipe": name.recipe,
+        "training_seed": name.seed,
+    }
+    for key, expected in said.items():
+        if content.metadata.get(key, expected) != expected:
+            raise WeightsError(
+                f"{path} holds a training with {key} {content.metadata[key]}, and its name says {expected}. "
+                "Was it renamed? Give it back its name, or delete it."
+            )
+    return content
 
 
 def _with_source(content: WeightsFile, source: str) -> WeightsFile:
@@ -397,7 +419,7 @@ def fit(
 
 
 def _same_training(path: Path, name: Name, settings: Recipe) -> WeightsFile:
-    content = read_weights(path, get_architecture(name.model))
+    content = _read(path, name)
     if msgspec.convert(content.metadata.get("settings"), Recipe) != settings:
         raise WeightsError(
             f"{path} was trained with {content.metadata.get('settings')}, but {msgspec.to_builtins(settings)} was "
