@@ -501,6 +501,9 @@ def test_an_environment_is_made_listed_checked_and_removed(
     assert frameworks.get_framework("tiny").version() == "0.1"
     assert len(frameworks.versions("tiny")) == 3
     frameworks._adapter.cache_clear()
+    (environments.directory() / "tiny" / environments.REQUIREMENTS).write_text("# something else\n")
+    assert hosting.main(["check", "tiny"]) == 1
+    assert "made from other requirements" in capfd.readouterr().err
     assert hosting.main(["remove", "tiny"]) == 0
     assert left() == []
     assert hosting.main(["remove", "tiny"]) == 2

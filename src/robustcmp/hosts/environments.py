@@ -106,11 +106,15 @@ def start(name: str) -> HostProcess:
     UsageError
         It has no environment.
     HostError
-        It cannot be started.
+        It cannot be started, or was made from other requirements than it has now.
     """
-    described(name)
-    where = directory() / name
+    about, where = described(name), directory() / name
     recipe = RECIPES.get(name) or Recipe(where / SCRIPT, where / REQUIREMENTS, "3")
+    if about["requirements"] != _digest(recipe.requirements):
+        raise HostError(
+            f"the environment of {name} was made from other requirements than {recipe.requirements} has now. Make it "
+            f"anew: robustcmp hosts remove {name}, and robustcmp hosts create {name}"
+        )
     return run(name, where / PYTHON, recipe.script, recipe.arguments)
 
 
@@ -192,7 +196,7 @@ def create(
         shutil.copy(recipe.requirements, where / REQUIREMENTS)
         host = run(name, where / PYTHON, recipe.script, recipe.arguments)
         about = {
-            "requirements": hashlib.sha256(recipe.requirements.read_bytes()).hexdigest(),
+            "requirements": _digest(recipe.requirements),
             **{key: host.greeting[key] for key in ("framework", "version", "python", "numpy")},
         }
         host.close()
@@ -224,6 +228,10 @@ def _recipe(name: str, script: str | os.PathLike[str] | None, requirements: str 
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
     return Recipe(Path(script), Path(requirements), "3")
+
+
+def _digest(requirements: Path) -> str:
+    return hashlib.sha256(requirements.read_bytes()).hexdigest()
 
 
 def remove(name: str) -> None:
