@@ -23,7 +23,7 @@ from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.indicator import indicator_terms
 from robustcmp.model import Classifier
-from robustcmp.report import Table, headline, notes, tables, title, to_html, to_markdown, to_text
+from robustcmp.report import Table, _points, headline, notes, tables, title, to_html, to_markdown, to_text
 from robustcmp.results import Results
 from robustcmp.statistics import bootstrap_interval, wilson_interval
 
@@ -143,6 +143,11 @@ def test_the_success_rate_is_counted(real: rc.Evaluation) -> None:
         where = {"model": model, "training_seed": seed, "attack": attack, "repeat": repeat}
         assert float(rate.sel(where)) == np.count_nonzero(real.dataset.success.sel(where)) / 6
     assert int(np.isfinite(rate).sum()) == len(cells(real)) == (2 + 1) * 4 * 2
+
+
+def test_rounding_noise_decides_no_digit() -> None:
+    for value in (0.0245, np.nextafter(0.0245, 0), np.nextafter(0.0245, 1)):
+        assert _points(value) == _points(0.0245) == "2.5"
 
 
 def test_rates_are_means_over_trainings_and_repeats(real: rc.Evaluation) -> None:

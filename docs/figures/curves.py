@@ -56,11 +56,17 @@ def draw(model: str, dataset: str, trainings: list[WeightsFile]) -> None:
 def draw_batches(path: Path, smoothed: int = 20) -> None:
     """Draw the mean loss of so many batches at a time."""
     names = path.read_text(encoding="utf-8").split("\n", 1)[0].split(",")[1:]
-    steps, *losses = np.genfromtxt(path, delimiter=",", skip_header=1, unpack=True)  # NaN where one was stopped
+    steps, *losses = np.genfromtxt(path, delimiter=",", skip_header=1, unpack=True)  # NaN after the last batch
     figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
     for name, loss in zip(names, losses, strict=True):
         mean = np.convolve(loss, np.full(smoothed, 1 / smoothed), "valid")
-        axes.plot(steps[smoothed - 1 :], mean, label=name, color=COLORS[name], linestyle=STYLES[name], linewidth=1.6)
+        framework, _, source = name.partition(" from ")  # whose initial weights it has, if not its own
+        look = {
+            "color": COLORS[framework],
+            "linestyle": STYLES[source or framework],
+            "linewidth": 0.9 if source else 1.8,
+        }
+        axes.plot(steps[smoothed - 1 :], mean, label=name, **look)
     axes.set(xlabel=f"batch of 128 (means of {smoothed})", ylabel="mean cross-entropy", title="vgg16 on cifar10")
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

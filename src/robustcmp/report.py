@@ -478,8 +478,13 @@ def _png(image: NDArray[np.float32]) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
+def _fixed(value: float, digits: int) -> str:
+    """A number with so many decimals; the order of a sum does not decide whether 2.45 becomes 2.4 or 2.5."""
+    return f"{round(value, 9):.{digits}f}"
+
+
 def _percent(value: float, digits: int = 1) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:.{digits}f} %"
+    return "–" if math.isnan(value) else f"{_fixed(100 * value, digits)} %"
 
 
 def _shares(values: Sequence[float]) -> str:
@@ -488,7 +493,7 @@ def _shares(values: Sequence[float]) -> str:
 
 def _points(value: float) -> str:
     """A difference of rates in points of a hundred."""
-    return "–" if math.isnan(value) else f"{100 * value:.1f}"
+    return "–" if math.isnan(value) else _fixed(100 * value, 1)
 
 
 def _p(value: float) -> str:
@@ -502,4 +507,4 @@ def _range(ends: Sequence[float], write: Callable[[float], str] = _percent) -> s
 def _number(value: float) -> str:
     if math.isnan(value):
         return "–"
-    return "∞" if math.isinf(value) else f"{value:.3f}"
+    return "∞" if math.isinf(value) else _fixed(value, 3)
