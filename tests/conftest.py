@@ -165,16 +165,16 @@ def digits() -> Dataset:
 @pytest.fixture(scope="session")
 def mnist() -> Dataset:
     """The 10,000 test images of MNIST."""
-    return _at_hand("mnist")
+    return at_hand("mnist")
 
 
 @pytest.fixture(scope="session")
 def cifar10() -> Dataset:
     """The 10,000 test images of CIFAR-10."""
-    return _at_hand("cifar10")
+    return at_hand("cifar10")
 
 
-def _at_hand(name: str) -> Dataset:
+def at_hand(name: str) -> Dataset:
     """A test set from a directory; nothing is downloaded."""
     for directory in filter(None, DATA_DIRECTORIES):
         try:

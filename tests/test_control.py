@@ -170,6 +170,8 @@ def test_agreement_is_the_largest_of_all_pairs_and_trainings() -> None:
     c[1] = (3, 2)
     assert agreement({"x": [a, a], "y": [a, b]}) == {"logits": 0.25, "predictions": 0.0}
     assert agreement({"x": [a, a], "y": [a, b], "z": [c, a]}) == {"logits": 3.0, "predictions": 0.5}
+    undefined = agreement({"x": [a, a], "y": [np.full_like(a, np.nan), a]})
+    assert not verdict(undefined, {}, [], 10)
 
 
 def test_an_image_differs_once_however_often_it_does() -> None:

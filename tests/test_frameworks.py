@@ -160,6 +160,11 @@ def test_a_placed_network_answers_with_the_weights_it_has_now(
     np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_layers_may_be_called_what_frameworks_call_their_own(framework: TrainableFramework) -> None:
+    small = Architecture("small", (2, 2, 1), (Flatten("input_layer"), Dense("logits", 3)))
+    assert infer(framework, framework.build(small, 0, "cpu"), images_for(small, 4)).shape == (4, 3)
+
+
 def test_tensors_are_copies(framework: TrainableFramework, tiny: Architecture) -> None:
     _, like = framework.place(framework.build(tiny, 0, "cpu"), "cpu")
     for dtype in (np.float32, np.int64):

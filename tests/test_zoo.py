@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from conftest import DATA_DIRECTORIES, HOSTS
+from conftest import HOSTS, at_hand
 
 from robustcmp import Model, fit, frameworks, load_model, predict, zoo
 from robustcmp.architecture import ARCHITECTURES, get_architecture
-from robustcmp.data import DATASETS, Dataset, load_dataset
+from robustcmp.data import DATASETS, Dataset
 from robustcmp.errors import MissingDataError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.hosts import environments
@@ -143,9 +143,9 @@ def test_accuracy_on_cifar10_is_the_recorded_one(
 ) -> None:
     loaded = zoo_model(framework, "resnet20", "cifar10")
     assert loaded.info["test_data"] == cifar10.digest
-    correct = predict(loaded, cifar10.images[::10]) == cifar10.labels[::10]
-    recorded = loaded.info["test_accuracy"]
-    assert correct.mean() == pytest.approx(recorded, abs=4 * (recorded * (1 - recorded) / len(correct)) ** 0.5)
+    correct = int((predict(loaded, cifar10.images[::10]) == cifar10.labels[::10]).sum())
+    # On these 1,000 images, when they were committed; rounding may turn an image.
+    assert correct == pytest.approx({"torch": 864, "tensorflow": 863, "jax": 861}[framework.name], abs=1)
 
 
 @pytest.mark.needs("zoo")
@@ -168,7 +168,7 @@ def test_accuracy_on_the_whole_test_set_is_the_recorded_one(path: str, monkeypat
         if not environments.is_ready(metadata["framework"]):
             pytest.skip(f"{metadata['framework']} has no environment")
     loaded = load_model(metadata["model"], seed=seed, device="cpu", **{key: metadata[key] for key in keys})
-    data = load_dataset(metadata["dataset"], "test", data_dir=DATA_DIRECTORIES[0])
+    data = at_hand(metadata["dataset"])
     assert data.digest == metadata["test_data"]
     accuracy = (predict(loaded, data.images) == data.labels).mean()
     assert accuracy == pytest.approx(metadata["test_accuracy"], abs=2.5 / len(data.labels))

@@ -53,7 +53,7 @@ def agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> dict[str, 
         for a, b in zip(one, other, strict=True):
             differences.append(float(np.abs(b - a).max() / a.std()))
             predictions.append(float((a.argmax(axis=1) != b.argmax(axis=1)).mean()))
-    return {"logits": max(differences), "predictions": max(predictions)}
+    return {"logits": float(np.max(differences)), "predictions": max(predictions)}  # NaN passes nothing
 
 
 def differing(success: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:

@@ -172,7 +172,7 @@ class TensorFlow(TrainableFramework):
         with tf.device(_device(device)):
             # Keras's own default; unseeded it would draw from Python's global generator.
             initialisers = iter([keras.initializers.GlorotUniform(seed=its) for its in seeds])
-            x = keras.Input(architecture.input_shape)
+            x = keras.Input(architecture.input_shape, name="images.input")  # no layer of ours can be called that
             return keras.Model(x, applied(architecture.layers, x), name=architecture.name)
 
     def load(self, path: Path, native: Any) -> keras.Model:

@@ -1,0 +1,47 @@
+"""Draw what each training of a framework came to: docs/figures/RUN.svg, from docs/results/RUN.
+
+Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/trainings.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from curves import COLORS
+
+import robustcmp as rc
+from robustcmp.statistics import t_interval
+
+HERE = Path(__file__).parent
+RUN = "lenet5-mnist-ten-trainings"
+
+
+def draw(ev: rc.Evaluation) -> None:
+    """A dot a training, beside the mean of each framework and its 95 % interval over trainings."""
+    figure, panels = plt.subplots(1, 3, figsize=(9, 3.3), layout="constrained")
+    of_l2 = ev.dataset.l2.sel(attack="boundary").isel(repeat=slice(ev.repeats("boundary")))
+    shown = {
+        "FGSM: success, %": 100 * ev.success_rate.sel(attack="fgsm").mean("repeat"),
+        "single pixel: expected success, %": 100 * ev.expected_success_rate.sel(attack="single_pixel"),
+        "boundary: median L2": of_l2.median(("repeat", "image")),
+    }
+    for axes, (title, values) in zip(panels, shown.items(), strict=True):
+        for i, model in enumerate(ev.models):
+            its = values.sel(model=model).values
+            axes.plot(i + np.linspace(-0.22, 0.22, len(its)), its, "o", color=COLORS[model], markersize=4, alpha=0.75)
+            axes.hlines(its.mean(), i - 0.32, i + 0.32, color="black", linewidth=1.2)
+            low, high = t_interval(its)
+            axes.vlines(i + 0.38, low, high, color="black", linewidth=1.2)
+        axes.set(title=title, xlim=(-0.5, len(ev.models) - 0.35))
+        axes.set_xticks(range(len(ev.models)), ev.models)
+        axes.grid(alpha=0.3, axis="y")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(HERE / f"{RUN}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    plt.rcParams["svg.hashsalt"] = "robustcmp"
+    draw(rc.open_run(HERE.parent / "results" / RUN))
