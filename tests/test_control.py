@@ -62,8 +62,8 @@ def control(models: dict[str, rc.Model], data: Dataset, suite: Path) -> rc.Evalu
 
 def test_the_control_passes_for_resnet20_and_fails_with_another_weight(cifar10: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model("resnet20", framework="torch", device="cpu"), device="cpu")
-    part = Dataset(cifar10.images[:100], cifar10.labels[:100], "cifar10", "test", 10)
-    ev = rc.evaluate(models, part.images, part.labels, suite=suite, n=20, repeats=1, progress=False)
+    part = Dataset(cifar10.images[:40], cifar10.labels[:40], "cifar10", "test", 10)
+    ev = rc.evaluate(models, part.images, part.labels, suite=suite, n=8, repeats=1, progress=False)
     assert ev.same_weights is not None
     assert ev.same_weights["passed"]
     perturbed(models["torch"], 0.01)
