@@ -21,7 +21,7 @@ class Faulty(Linear):  # noqa: F821
     def logits(self, network, images):
         self.asked += 1
         z = super().logits(network, images)
-        if FAULT == "dies once" and self.asked == 3 and not os.path.exists("died"):
+        if FAULT == "dies once" and self.asked >= 3 and not os.path.exists("died"):
             open("died", "w").close()
             os._exit(7)
         if FAULT == "dies always":

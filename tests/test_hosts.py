@@ -304,6 +304,15 @@ def test_a_training_goes_on_as_it_would_have(hosted: Hosted, digits: Dataset) ->
     assert whole[-1] < whole[0]
 
 
+def test_a_velocity_of_another_shape(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = hosted.trainer(hosted.build(LINEAR, 0, "cpu"), LINEAR, 0.9, 0)
+    velocity = trainer.velocity()
+    assert list(velocity) == list(LINEAR.weight_shapes)
+    monkeypatch.setattr(HostProcess, "call", lambda *_, **__: ({}, dict(list(velocity.items())[:1])))
+    with pytest.raises(HostError, match=r"the host linear should answer velocity with .*, received other arrays"):
+        trainer.velocity()
+
+
 def test_it_runs_on_the_cpu_and_takes_its_own_networks(hosted: Hosted) -> None:
     with pytest.raises(UsageError, match="linear sees no GPU"):
         hosted.build(LINEAR, 0, "cuda")
@@ -399,10 +408,18 @@ def test_a_host_that_dies_is_started_again_once_a_cell(
     assert Path("died").exists()
     assert hosted.process().pid != first
     np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
-    os.kill(hosted.process().pid, signal.SIGKILL)  # once more in the same cell
-    with pytest.raises(HostError, match="died"):
+    Path("died").unlink()  # so it dies once more in the same cell, while it is asked
+    with pytest.raises(HostError, match="died and did not answer logits"):
         classifier.predict(digits.images[:40])
+    np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
+    process = hosted.process()
+    os.kill(process.pid, signal.SIGKILL)  # and once more, between two questions
+    process._process.wait()
+    with pytest.raises(HostError, match="died again; the next question starts it anew"):
+        classifier.predict(digits.images[:40])
+    np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
     hosted.cell_begins()
+    os.kill(hosted.process().pid, signal.SIGKILL)
     np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
 
 

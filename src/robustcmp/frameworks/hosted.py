@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architecture import Architecture
+from ..architecture import Architecture, is_trainable
 from ..errors import HostError, ModelError, UsageError
 from ..hosts.process import HostProcess
 from ..weights import Weights
@@ -40,11 +40,12 @@ class Hosted(NumPy, TrainableFramework):
         self._restarts = 1
 
     def process(self) -> HostProcess:
-        """Return the running process; one that has died is replaced once a cell."""
+        """Return the running process; one that has died is replaced once a cell, or if it is asked for once more."""
         with self._starting:
             if self._process is not None and self._process.died:
                 if not self._restarts:
-                    raise HostError(f"the host {self.name} died again")
+                    self._restarts = 1
+                    raise HostError(f"the host {self.name} died again; the next question starts it anew")
                 self._restarts -= 1
             if self._process is None or not self._process.alive:
                 self._process = self._start()
@@ -61,8 +62,11 @@ class Hosted(NumPy, TrainableFramework):
         self._restarts = 1
 
     def may_try_again(self, error: HostError) -> None:
-        """Raise an error again unless it is a death after which the process may be replaced."""
-        if not error.died or not self._restarts:
+        """Raise an error again unless it is a death after which the process may be replaced in this cell."""
+        if not error.died:
+            raise error
+        if not self._restarts:
+            self._restarts = 1  # whoever asks again has been told
             raise error
         _log.warning("%s It is started again.", error)
 
@@ -78,16 +82,19 @@ class Hosted(NumPy, TrainableFramework):
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         _, weights = native.call("get_weights")
-        expected = architecture.weight_shapes
-        if {name: its.shape for name, its in weights.items()} != expected:
-            raise HostError(f"the host {self.name} should answer get_weights with {expected}, received other arrays")
-        return {name: weights[name] for name in expected}
+        return self.checked("get_weights", weights, architecture.weight_shapes)
+
+    def checked(self, call: str, arrays: Weights, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
+        """Return an answer's arrays in the order of the shapes that they should have, or raise `HostError`."""
+        if {name: its.shape for name, its in arrays.items()} != shapes:
+            raise HostError(f"the host {self.name} should answer {call} with {shapes}, received other arrays")
+        return {name: arrays[name] for name in shapes}
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
         native.set_weights(weights)
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
-        return _Trainer(native, momentum, weight_decay)
+        return _Trainer(native, architecture.weight_shapes, momentum, weight_decay)
 
 
 def _check_device(name: str, device: Device) -> None:
@@ -181,8 +188,9 @@ class Network:
 
 
 class _Trainer(Trainer):
-    def __init__(self, network: Network, momentum: float, weight_decay: float):
+    def __init__(self, network: Network, shapes: Mapping[str, tuple[int, ...]], momentum: float, weight_decay: float):
         self._network, self._number = network, network.trainer(momentum, weight_decay)
+        self._shapes = {name: shape for name, shape in shapes.items() if is_trainable(name)}
         process, _ = network.living()
         weakref.finalize(self, process.forget, self._number)
 
@@ -196,7 +204,7 @@ class _Trainer(Trainer):
 
     def velocity(self) -> Weights:
         _, velocity = self._call("velocity")
-        return dict(velocity)
+        return self._network.adapter.checked("velocity", velocity, self._shapes)
 
     def set_velocity(self, velocity: Weights) -> None:
         self._call("set_velocity", velocity)
