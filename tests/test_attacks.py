@@ -431,7 +431,7 @@ def test_repeats_share_answers(zoo_model: Zoo, digits: Dataset) -> None:
 
     classifier = Classifier(model, asked=count)
     attack = SinglePixel(max_pixels=784)
-    list(attack._find(classifier, x, y, 0, range(3), {}))
+    list(attack._find(classifier, x, y, 0, range(3)))
     different = sum((x != np.float32(value)).any(axis=3).sum() for value in UNIT)
     assert asked == different + len(x)  # and the clean images once
 
@@ -446,7 +446,7 @@ def test_repeats_added_to_an_exact_single_pixel_ask_about_vulnerable_positions(z
         asked += n
 
     first, *more = attack.outcomes(Classifier(model), x, y, 0, range(4))
-    added = list(attack.outcomes(Classifier(model, asked=count), x, y, 0, range(1, 4), first.extras))
+    added = list(attack.knowing(first.extras).outcomes(Classifier(model, asked=count), x, y, 0, range(1, 4)))
     for result, expected in zip(added, more, strict=True):
         assert parted(result, expected) == 0
         assert {name: values.tolist() for name, values in result.extras.items()} == {
@@ -461,7 +461,7 @@ def test_repeats_added_to_an_exact_single_pixel_ask_about_vulnerable_positions(z
 def test_queries_of_a_batched_fgsm_are_what_is_asked(zoo_model: Zoo, digits: Dataset) -> None:
     asked: list[int] = []
     classifier = Classifier(zoo_model("torch"), asked=asked.append)
-    (found,) = FGSM()._find(classifier, digits.images[:20], digits.labels[:20], 0, [0], {})
+    (found,) = FGSM()._find(classifier, digits.images[:20], digits.labels[:20], 0, [0])
     assert sum(asked) == found.queries.sum() + 20  # the clean images, for the gradient
 
 

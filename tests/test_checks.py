@@ -12,11 +12,11 @@ import pytest
 import robustcmp as rc
 from robustcmp import checks
 from robustcmp import eval as eval_command
-from robustcmp.checks import ADVICE, FAIL, NOT_APPLICABLE, PASS, Checked
+from robustcmp.checks import ADVICE, FAIL, NOT_APPLICABLE, PASS, Check, Checked
 from robustcmp.data import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.report import notes, tables, to_text
+from robustcmp.report import _check_notes, notes, tables, to_text
 
 torch = pytest.importorskip("torch")
 
@@ -164,7 +164,9 @@ def test_attacks_that_stop_early(network: Any, digits: Dataset, tmp_path: Path) 
     ev = run(rc.wrap(Module(network)), digits, path)
     ev.dataset["start"][{"image": 0}] = 0
     ev.dataset["l2"].loc[{"attack": "pixel"}] = 0.5
+    ev.dataset["success"].loc[{"attack": "walk", "image": ev.dataset.image[1:4]}] = False
     found = outcomes(ev)
+    assert found["boundary's points hold"] == FAIL
     assert found["every image had a start"] == FAIL
     assert found["boundary has converged"] == FAIL  # 40 iterations do not take the steps down to 1e-4
     assert found["gradient-free is weaker"] == FAIL
@@ -189,6 +191,16 @@ def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
         assert table.figure[check]
     assert ev.checked is not None
     assert Checked.from_json(json.loads(json.dumps(ev.checked.to_json()))).to_json() == ev.checked.to_json()
+
+
+def test_of_many_models_that_fail_the_first_three_are_named() -> None:
+    failed = [Check("noise is weaker", f"torch/{seed}", FAIL, f"noise {seed}%", "Look.") for seed in range(5)]
+    checked = Checked([*failed, Check("two passes agree", "torch/0", PASS, "none")], 0.1, 10)
+    assert _check_notes(checked) == [
+        "Health checks on 10 images: 1 pass, 5 fail, 0 not applicable.",
+        "Failed: noise is weaker: torch/0: noise 0%; torch/1: noise 1%; torch/2: noise 2%; and 2 more, see "
+        "`ev.checks`. Look.",
+    ]
 
 
 def test_they_are_stored_and_read_and_otherwise_the_error_names_the_command(

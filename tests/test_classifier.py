@@ -46,6 +46,16 @@ def test_compiled_answers_are_those_of_the_model(
 
 
 @pytest.mark.needs("compiles")
+def test_many_models_are_compiled_without_a_warning(
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = digits.images[:2]
+    for _ in range(6):
+        Classifier(zoo_model(framework)).compiled(x).vjp(x, np.ones((2, 10), np.float32))
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.needs("compiles")
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
 def test_workers_change_no_outcome(
     framework: TrainableFramework,

@@ -1027,7 +1027,7 @@ def nearest_mean(data: Dataset, scale: float) -> rc.Model:
 def as_in_the_paper(digits: Dataset) -> rc.Evaluation:
     """The paper's suite on two images, and two small networks: what they are called is what counts."""
     return rc.evaluate(
-        {"torch": nearest_mean(digits, 20), "mine": nearest_mean(digits, 30)},
+        {"torch@1.0": nearest_mean(digits, 20), "mine": nearest_mean(digits, 30)},
         digits.images,
         digits.labels,
         suite="guo2019",

@@ -280,10 +280,11 @@ def test_the_test_set_is_looked_at_once_at_the_end(
 
     # Neither does its content change anything but the accuracy.
     blank = np.zeros_like(unseen.images)
-    other = Dataset(blank, unseen.labels, unseen.name, unseen.split, unseen.classes)
+    other = Dataset(blank, np.zeros_like(unseen.labels), unseen.name, unseen.split, unseen.classes)
     again = run(framework, images, other)
     assert same_bits(again.weights, content.weights)
-    assert again.metadata["test_accuracy"] != content.metadata["test_accuracy"]
+    assert again.metadata["test_accuracy"] in (0, 1)  # one image, over and over
+    assert 0 < content.metadata["test_accuracy"] < 1
 
 
 def test_metadata_says_what_was_done(framework: TrainableFramework, images: Dataset, unseen: Dataset) -> None:

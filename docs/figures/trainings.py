@@ -1,4 +1,4 @@
-"""Draw what each training of a framework came to: docs/figures/RUN.svg, from docs/results/RUN.
+"""Draw what each training of a framework came to: docs/figures/RUN.svg, from docs/results/RUN, for runs of several.
 
 Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/trainings.py``.
 """
@@ -15,11 +15,12 @@ import robustcmp as rc
 from robustcmp.statistics import t_interval
 
 HERE = Path(__file__).parent
-RUN = "lenet5-mnist-ten-trainings"
+RUNS = HERE.parent / "results"
 
 
-def draw(ev: rc.Evaluation) -> None:
+def draw(run: str) -> None:
     """A dot a training, beside the mean of each framework and its 95 % interval over trainings."""
+    ev = rc.open_run(RUNS / run)
     figure, panels = plt.subplots(1, 3, figsize=(9, 3.3), layout="constrained")
     of_l2 = ev.dataset.l2.sel(attack="boundary").isel(repeat=slice(ev.repeats("boundary")))
     shown = {
@@ -38,10 +39,11 @@ def draw(ev: rc.Evaluation) -> None:
         axes.set_xticks(range(len(ev.models)), ev.models)
         axes.grid(alpha=0.3, axis="y")
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(HERE / f"{RUN}.svg", metadata={"Date": None})
+    figure.savefig(HERE / f"{run}.svg", metadata={"Date": None})
     plt.close(figure)
 
 
 if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "robustcmp"
-    draw(rc.open_run(HERE.parent / "results" / RUN))
+    for path in sorted(RUNS.glob("*-trainings")):
+        draw(path.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -23,31 +24,35 @@ PAGES = {
     "docs/is-it-the-framework.md": True,
 }  # and whether they have all tables
 RUNS = sorted(path.parent.name for path in HERE.glob("*/results.h5"))
-TEN = "lenet5-mnist-ten-trainings"
 FIRST = 5  # what the comparison says, and two tables with their titles
 
 
+def fill(text: str, name: str, make: Callable[[], str]) -> str:
+    """Return the text with what is made between the marks of that name, if it has them."""
+    before, mark, rest = text.partition(f"<!-- {name} -->\n")
+    if not mark:
+        return text
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    return f"{before}{mark}\n{make()}\n\n{end}{after}"
+
+
 def page(text: str, whole: bool) -> str:
-    """Return a page with the tables of a run between each pair of marks that it has."""
+    """Return a page with what belongs between its marks."""
     for run in RUNS:
-        before, mark, rest = text.partition(f"<!-- {run} -->\n")
-        if not mark:
-            continue
-        _, end, after = rest.partition(f"<!-- /{run} -->")
-        blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
-        shown = "\n\n".join(blocks if whole else blocks[:FIRST])
-        text = f"{before}{mark}\n{shown}\n\n{end}{after}"
-    for name, make in {"same-weights": controls, "one-training-each": one_training_each}.items():
-        before, mark, rest = text.partition(f"<!-- {name} -->\n")
-        if mark:
-            _, end, after = rest.partition(f"<!-- /{name} -->")
-            text = f"{before}{mark}\n{make()}\n\n{end}{after}"
-    return text
+        text = fill(text, run, lambda run=run: tables(run, whole))
+        text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
+    return fill(text, "same-weights", controls)
 
 
-def one_training_each() -> str:
-    """What one training of each framework would have said, over all ways of picking them from TEN."""
-    ev = rc.open_run(HERE / TEN)
+def tables(run: str, whole: bool) -> str:
+    """The tables of a run, or the first of them."""
+    blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
+    return "\n\n".join(blocks if whole else blocks[:FIRST])
+
+
+def one_training_each(run: str) -> str:
+    """What one training of each framework would have said, over all ways of picking them from a run."""
+    ev = rc.open_run(HERE / run)
     rates = ev.success_rate.mean("repeat").transpose("model", "training_seed", "attack").values
     orders: Counter[tuple[str, ...]] = Counter()
     spreads = []

@@ -111,6 +111,8 @@ def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = 
     """
     for contestant, name, missing, done in _missing(planned, cells):
         attack = planned.suite.attacks[name]
+        if done:
+            attack = attack.knowing(cells.extras(done[0].key))
         meter = _Meter(progress or (lambda queries: None), most_queries(planned, attack))
         results = attack.outcomes(
             contestant.classifier.watched(meter.count),
@@ -118,7 +120,6 @@ def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = 
             planned.labels,
             planned.seed,
             [cell.repeat for cell in missing],
-            cells.extras(done[0].key) if done else None,
         )
         contestant.classifier.framework.cell_begins()
         for cell, result in zip(missing, results, strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import FAIL, NOT_APPLICABLE, PASS, Checked
+from .checks import FAIL, NOT_APPLICABLE, PASS, Check, Checked
 from .control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
 from .errors import UsageError
 from .indicator import common_attacks, indicator_terms, reversed_pairs, robustness_indicator
@@ -23,6 +23,7 @@ from .statistics import ONE_TRAINING, f_test
 
 L2_BUDGETS = (1, 2, 3, 5)
 SHOWN_IMAGES = 6
+NAMED = 3  # models of which a failed check gives its figure
 WITHIN_NOISE = "(within noise)"
 
 
@@ -64,7 +65,8 @@ def _success(results: Results) -> Table:
     columns = ["attack", "model", "success rate", "95 % over images", "sd over repeats"]
     columns += ["95 % over trainings", "sd over trainings"] if several else []
     beside = not results.same_weights  # each other, and the paper
-    columns += ["P"] * beside + ["paper"] * bool(beside and results.paper)
+    paper = results.paper if beside else {}
+    columns += ["P"] * beside + ["paper"] * bool(paper)
     rows = []
     for attack in results.attacks:
         for model in results.models:
@@ -75,7 +77,7 @@ def _success(results: Results) -> Table:
                 row += [_range(results.training_interval(model, attack)), _percent(results.seed_std(model, attack))]
             noise = f" {WITHIN_NOISE}" if attack in results.within_noise else ""
             row += [_number(terms[model].get(attack, math.nan)) + noise] * beside
-            row += [_percent(results.paper.get(model, {}).get(attack, math.nan))] * bool(beside and results.paper)
+            row += [_percent(paper.get(_without_version(model), {}).get(attack, math.nan))] * bool(paper)
             rows.append(row)
     return Table("Success rates: the share of images that fall", columns, rows)
 
@@ -182,7 +184,7 @@ def _indicator(results: Results) -> Table:
             *([_range(ranges[model][:2], _number), _shares(ranges[model].ranks)] if ranges else []),
             *(_number(other[model]) for other in without),
             _percent(results.clean_accuracy[model], 2),
-            *([_number(paper.get(model, math.nan))] if paper else []),
+            *([_number(paper.get(_without_version(model), math.nan))] if paper else []),
         ]
         for model in results.models
     ]
@@ -251,21 +253,28 @@ def _lower_bound(checked: Checked) -> Table:
     return Table(title, ["model", "success rate"], [[model, _percent(rate)] for model, rate in checked.pgd.items()])
 
 
+def _without_version(model: str) -> str:
+    """Return what the paper calls a framework: torch, for torch@1.0."""
+    return model.partition("@")[0]
+
+
 def _check_notes(checked: Checked) -> list[str]:
     """Return how many checks passed, and of those that did not the figure and what to do."""
     counts = {
         outcome: [its.outcome for its in checked.checks].count(outcome) for outcome in (PASS, FAIL, NOT_APPLICABLE)
     }
     total = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    failed = [its for its in checked.checks if its.outcome == FAIL]
-    by_check = {its.check: [one for one in failed if one.check == its.check] for its in failed}
-    return [
-        f"Health checks on {checked.images} images: {total}.",
-        *(
-            f"Failed: {check}: {'; '.join(f'{one.model}: {one.figure}' for one in its)}. {its[0].advice}"
-            for check, its in by_check.items()
-        ),
-    ]
+    failed: dict[str, list[Check]] = {}
+    for its in checked.checks:
+        if its.outcome == FAIL:
+            failed.setdefault(its.check, []).append(its)
+    text = [f"Health checks on {checked.images} images: {total}."]
+    for check, models in failed.items():
+        named = [f"{one.model}: {one.figure}" for one in models[:NAMED]]
+        if len(models) > NAMED:
+            named.append(f"and {len(models) - NAMED} more, see `ev.checks`")
+        text.append(f"Failed: {check}: {'; '.join(named)}. {models[0].advice}")
+    return text
 
 
 def notes(results: Results) -> list[str]:

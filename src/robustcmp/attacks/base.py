@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
 import eagerpy as ep
@@ -163,21 +164,13 @@ class Attack(MinimizationAttack):
 
     _first = 0  # the repeat that `run` stands for, and
     _times = 1  # of how many repeats from there on it gives the best
+    _known: Mapping[str, NDArray[Any]] = MappingProxyType({})  # the extras of a repeat that is done, or nothing
 
     @abstractmethod
     def _find(
-        self,
-        classifier: Classifier,
-        images: Images,
-        labels: Labels,
-        seed: int,
-        repeats: Sequence[int],
-        known: Extras,
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
-        """Yield what was found in each of the repeats, in their order, for so many images as advance together.
-
-        `known` are the extras of a repeat that is done, or nothing.
-        """
+        """Yield what was found in each of the repeats, in their order, for so many images as advance together."""
 
     @property
     def distance(self) -> fb.distances.Distance:
@@ -262,19 +255,12 @@ class Attack(MinimizationAttack):
             yield result if numpy_images else replace(result, adversarials=classifier.tensor(result.adversarials))
 
     def outcomes(
-        self,
-        classifier: Classifier,
-        images: Images,
-        labels: Labels,
-        seed: int,
-        repeats: Sequence[int],
-        known: Extras | None = None,
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[AttackResult]:
         """Yield the result of each of the repeats, in NumPy, on images and labels that were checked.
 
-        `known` are the extras of a repeat that was done before; they may save queries, and change nothing. The images
-        are cut into parts that fit into a batch: so memory does not grow with their number, and the parts are done side
-        by side. Unless repeats share answers, each is finished before the next but one begins.
+        The images are cut into parts that fit into a batch: so memory does not grow with their number, and the parts
+        are done side by side. Unless repeats share answers, each is finished before the next but one begins.
         """
         parts = classifier.parts(len(images))
         together = [list(repeats)] if self.shares_answers else [[repeat] for repeat in repeats]
@@ -282,8 +268,8 @@ class Attack(MinimizationAttack):
         def attack(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
             some, part = task
             x, y = images[part], labels[part]
-            known_of_part = {name: values[part] for name, values in (known or {}).items()}
-            return [judge(classifier, x, y, found) for found in self._find(classifier, x, y, seed, some, known_of_part)]
+            its = self.knowing({name: values[part] for name, values in self._known.items()})
+            return [judge(classifier, x, y, found) for found in its._find(classifier, x, y, seed, some)]
 
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
         with closing(classifier.map(attack, ((some, part) for some in together for part in parts))) as results:
@@ -338,6 +324,12 @@ class Attack(MinimizationAttack):
         """Return the attack that stands for the repeat n instead of 0."""
         attack = copy.copy(self)
         attack._first = n
+        return attack
+
+    def knowing(self, extras: Extras) -> Attack:
+        """Return the attack with the extras of a repeat of these images: they may save queries, and change nothing."""
+        attack = copy.copy(self)
+        attack._known = extras
         return attack
 
     def __repr__(self) -> str:

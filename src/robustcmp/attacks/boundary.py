@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..classifier import Classifier
 from ..draws import Draws
 from ..errors import UsageError, check_count
-from .base import Attack, Extras, Found, Images, Labels, blocks, unit
+from .base import Attack, Found, Images, Labels, blocks, unit
 
 START_NOISE, DIRECTION = 1, 2
 START_DRAWS = 1000
@@ -82,13 +82,7 @@ class Boundary(Attack):
         return START_DRAWS + BLENDS + self.iterations * self.max_directions
 
     def _find(
-        self,
-        classifier: Classifier,
-        images: Images,
-        labels: Labels,
-        seed: int,
-        repeats: Sequence[int],
-        known: Extras,
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
         for repeat in repeats:
             draws = Draws("Boundary", seed, repeat, unit(images, classifier.bounds))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..classifier import Classifier
 from ..errors import ModelError, UsageError, check_count
-from .base import Attack, Extras, Found, Images, Labels, blocks
+from .base import Attack, Found, Images, Labels, blocks
 
 
 class FGSM(Attack):
@@ -62,13 +62,7 @@ class FGSM(Attack):
         return [self.max_epsilon * k / self.epsilons for k in range(1, self.epsilons + 1)]
 
     def _find(
-        self,
-        classifier: Classifier,
-        images: Images,
-        labels: Labels,
-        seed: int,
-        repeats: Sequence[int],
-        known: Extras,
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
         lower, upper = classifier.bounds
         step = (upper - lower) * np.sign(loss_gradient(classifier, images, labels))

@@ -69,14 +69,12 @@ class FoolboxAttack:
         self.needs_gradient = type(attack).__module__.rpartition(".")[2] not in GRADIENT_FREE
         self.grid = epsilons or []
 
+    def knowing(self, extras: Extras) -> FoolboxAttack:
+        """Return itself: its repeats have nothing in common."""
+        return self
+
     def outcomes(
-        self,
-        classifier: Classifier,
-        images: Images,
-        labels: Labels,
-        seed: int,
-        repeats: Sequence[int],
-        known: Extras | None = None,
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[AttackResult]:
         """Yield the result of each of the repeats; ``extras["epsilon_success"]`` is (N, epsilons), at each ε."""
         epsilons: list[float | None] = [*self.grid] or [None]

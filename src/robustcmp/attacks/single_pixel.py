@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..classifier import Classifier
 from ..draws import Draws
 from ..errors import check_count
-from .base import Attack, Extras, Found, Images, Labels, unit
+from .base import Attack, Found, Images, Labels, unit
 
 PIXEL_ORDER = 0
 UNKNOWN = -1
@@ -61,13 +61,7 @@ class SinglePixel(Attack):
         return 2 * self.max_pixels
 
     def _find(
-        self,
-        classifier: Classifier,
-        images: Images,
-        labels: Labels,
-        seed: int,
-        repeats: Sequence[int],
-        known: Extras,
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
         n, height, width, _ = images.shape
         pixels = height * width
@@ -75,8 +69,8 @@ class SinglePixel(Attack):
         answers = _Answers(classifier, images)
         extras: dict[str, NDArray[Any]] = {}
         if self.exact:
-            if "vulnerable_map" in known:
-                vulnerable = np.unpackbits(known["vulnerable_map"], axis=1, count=pixels).astype(np.bool_)
+            if "vulnerable_map" in self._known:
+                vulnerable = np.unpackbits(self._known["vulnerable_map"], axis=1, count=pixels).astype(np.bool_)
                 np.copyto(answers.classes, labels[:, None, None], where=~vulnerable[:, :, None])
             else:
                 answers.fill(np.broadcast_to(np.arange(pixels), (n, pixels)))

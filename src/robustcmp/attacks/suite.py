@@ -71,14 +71,9 @@ class RunnableAttack(Protocol):
     def grid(self) -> list[float]: ...
     @property
     def settings(self) -> dict[str, Any]: ...
+    def knowing(self, extras: Extras) -> RunnableAttack: ...
     def outcomes(
-        self,
-        classifier: Classifier,
-        images: Images,
-        labels: Labels,
-        seed: int,
-        repeats: Sequence[int],
-        known: Extras | None = None,
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[AttackResult]: ...
 
 

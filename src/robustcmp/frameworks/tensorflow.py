@@ -101,7 +101,9 @@ class TensorFlow(TrainableFramework):
         with tf.device(like.device):
             traced = tf.function(function, input_signature=[x], autograph=False)
             v = tf.TensorSpec(traced.get_concrete_function().output_shapes, tf.float32)
-            return traced, tf.function(self.pullback(function), input_signature=[x, v], autograph=False)
+            pullback = tf.function(self.pullback(function), input_signature=[x, v], autograph=False)
+            pullback.get_concrete_function()  # traced here: at a call, TensorFlow warns from the fifth model on
+            return traced, pullback
 
     def is_out_of_memory(self, error: Exception) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError) or super().is_out_of_memory(error)
