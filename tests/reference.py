@@ -34,6 +34,7 @@ SPHERICAL_WINDOW = 100
 STEP_WINDOW = 30
 FACTOR = 1.5
 SMALLEST_STEP = 1e-7
+CONVERGED = 1e-4
 
 
 class Decision(NamedTuple):
@@ -441,6 +442,8 @@ def boundary(
 
     extras["source_step"] = source_step
     extras["spherical_step"] = spherical_step
+    if source_step <= CONVERGED:
+        current = np.clip(x + (1 + CONVERGED) * (current - x), lo, hi)
     outcome = judge(logits, current, image, label, len(decisions), extras)
     if outcome.success:
         extras["l2_half"] = outcome.l2 if l2_half is None else l2_half

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .attacks.boundary import CONVERGED
 from .attacks.fgsm import FGSM, loss_gradient
 from .attacks.suite import Suite
 from .classifier import Classifier
@@ -30,7 +31,6 @@ STEPS = 40  # of PGD, each a tenth of the ball's radius: enough to cross it twic
 UNBOUNDED = 1.0  # as ε: every image within the bounds
 REACHED = 0.99  # by PGD without a bound
 L2_BUDGETS = (1.0, 2.0, 3.0)
-SOURCE_STEP = 1e-4  # of a boundary attack that has converged
 GAIN = 0.15  # of the median distance, in its second half
 PASSES = 1e-5  # of the logits' spread, between two passes
 SLOPES = 0.02  # error of the median slope along the gradient
@@ -312,7 +312,7 @@ class _One:
             half, whole = (float(np.quantile(its[name].values, 0.5, method="higher")) for name in ("l2_half", "l2"))
             gain = 1 - whole / half if math.isfinite(half) and half > 0 else math.nan
             figure = f"{attack}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
-            yield "boundary has converged", _passes(step <= SOURCE_STEP and gain < GAIN), figure
+            yield "boundary has converged", _passes(step <= CONVERGED and gain < GAIN), figure
             share = float(its.start.mean())
             yield "every image had a start", _passes(share == 1), f"{attack}: {share:.1%} had one"
             if share:

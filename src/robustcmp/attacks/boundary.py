@@ -20,6 +20,7 @@ CHECK_EVERY = 10
 SPHERICAL_WINDOW, STEP_WINDOW = 100, 30
 ADAPTATION = 1.5
 SMALLEST_STEP = 1e-7
+CONVERGED = 1e-4  # the source_step up to which a walk has converged
 
 Rows = NDArray[np.int64]
 Points = NDArray[np.float64]
@@ -44,6 +45,10 @@ class Boundary(Attack):
     -----
     With the paper's settings, the defaults, the walk hardly moves, and success means that a start was found. An image
     without one is a failure of that image alone.
+
+    A walk that has converged (its last ``source_step`` is at most 1e-4) ends so near to the decision boundary that
+    float32's rounding decides. Its last point is moved away from the image by 1e-4 of the distance, so that others
+    who ask the model, in other batches, get the same answer.
 
     ``extras`` holds, each (N,): ``start`` (a start was found), ``source_step`` and ``spherical_step`` (the last ones),
     ``l2_half`` (L2 after half of the iterations, +inf without a start).
@@ -89,6 +94,7 @@ class Boundary(Attack):
             walk = _Walk(self, classifier, images, labels, draws)
             walk.start()
             walk.advance()
+            walk.leave_boundary()
             yield walk.found()
 
 
@@ -151,6 +157,12 @@ class _Walk:
             active = active[self._source_step[active] >= SMALLEST_STEP]
             if not len(active):
                 break
+
+    def leave_boundary(self) -> None:
+        """Move the rows that have converged outwards, to where rounding does not change what the model says."""
+        rows = np.flatnonzero(self._started & (self._source_step <= CONVERGED))
+        outwards = self._x[rows] - (1 + CONVERGED) * self._towards[rows]
+        self._point[rows] = np.clip(outwards, *self._classifier.bounds)
 
     def found(self) -> Found:
         """Return where the rows are."""
