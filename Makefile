@@ -26,7 +26,7 @@ bench: $(VENV)/.ready  ## how near the attacks are to the forward pass, and what
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/tables.py
 
-validity: $(VENV)/.ready  ## what intervals cover, how often tests err, what health checks find; into docs/validity.md
+validity: $(VENV)/.ready  ## what intervals cover and how often tests err, into docs/validity.md; then the tests of health checks
 	$(BIN)/python tests/simulations.py
 	$(BIN)/python -m pytest -v tests/test_checks.py
 

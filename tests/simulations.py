@@ -15,7 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from robustcmp.statistics import (
     common_draws,
     difference_intervals,
     nested_variance,
+    pooled_t,
     t_interval,
     two_way_interval,
     wilson_interval,
@@ -61,22 +62,21 @@ class World:
     repeats: int = 1
     run_sd: float = 0.0
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        difficulty: NDArray[np.float64] | None = None,
-        effects: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.bool_]:
+    def draw(self, rng: np.random.Generator, difficulty: NDArray[np.float64] | None = None) -> NDArray[np.bool_]:
         """Return whether each image fell, (frameworks, runs, repeats, images)."""
+        return self.ease(rng, difficulty) > 0
+
+    def ease(self, rng: np.random.Generator, difficulty: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Return how easily each image falls, on the latent scale, (frameworks, runs, repeats, images)."""
         frameworks = len(self.shifts)
         d = rng.normal(size=self.images) if difficulty is None else difficulty
-        u = rng.normal(0, self.run_sd, (frameworks, self.runs)) if effects is None else effects
+        u = rng.normal(0, self.run_sd, (frameworks, self.runs))
         kept = math.sqrt(1 - FRESH**2) if self.repeats > 1 else 1.0
         e = kept * rng.normal(size=(frameworks, self.runs, 1, self.images))
         if self.repeats > 1:
             e = e + FRESH * rng.normal(size=(frameworks, self.runs, self.repeats, self.images))
-        found: NDArray[np.bool_] = np.array(self.shifts)[:, None, None, None] + d + u[..., None, None] + e > 0
-        return found
+        ease: NDArray[np.float64] = np.array(self.shifts)[:, None, None, None] + d + u[..., None, None] + e
+        return ease
 
     def rate(self, shift: float) -> float:
         """The rate of a framework over all trainings and images."""
@@ -153,6 +153,19 @@ def student(runs: int = 10, run_sd: float = 0.1) -> Callable[[np.random.Generato
     return simulate
 
 
+def pooled_difference(runs: int = 10, run_sd: float = 0.1) -> Callable[[np.random.Generator], bool]:
+    """The difference of two of three frameworks over their trainings, on the images at hand."""
+    world = World((-0.8, -0.6, -0.7), runs=runs, run_sd=run_sd)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        d = rng.normal(size=world.images)
+        one, other = (float(norm.cdf((s + d) / math.sqrt(1 + run_sd**2)).mean()) for s in world.shifts[:2])
+        found = pooled_t(list(world.draw(rng, d).mean(axis=(2, 3))), 0, 1)
+        return found.low <= one - other <= found.high
+
+    return simulate
+
+
 def two_way(runs: int = 10, run_sd: float = 0.1) -> Callable[[np.random.Generator], bool]:
     """The difference of two frameworks over trainings and images together."""
     world = World((-0.8, -0.6), runs=runs, run_sd=run_sd)
@@ -189,27 +202,42 @@ def f_interval(frameworks: int = 3, runs: int = 10, true_share: float = 0.5) -> 
 
 
 def models_told_apart(
-    repeats: int = 1, models: int = 2, images: int = 500, run_sd: float = 0.0
+    repeats: int = 1, models: int = 2, images: int = 500, run_sd: float = 0.0, joint: bool = False
 ) -> Callable[[np.random.Generator], bool]:
-    """Whether any of some models of one framework are told apart, at the level of models."""
+    """Whether some models of one framework are told apart at the level of models: any pair, or all of them jointly."""
     world = World((-0.8,) * models, images=images, repeats=repeats, run_sd=run_sd)
 
     def simulate(rng: np.random.Generator) -> bool:
         table = run_tests([world.outcomes(world.draw(rng))], "models", resamples=1000)
-        return bool((table.p_adjusted[table.b != ""] < 0.05).any())
+        return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
+
+    return simulate
+
+
+def distances_told_apart(models: int = 2, joint: bool = False) -> Callable[[np.random.Generator], bool]:
+    """The same from the distances at which every image falls."""
+    world = World((-0.8,) * models)
+
+    def simulate(rng: np.random.Generator) -> bool:
+        nearer = world.ease(rng)
+        its = world.outcomes(np.ones(nearer.shape, np.bool_))
+        its = replace(its, l2=dict(zip(its.success, np.exp(-nearer), strict=True)))
+        table = run_tests([its], "models", resamples=1000)
+        table = table[table.test.str.contains("L2")]
+        return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
 
     return simulate
 
 
 def frameworks_told_apart(
-    runs: int = 10, run_sd: float = 0.15, shift: float = -0.8
+    runs: int = 10, run_sd: float = 0.15, shift: float = -0.8, frameworks: int = 2, joint: bool = False
 ) -> Callable[[np.random.Generator], bool]:
-    """Whether two frameworks are told apart that are the trainings of one, split in two."""
-    world = World((shift, shift), runs=runs, run_sd=run_sd)
+    """Whether frameworks are told apart that are the trainings of one, split up: any pair, or all of them jointly."""
+    world = World((shift,) * frameworks, runs=runs, run_sd=run_sd)
 
     def simulate(rng: np.random.Generator) -> bool:
         table = run_tests([world.outcomes(world.draw(rng))], "frameworks")
-        return bool((table.p_adjusted[table.b != ""] < 0.05).any())
+        return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
 
     return simulate
 
@@ -286,6 +314,7 @@ def three_names(images: int) -> float:
     return float(ev.tests().p_adjusted.min())
 
 
+TENTH = float(norm.ppf(0.1)) * math.sqrt(2)  # the shift at which a tenth of the images falls
 COVERAGE = {
     "Wilson, one model, 500 images": (wilson(), 0.93, 0.97),
     "Wilson, 100 images": (wilson(100), 0.93, 0.97),
@@ -298,6 +327,15 @@ COVERAGE = {
     "F, share of frameworks, truth 50 %, 3 frameworks": (f_interval(), 0.93, 0.97),
     "F, share of frameworks, truth 10 %, 3 frameworks": (f_interval(true_share=0.1), 0.93, 0.97),
     "two-way bootstrap, difference of frameworks, 10 trainings": (two_way(), 0.92, 1.0),
+    "t, difference of two of three frameworks, 10 trainings": (pooled_difference(), 0.93, 0.97),
+    "t, difference of two of three frameworks, 3 trainings": (pooled_difference(3), 0.93, 0.97),
+    "Wilson, 100 images, 10 expected successes": (wilson(100, TENTH), 0.93, 0.97),
+    "bootstrap, one model, random attack, 100 images, 10 expected": (image_bootstrap(100, TENTH), 0.92, 0.98),
+    "bootstrap, difference, 150 images, 10 expected to fall in one alone": (
+        difference_bootstrap(150, (TENTH, TENTH)),
+        0.92,
+        0.98,
+    ),
 }
 TABULATED = {
     "Wilson, 100 images, 1 to 2 expected successes": wilson(100, -3.0),
@@ -316,6 +354,20 @@ TOLD_APART = {
     "the same, three trainings each, 0.5 % fall": (frameworks_told_apart(3, shift=-3.65), 0.0, CHANCE),
     "models, two trainings of one framework": (models_told_apart(run_sd=0.15), 0.1, 1.0),
     "frameworks, 10 points apart, deviation 3 points, ten trainings": (planted_difference(), 0.9, 1.0),
+    "joint test of three exchangeable models, deterministic attack": (
+        models_told_apart(models=3, joint=True),
+        0.0,
+        CHANCE,
+    ),
+    "joint test of three exchangeable models, random attack": (
+        models_told_apart(5, models=3, joint=True),
+        0.0,
+        CHANCE,
+    ),
+    "distances of two exchangeable models": (distances_told_apart(), 0.0, CHANCE),
+    "joint test of three exchangeable models' distances": (distances_told_apart(3, joint=True), 0.0, CHANCE),
+    "frameworks, trainings of one framework split in three": (frameworks_told_apart(frameworks=3), 0.0, CHANCE),
+    "joint test of them": (frameworks_told_apart(frameworks=3, joint=True), 0.0, CHANCE),
 }
 
 

@@ -667,12 +667,13 @@ def test_what_r_hides(planted: rc.Evaluation) -> None:
         assert found[f"without {attack}"] == rc.robustness_indicator(left)
     # A failure is infinitely far: single pixel and walk reach too few images of one model for most quantiles.
     for q, name in ((0.5, "50%"), (0.25, "25%"), (0.1, "10%")):
-        finite = [
-            [planted.distance_quantile(model, attack, norm, q) for model in planted.models]
+        reached = {
+            attack: [planted.distance_quantile(model, attack, norm, q) for model in planted.models]
             for attack, norm in (("exact", "l0"), ("drawn", "l0"), ("walk", "l2"))
-        ]
-        finite = [its for its in finite if np.isfinite(its).all()]
-        key = f"from distances at {name} of the images"
+        }
+        counted = {attack: its for attack, its in reached.items() if np.isfinite(its).all()}
+        finite = list(counted.values())
+        key = f"from distances at {name} of the images ({', '.join(counted)})"
         assert (key in found) == bool(finite)
         if finite:
             shares = [[(max(its) - d) / (max(its) - min(its) or 1) for d in its] for its in finite]
@@ -739,6 +740,14 @@ def test_notes_on_foolbox_and_on_the_frameworks(real: rc.Evaluation, planted: rc
     assert not any("Foolbox" in note or "initialisation" in note for note in notes(planted))
 
 
+def test_no_test_is_about_several_trainings_beside_one(real: rc.Evaluation) -> None:
+    assert real.level == "models"
+    assert real.within_noise == []
+    said = notes(real)
+    assert "P compares means over trainings with one training alone; no test is about that." in said
+    assert any("resamples of images and trainings (the one training of torch stays)" in note for note in said)
+
+
 def test_one_training_each_is_said(real: rc.Evaluation, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(PLANTED)
     one = rc.evaluate(
@@ -797,8 +806,10 @@ def test_the_headline_is_about_frameworks_where_there_are_trainings(two_by_two: 
         joint = tests[(tests.attack == attack) & (tests.a == "all")].iloc[0]
         rates = ev.success_rate.sel(attack=attack).mean("repeat")
         within = math.sqrt(float(rates.var("training_seed", ddof=1).mean()))
-        p = f"{joint.p_adjusted:.3f}"
-        assert f"differ by at most {100 * joint.effect:.1f} points (p = {p}, joint test)" in sentence
+        p = f"= {joint.p_adjusted:.3f}" if joint.p_adjusted >= 0.001 else "< 0.001"
+        assert (
+            f"differ by at most {100 * joint.effect:.1f} points (p {p}, joint test, adjusted for 3 attacks)" in sentence
+        )
         assert f"differ by {100 * within:.1f} points (standard deviation)" in sentence
         assert f"between frameworks is estimated as {100 * shares.share[attack]:.0f} % (" in sentence
         assert "estimated from 2 of them; wide by nature" in sentence

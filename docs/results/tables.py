@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
 
 import robustcmp as rc
 from robustcmp.report import to_markdown
+from robustcmp.statistics import t_interval
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -41,6 +42,8 @@ def page(text: str, whole: bool) -> str:
     for run in RUNS:
         text = fill(text, run, lambda run=run: tables(run, whole))
         text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
+        text = fill(text, f"{run}, beside the paper", lambda run=run: beside_the_paper(run))
+    text = fill(text, "told apart", told_apart)
     return fill(text, "same-weights", controls)
 
 
@@ -54,7 +57,7 @@ def one_training_each(run: str) -> str:
     """What one training of each framework would have said, over all ways of picking them from a run."""
     ev = rc.open_run(HERE / run)
     rates = ev.success_rate.mean("repeat").transpose("model", "training_seed", "attack").values
-    orders: Counter[tuple[str, ...]] = Counter()
+    orders: Counter[tuple[tuple[str, ...], ...]] = Counter()
     spreads = []
     for picked in product(range(rates.shape[1]), repeat=len(ev.models)):
         these = {
@@ -62,23 +65,83 @@ def one_training_each(run: str) -> str:
             for i, (model, seed) in enumerate(zip(ev.models, picked, strict=True))
         }
         r = rc.robustness_indicator(these)
-        orders[tuple(sorted(r, key=lambda model: r[model]))] += 1
+        orders[order(r)] += 1
         spreads.append(np.ptp([its["fgsm"] for its in these.values()]))
     total = sum(orders.values())
     low, median, high = (f"{100 * value:.1f}" for value in np.quantile(spreads, (0.025, 0.5, 0.975)))
-    rows = [f"| {' before '.join(order)} | {count} | {count / total:.0%} |" for order, count in orders.most_common()]
-    first = Counter({model: sum(n for order, n in orders.items() if order[0] == model) for model in ev.models})
-    said = ", ".join(f"{model} in {count / total:.0%}" for model, count in first.most_common())
+    rows = [
+        f"| {' before '.join(' and '.join(place) for place in order)} | {count} | {count / total:.0%} |"
+        for order, count in orders.most_common()
+    ]
+    first: Counter[str] = Counter()
+    for (place, *_), count in orders.items():
+        first.update({model: count / len(place) for model in place})
+    said = ", ".join(f"{model} in {share / total:.0%}" for model, share in first.most_common())
+    paper = [ev.paper[model]["fgsm"] for model in ev.paper]
+    reached = sum(spread >= np.ptp(paper) for spread in spreads)
     return "\n".join(
         [
             "| order by R, the most robust first | ways of picking | of all |",
             "| --- | ---: | ---: |",
             *rows,
             "",
-            f"Of {total:,} ways, the most robust is {said}. The three FGSM rates differ by {low} to {high} points in "
-            f"95 % of them, in half of them by more than {median}.",
+            f"Of {total:,} ways, the most robust is {said} (ties shared). The three FGSM rates differ by {low} to "
+            f"{high} points in 95 % of them, in half of them by more than {median}, at most by "
+            f"{100 * max(spreads):.1f}; the paper's three by {100 * np.ptp(paper):.1f}, which {reached} of the "
+            f"{total:,} ways reach.",
         ]
     )
+
+
+def order(r: dict[str, float]) -> tuple[tuple[str, ...], ...]:
+    """Return the models place by place, the most robust first; those of one R share a place."""
+    ranked = sorted(r, key=lambda model: r[model])
+    return tuple(tuple(place) for _, place in groupby(ranked, lambda model: round(r[model], 9)))
+
+
+def told_apart() -> str:
+    """How many pairs of single networks are told apart, in the runs of ten trainings, within a framework and across."""
+    rows = [
+        "| run | test | pairs of one framework told apart | pairs of two frameworks told apart |",
+        "| --- | --- | ---: | ---: |",
+    ]
+    for run in (run for run in RUNS if run.endswith("-ten-trainings")):
+        pairs = rc.open_run(HERE / run).tests("models").query("b != ''")
+        pairs = pairs.assign(
+            within=pairs.a.str.split("/").str[0] == pairs.b.str.split("/").str[0], told=pairs.p_adjusted < 0.05
+        )
+        for (attack, test), its in pairs.groupby(["attack", "test"], sort=False):
+            counts = [
+                f"{told.sum()} of {len(told)} ({told.mean():.0%})"
+                for told in (its.told[its.within], its.told[~its.within])
+            ]
+            rows.append(f"| {run} | {attack}: {test} | {counts[0]} | {counts[1]} |")
+    return "\n".join(rows)
+
+
+def beside_the_paper(run: str) -> str:
+    """The paper's rates beside those of a run, and where one more training of each framework would be expected."""
+    ev = rc.open_run(HERE / run)
+    rows = [
+        "| attack | framework | paper, one training | mean of ours | smallest to largest | 95 % for the mean | "
+        "95 % for one more training | the paper's |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for attack, framework in product(ev.attacks, ev.models):
+        paper = ev.paper.get(framework.partition("@")[0], {}).get(attack)
+        if paper is None:
+            continue
+        rates = ev.success_rate.sel(attack=attack, model=framework).mean("repeat").values
+        mean = rates.mean()
+        low, high = t_interval(rates)
+        further = (high - mean) * np.sqrt(len(rates) + 1)  # half of the prediction interval
+        within = abs(paper - mean) <= further
+        rows.append(
+            f"| {attack} | {framework} | {paper:.1%} | {mean:.1%} | {rates.min():.1%} to {rates.max():.1%} | "
+            f"{max(0, low):.1%} to {min(1, high):.1%} | {max(0, mean - further):.1%} to {min(1, mean + further):.1%} | "
+            f"{'within' if within else 'outside'} |"
+        )
+    return "\n".join(rows)
 
 
 def controls() -> str:

@@ -218,9 +218,10 @@ def variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
 
     ``framework`` and ``training_run`` are the components of `robustcmp.statistics.nested_variance`, ``share``,
     ``low`` and ``high`` the share of frameworks between trained models with its interval. Beside them stand two
-    variances of one trained model's rate: ``repeat``, from its repeats, which ``training_run`` contains; and
-    ``image``, from the choice of images, which all models share, without what repeats add. It is NaN for one image,
-    both are NaN for one repeat of a random attack.
+    variances of one trained model's rate: ``repeat``, from its repeats, and ``image``, from the choice of images,
+    without what repeats add. All models see the same images and draws. What these do to all of them alike is not in
+    ``training_run``; what they do to each model in its own way is. ``image`` is NaN for one image, both are NaN for
+    one repeat of a random attack.
 
     Raises
     ------

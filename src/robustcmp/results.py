@@ -264,7 +264,13 @@ class Results:
 
     @cached_property
     def within_noise(self) -> list[str]:
-        """The attacks for which a joint test of all models, or frameworks, finds nothing; none without statsmodels."""
+        """The attacks for which a joint test of what P compares finds nothing.
+
+        None without statsmodels, and none where a framework has several trainings and another has one: no test is
+        about the mean of some and one alone.
+        """
+        if self.has_several_trainings and self.level == "models":
+            return []
         try:
             tests = self.tests(self.level)
         except UsageError:
@@ -282,26 +288,27 @@ class Results:
         """What R hides: R without each attack and each model in turn, and R from distances, by variant and model.
 
         From distances: P of −distance at the quantiles of 50, 25 and 10 % of the images, in each attack's own norm,
-        where it is finite for every model; a shorter distance is less robust. A quantile that no attack has is left
-        out.
+        of the attacks for which it is finite for every model, which the variant names; a shorter distance is less
+        robust. A quantile that no attack has is left out.
         """
         found = variants(self.rates())
         for q in DISTANCE_QUANTILES:
-            total, attacks = np.zeros(len(self.models)), 0
+            total, counted = np.zeros(len(self.models)), []
             for attack in common_attacks(self.rates()):
                 norm = NORMS.get(self.manifest["suite"]["attacks"][attack]["class"], "l2")
                 distances = np.array([self.distance_quantile(model, attack, norm, q) for model in self.models])
                 if np.isfinite(distances).all():
-                    total, attacks = total + relative(-distances), attacks + 1
-            if attacks:
-                name = f"from distances at {q:.0%} of the images"
+                    total = total + relative(-distances)
+                    counted.append(attack)
+            if counted:
+                name = f"from distances at {q:.0%} of the images ({', '.join(counted)})"
                 found[name] = dict(zip(self.models, total.tolist(), strict=True))
         return found
 
     def training_interval(self, model: str, attack: str) -> Interval:
         """Return the 95 % interval of a framework's mean success rate, over its training runs; NaN for one.
 
-        Student's, cut to [0, 1].
+        Student's, cut to [0, 1]; where all trainings have one rate it is that rate alone.
         """
         low, high = t_interval(self._outcomes(model, attack).mean(axis=(1, 2)))
         return Interval(max(low, 0.0), min(high, 1.0))

@@ -63,6 +63,7 @@ class Boundary(Attack):
     True
     """
 
+    semantics = 2  # 2: a walk that has converged ends clear of rounding
     norm = "l2"
 
     def __init__(
