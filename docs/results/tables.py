@@ -23,6 +23,7 @@ PAGES = {
     "README.md": False,
     "docs/results.md": True,
     "docs/is-it-the-framework.md": True,
+    "docs/the-paper-again.md": True,
 }  # and whether they have all tables
 RUNS = sorted(path.parent.name for path in HERE.glob("*/results.h5"))
 FIRST = 5  # what the comparison says, and two tables with their titles
