@@ -95,11 +95,11 @@ def plant_landscape(ray: ref.Array64) -> Callable[[ref.Array64], bool]:
 
 
 def plant_dead_end(ray: ref.Array64) -> Callable[[ref.Array64], bool]:
-    """Plant a sphere of which one point in six is adversarial, and nothing inside: the steps shrink to nothing."""
+    """Plant a thin shell of which one point in six is adversarial, with nothing inside: the steps shrink to nothing."""
 
     def adversarial(x: ref.Array64) -> bool:
         d, on_ray = distance_along(ray, x)
-        return d >= 1.5 if on_ray else d > 1.4999 and coin(x, 1 / 6)
+        return d >= 1.5 if on_ray else d > 1.50004 or (d > 1.4999 and coin(x, 1 / 6))
 
     return adversarial
 
@@ -430,7 +430,7 @@ def test_boundary_stops_where_the_source_step_vanishes() -> None:
     assert extras["adaptations"] == replay(outcome)[2]
     assert extras["source_step"] == pytest.approx(replay(outcome)[1], rel=1e-12)
     assert_walk_is_in_order(outcome, 25)
-    assert outcome.l2 <= extras["l2_half"] < math.inf
+    assert outcome.l2 <= extras["l2_half"] * (1 + ref.CONVERGED) < math.inf
 
 
 def test_boundary_that_stopped_before_half_reports_its_last_distance() -> None:
