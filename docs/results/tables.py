@@ -156,10 +156,11 @@ def controls() -> str:
         control = run["same_weights"]
         for attack, differ in control["differ"].items():
             pairs = [f"{pair.replace('|', ' and ')} {images}" for pair, images in differ.items() if images]
+            none = f"none, in {len(differ)} pair{'s' * (len(differ) > 1)}"
             rows.append(
                 f"| {run['model']}, {run['dataset']} | {', '.join(run['frameworks'])} | {run['images']:,} | "
                 f"{control['logits']:.1e} | {control['predictions']:.2%} | {attack} | "
-                f"{', '.join(pairs) or f'none, in {len(differ)} pairs'} |"
+                f"{', '.join(pairs) or none} |"
             )
     return "\n".join(rows)
 
