@@ -369,7 +369,7 @@ def _significance_notes(results: Results) -> list[str]:
             f"{WITHIN_NOISE}: a joint test of all {results.level} finds nothing for {', '.join(results.within_noise)}, "
             "so P ranks what may be chance."
         )
-    if results.has_several_trainings and results.level == "models":
+    if results.has_several_trainings and held:
         text.append("P compares means over trainings with one training alone; no test is about that.")
     unit = "the training run is the unit" if results.level == "frameworks" else "the image is the unit"
     return [

@@ -269,7 +269,7 @@ class Results:
         None without statsmodels, and none where a framework has several trainings and another has one: no test is
         about the mean of some and one alone.
         """
-        if self.has_several_trainings and self.level == "models":
+        if self.has_several_trainings and self.level == "models" and len(self.models) > 1:
             return []
         try:
             tests = self.tests(self.level)
