@@ -382,13 +382,25 @@ def test_a_host_that_answers_wrongly(hosted: Hosted, error: type, message: str, 
         Classifier(model).predict(digits.images[:12])
 
 
-def test_a_host_that_answers_late_is_ended(digits: Dataset) -> None:
-    process = start("late", call_seconds=1)
+def test_a_host_that_answers_late_is_ended(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROBUSTCMP_HOST_SECONDS", "1")
+    process = start("late")
     answer, _ = process.call("build", architecture=LINEAR.described, seed=0)
-    with pytest.raises(HostError, match="did not answer logits within 1 seconds"):
+    with pytest.raises(
+        HostError, match=r"did not answer logits within 1 seconds \(ROBUSTCMP_HOST_SECONDS sets how long"
+    ):
         process.call("logits", {"images": digits.images[:2]}, of=answer["is"])
     assert not process.alive
     assert gone(process.pid)
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "nan"])
+def test_how_long_a_host_may_take_is_a_number_of_seconds(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROBUSTCMP_HOST_SECONDS", given)
+    with pytest.raises(
+        UsageError, match=f"ROBUSTCMP_HOST_SECONDS should be a number of seconds above 0, received '{given}'"
+    ):
+        start("late")
 
 
 @pytest.mark.parametrize("hosted", ["prints"], indirect=True)

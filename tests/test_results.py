@@ -22,6 +22,7 @@ import robustcmp as rc
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.indicator import indicator_terms
+from robustcmp.inference import Outcomes, variance
 from robustcmp.model import Classifier
 from robustcmp.report import Table, _points, headline, notes, tables, title, to_html, to_markdown, to_text
 from robustcmp.results import Results
@@ -520,6 +521,39 @@ def test_an_image_with_no_room_to_escape_falls_for_certain(tmp_path: Path) -> No
     assert ev.rates() == {"corner": {"x": 1.0}}
 
 
+def test_tests_and_variances_are_about_the_expectation_where_it_is_known(planted: rc.Evaluation) -> None:
+    """And about the draws that were made where it is not."""
+    expected, drawn = planted.outcomes[:2]
+    rate = planted.expected_success_rate.sel(attack="exact")
+    assert expected.rates["region"] == pytest.approx(rate.sel(model="region").values)
+    assert drawn.expected is None
+    assert drawn.rates["region"] == pytest.approx(
+        planted.success_rate.sel(model="region", attack="drawn").mean("repeat")
+    )
+    assert planted.exact == ["exact"]
+
+    tests = planted.tests("models").set_index(["attack", "a", "b"])
+    difference = float(rate.sel(model="region", training_seed=0) - rate.sel(model="corner", training_seed=0))
+    assert tests.effect["exact", "region/0", "corner/0"] == pytest.approx(difference)
+    drawn_difference = drawn.rates["region"][0] - drawn.rates["corner"][0]
+    assert tests.effect["drawn", "region/0", "corner/0"] == pytest.approx(drawn_difference)
+    assert abs(difference - drawn_difference) > 1e-3
+
+    ends = planted.wider_interval("exact", "region", "region")
+    assert ends.low < 0 < ends.high
+
+
+def test_the_variance_of_repeats_is_exact_where_the_expectation_is_known() -> None:
+    """Two rates of five draws each, over 20,000 such runs: their variance, which the formula gives without a draw."""
+    p = np.random.default_rng(0).random((2, 2, 30))
+    fell = np.random.default_rng(1).random((20_000, 2, 2, 5, 30)) < p[:, :, None]
+    rates = fell.mean(axis=(3, 4))
+    its = Outcomes("x", False, {"a": fell[0, 0], "b": fell[0, 1]}, {"a": [0, 1], "b": [0, 1]}, {"a": p[0], "b": p[1]})
+    [row] = variance([its]).to_dict("records")
+    assert row["repeat"] == pytest.approx(rates.var(axis=0).mean(), rel=0.03)
+    assert row["image"] == pytest.approx(p.var(axis=2, ddof=1).mean() / 30)
+
+
 def test_without_exact_nothing_is_expected(real: rc.Evaluation) -> None:
     for name in ("expected_success_rate", "expected_success_sd"):
         with pytest.raises(UsageError, match="exact = true in the suite"):
@@ -720,6 +754,29 @@ def test_the_table_of_exact_rates(planted: rc.Evaluation, real: rc.Evaluation) -
     means = planted.expected_success_rate.sel(attack="exact").mean("training_seed").values
     assert column(table, "expected success") == [f"{100 * mean:.2f} %" for mean in means]
     assert not any("expected success" in table.columns for table in tables(real))
+    assert any(note.startswith("exact: tests, differences and variances are about the exp") for note in notes(planted))
+
+
+def test_the_table_of_draws_that_two_models_share(tmp_path: Path) -> None:
+    (tmp_path / "planted.toml").write_text(PLANTED)
+    models = {"region": MODELS["region"][0], "corner": corner()}
+    ev = rc.evaluate(models, IMAGES, LABELS, suite=tmp_path / "planted.toml", n=100, repeats=2, progress=False)
+    table = tables(ev)[-1]
+    assert "that two models share" in table.title
+    found = ev.common_draws("exact", "region", "corner")
+    points = [f"{100 * its:.2f}" for its in (found.difference, found.sd)]
+    shares = [f"{100 * its:.2f} %" for its in (found.both, found.only_a, found.only_b)]
+    assert table.rows == [["exact", "region", "corner", *points, *shares]]
+
+
+def test_the_interval_of_one_training(planted: rc.Evaluation) -> None:
+    both = planted.interval("region", "exact")
+    first, second = (planted.interval("region", "exact", training_seed=seed) for seed in (0, 1))
+    success = planted.dataset.success.sel(model="region", attack="exact", training_seed=1)
+    assert second == bootstrap_interval(success.mean("repeat").values)
+    assert first.low < both.low < second.low
+    with pytest.raises(UsageError, match="training seed 7"):
+        planted.interval("region", "exact", training_seed=7)
 
 
 def test_every_table_says_what_it_is_conditional_on(real: rc.Evaluation) -> None:
@@ -804,8 +861,8 @@ def test_the_headline_is_about_frameworks_where_there_are_trainings(two_by_two: 
     tests, shares = ev.tests("frameworks"), ev.variance()
     for sentence, attack in zip(sentences, ev.attacks, strict=True):
         joint = tests[(tests.attack == attack) & (tests.a == "all")].iloc[0]
-        rates = ev.success_rate.sel(attack=attack).mean("repeat")
-        within = math.sqrt(float(rates.var("training_seed", ddof=1).mean()))
+        rates = ev.expected_success_rate if attack in ev.exact else ev.success_rate.mean("repeat")
+        within = math.sqrt(float(rates.sel(attack=attack).var("training_seed", ddof=1).mean()))
         p = f"= {joint.p_adjusted:.3f}" if joint.p_adjusted >= 0.001 else "< 0.001"
         assert (
             f"differ by at most {100 * joint.effect:.1f} points (p {p}, joint test, adjusted for 3 attacks)" in sentence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import random
+from itertools import permutations
 from statistics import NormalDist
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustcmp.errors import UsageError
-from robustcmp.statistics import NO_EVIDENCE, bootstrap_interval, wilson_interval
+from robustcmp.statistics import NO_EVIDENCE, bootstrap_interval, mantel, wilson_interval
 
 
 def wilson(successes: int, n: int, confidence: float) -> tuple[float, float]:
@@ -127,3 +128,45 @@ def test_nobodys_random_state_is_touched() -> None:
     assert after[0] == numpy[0]
     np.testing.assert_array_equal(after[1], numpy[1])
     assert after[2:] == numpy[2:]
+
+
+# Blocks of pairs
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_mantel_is_the_share_of_all_partitions(shift: float) -> None:
+    """Of the 15 ways to split six into pairs, each equally likely."""
+    rng = np.random.default_rng(3)
+    groups = ["a", "a", "b", "b", "c", "c"]
+    same = np.array(groups)[:, None] == np.array(groups)
+    values = rng.normal(size=(6, 6)) + shift * same
+
+    def difference(order: tuple[int, ...]) -> float:
+        within = same[np.ix_(order, order)]
+        off = ~np.eye(6, dtype=bool)
+        return float(values[within & off].mean() - values[~within].mean())
+
+    every = np.array([difference(order) for order in permutations(range(6))])
+    found = mantel(values, groups)
+    assert found.statistic == pytest.approx(every[0])
+    assert found.p == pytest.approx((every >= every[0] - 1e-9).mean(), abs=0.02)
+
+
+def test_mantel_on_what_it_cannot_say() -> None:
+    assert all(map(math.isnan, mantel(np.ones((2, 2)), ["a", "b"])))
+    assert all(map(math.isnan, mantel(np.ones((2, 2)), ["a", "a"])))
+    values = np.full((4, 4), 0.5)
+    assert mantel(values, ["a", "a", "b", "b"]) == (0, 1)
+    values[0] = np.nan  # a source on which nothing succeeded
+    assert mantel(values, ["a", "a", "b", "b"]) == (0, 1)
+
+
+def test_mantel_finds_shared_weaknesses_and_nothing_in_stronger_targets() -> None:
+    rng = np.random.default_rng(0)
+    groups = list("aaaaabbbbb")
+    same = np.array(groups)[:, None] == np.array(groups)
+    noise = [rng.normal(size=(10, 10)) for _ in range(200)]
+    stronger = np.where(np.array(groups) == "a", 1.0, 0.0)  # fooled more easily, whoever asks
+    found = [mantel(its + stronger, groups, resamples=200).p for its in noise]
+    assert np.mean(np.array(found) <= 0.05) < 0.1
+    assert all(mantel(its + 2 * same, groups, resamples=200).p < 0.05 for its in noise[:20])

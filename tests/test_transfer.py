@@ -75,6 +75,9 @@ def test_every_pair_is_counted_again(models: Any, digits: Dataset, suite: Path, 
     assert opened.transfer_blocks.equals(ev.transfer_blocks)
     (table,) = (table for table in tables(opened) if table.title.startswith("Transfer"))
     assert [row[1] for row in table.rows[:3]] == ["within jax", "within", "across"]
+    assert table.columns[-1] == "p, more than across"
+    assert table.rows[0][-1] == table.rows[2][-1] == "–"
+    assert 0 < float(opened.transfer_blocks.p[1]) <= 1
     (tmp_path / "run" / "transfer.json").unlink()
     with pytest.raises(UsageError, match=r"stored without its transfer.*robustcmp.eval.*--transfer"):
         rc.open_run(tmp_path / "run").transfer()

@@ -59,6 +59,8 @@ class Outcomes:
         By framework (the name of the models), (training runs, repeats, images).
     seeds : dict of str to list of int
         The training seeds, by framework.
+    expected : dict of str to ndarray of float64, optional
+        For exact single pixel: the probability of each image to fall to a draw of positions, (training runs, images).
     l2 : dict of str to ndarray of float64, optional
         The distances, for an attack whose distances are what it is about; +inf where it failed.
     """
@@ -67,6 +69,7 @@ class Outcomes:
     deterministic: bool
     success: Mapping[str, NDArray[np.bool_]]
     seeds: Mapping[str, list[int]]
+    expected: Mapping[str, NDArray[np.float64]] | None = None
     l2: Mapping[str, NDArray[np.float64]] | None = None
 
     @property
@@ -77,12 +80,15 @@ class Outcomes:
 
     @property
     def image_means(self) -> NDArray[np.float64]:
-        """Means over repeats, (models, images): repeats are no images."""
-        return np.concatenate([its.mean(axis=1) for its in self.success.values()])
+        """How often each image falls, (models, images): over all draws, else over repeats, which are no images."""
+        means = self.expected or {name: its.mean(axis=1) for name, its in self.success.items()}
+        return np.concatenate(list(means.values()))
 
     @property
     def rates(self) -> dict[str, NDArray[np.float64]]:
-        """A rate for each training run, by framework."""
+        """A rate for each training run, by framework: the expectation over all draws where that is known."""
+        if self.expected is not None:
+            return {name: its.mean(axis=1) for name, its in self.expected.items()}
         return {name: its.mean(axis=(1, 2)) for name, its in self.success.items()}
 
 
@@ -220,8 +226,9 @@ def variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
     ``low`` and ``high`` the share of frameworks between trained models with its interval. Beside them stand two
     variances of one trained model's rate: ``repeat``, from its repeats, and ``image``, from the choice of images,
     without what repeats add. All models see the same images and draws. What these do to all of them alike is not in
-    ``training_run``; what they do to each model in its own way is. ``image`` is NaN for one image, both are NaN for
-    one repeat of a random attack.
+    ``training_run``; what they do to each model in its own way is. Exact single pixel is analysed by its expectation,
+    where repeats do nothing; ``repeat`` is then what as many draws would have added, exactly. ``image`` is NaN for one
+    image, both are NaN for one repeat of a random attack that is not exact.
 
     Raises
     ------
@@ -264,7 +271,7 @@ def _image_variance(outcomes: Outcomes) -> float:
     """Return the variance of a model's rate that comes from the choice of images; NaN for one image."""
     values = outcomes.image_means
     n = values.shape[1]
-    of_repeats = _repeat_variance(outcomes)  # is in the images' means as well
+    of_repeats = 0.0 if outcomes.expected else _repeat_variance(outcomes)  # is in the images' means as well
     return float(values.var(axis=1, ddof=1).mean() / n) - of_repeats if n > 1 else math.nan
 
 
@@ -274,6 +281,9 @@ def _repeat_variance(outcomes: Outcomes) -> float:
         return 0.0
     rates = np.concatenate([its.mean(axis=2) for its in outcomes.success.values()])
     repeats = rates.shape[1]
+    if outcomes.expected:  # draws are independent between images
+        p = outcomes.image_means
+        return float((p * (1 - p)).mean() / p.shape[1] / repeats)
     return float(rates.var(axis=1, ddof=1).mean() / repeats) if repeats > 1 else math.nan
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Table:
 def tables(results: Results) -> list[Table]:
     """Return the tables of a run: success rates, the indicator, and one for each boundary attack."""
     walks = [_boundary(results, attack) for attack in results.attacks if results.has_start(attack)]
-    expected = [_expected(results)] if "vulnerable_pixels" in results.dataset else []
+    expected = [_expected(results), *_common_draws(results)] if results.exact else []
     if results.same_weights:
         return [_success(results), _same_weights(results), *walks, *expected]
     more = [_transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
@@ -237,21 +238,46 @@ def _boundary(results: Results, attack: str) -> Table:
 def _expected(results: Results) -> Table:
     rate = results.expected_success_rate.mean("training_seed")
     sd = results.expected_success_sd.mean("training_seed")
-    attacks = [attack for attack in results.attacks if bool(rate.sel(attack=attack).notnull().any())]
     rows = [
         [attack, model, *(_percent(float(of.sel(model=model, attack=attack)), 2) for of in (rate, sd))]
-        for attack in attacks
+        for attack in results.exact
         for model in results.models
     ]
     return Table("Exact, over all draws of positions", ["attack", "model", "expected success", "sd of a draw"], rows)
 
 
-def _transfer(results: Results) -> Table:
-    rows = [
-        [row["attack"], row["block"], str(row["pairs"]), _percent(row["of_all"]), _percent(row["of_successes"])]
-        for row in results.transfer_blocks.to_dict("records")
+def _common_draws(results: Results) -> list[Table]:
+    """What two models' success under the same draws comes to, a row a pair; of several trainings there are too many."""
+    if results.has_several_trainings or len(results.models) < 2:
+        return []
+    rows = []
+    for attack in results.exact:
+        for a, b in combinations(results.models, 2):
+            found = results.common_draws(attack, a, b)
+            shares = (_percent(share, 2) for share in (found.both, found.only_a, found.only_b))
+            rows.append([attack, a, b, _points(found.difference, 2), _points(found.sd, 2), *shares])
+    columns = [
+        "attack",
+        "model",
+        "beside",
+        "difference",
+        "sd of a draw",
+        "both fall",
+        "only the first",
+        "only the other",
     ]
+    return [Table("Exact, over all draws of positions that two models share: differences in points", columns, rows)]
+
+
+def _transfer(results: Results) -> Table:
+    found = results.transfer_blocks
     columns = ["attack", "between trainings", "pairs", "of all images", "of those that fell"]
+    tested = bool(found.p.notnull().any())
+    columns += ["p, more than across"] * tested
+    rows = []
+    for row in found.to_dict("records"):
+        cells = [row["attack"], row["block"], str(row["pairs"]), _percent(row["of_all"]), _percent(row["of_successes"])]
+        rows.append([*cells, *["–" if math.isnan(row["p"]) else _p(row["p"])] * tested])
     return Table("Transfer: adversarial images of one model that also fool another", columns, rows)
 
 
@@ -377,6 +403,11 @@ def _significance_notes(results: Results) -> list[str]:
         f"Differences: {unit}; for L2 it is the share of images fooled nearer in the one less that in the other. "
         '"differ" and "not told apart" follow the p values that Holm adjusts for all pairs and attacks; an interval is '
         "one pair's, before adjustment, and the two may disagree.",
+        *(
+            f"{attack}: tests, differences and variances are about the expectation over all draws of positions, the "
+            f"success rates, P and R about the {results.repeats(attack)} that were made."
+            for attack in results.exact
+        ),
     ]
 
 
@@ -512,9 +543,9 @@ def _shares(values: Sequence[float]) -> str:
     return " / ".join(f"{100 * value:.0f}" for value in values) + " %"
 
 
-def _points(value: float) -> str:
+def _points(value: float, digits: int = 1) -> str:
     """A difference of rates in points of a hundred."""
-    return "–" if math.isnan(value) else _fixed(100 * value, 1)
+    return "–" if math.isnan(value) else _fixed(100 * value, digits)
 
 
 def _p(value: float) -> str:

@@ -33,6 +33,7 @@ from .statistics import (
     bootstrap_interval,
     common_draws,
     fall_probability,
+    mantel,
     t_interval,
     two_way_interval,
     wilson_interval,
@@ -151,13 +152,21 @@ class Results:
         ran = self.dataset.ran.sel(where).values
         return np.asarray(self.dataset[name].sel(where).values[ran, : self.repeats(attack)])
 
-    def interval(self, model: str, attack: str) -> Interval:
+    def interval(self, model: str, attack: str, *, training_seed: int | None = None) -> Interval:
         """Return the 95 % interval of a model's mean success rate, over images.
 
         Wilson's for one training under a deterministic attack; otherwise the percentile bootstrap of the images'
-        means over repeats and training seeds.
+        means over repeats and, without `training_seed`, over all trainings.
+
+        Raises
+        ------
+        UsageError
+            There is no such training.
         """
         outcomes = self._outcomes(model, attack)
+        if training_seed is not None:
+            self._key(model, attack, training_seed, 0)  # or there is none
+            outcomes = outcomes[[self._seeds(model, attack).index(training_seed)]]
         if not outcomes.size:
             return NO_EVIDENCE
         if self.deterministic(attack) and len(outcomes) == 1:
@@ -215,12 +224,21 @@ class Results:
                 self.deterministic(attack),
                 {model: self._outcomes(model, attack) for model in self.models},
                 {model: self._seeds(model, attack) for model in self.models},
+                self._expected(attack),
                 {model: self._outcomes(model, attack, "l2") for model in self.models}
                 if self.has_start(attack)
                 else None,
             )
             for attack in common_attacks(self.rates())
         ]
+
+    def _expected(self, attack: str) -> dict[str, NDArray[np.float64]] | None:
+        """Return how probably each image falls to exact single pixel, (training seeds that ran, images) by model."""
+        if "vulnerable_pixels" not in self.dataset:
+            return None
+        falls, ran = (its.sel(attack=attack) for its in (self._falls.isel(repeat=0), self.dataset.ran))
+        found = {model: falls.sel(model=model).values[ran.sel(model=model).values] for model in self.models}
+        return None if any(np.isnan(its).any() for its in found.values()) else found
 
     def _seeds(self, model: str, attack: str) -> list[int]:
         """Return the training seeds of a model that ran an attack."""
@@ -315,8 +333,8 @@ class Results:
 
     def wider_interval(self, attack: str, a: str, b: str) -> Interval:
         """Return the 95 % range of a difference of two frameworks over training runs and images together."""
-        of_a, of_b = (self._outcomes(model, attack).mean(axis=1) for model in (a, b))
-        return two_way_interval(of_a, of_b)
+        expected = self._expected(attack) or {m: self._outcomes(m, attack).mean(axis=1) for m in (a, b)}
+        return two_way_interval(expected[a], expected[b])
 
     def variance(self) -> pandas.DataFrame:
         """Return where the variance of a trained model's success rate lies, a row an attack.
@@ -361,6 +379,9 @@ class Results:
     def transfer_blocks(self) -> pandas.DataFrame:
         """Transfer between trainings of one framework and between frameworks, see `robustcmp.transfer.blocks`.
 
+        ``p``, in the block ``"within"`` alone: how often ``of_successes`` exceeds that across frameworks by as much
+        where the trainings' frameworks are permuted (`robustcmp.statistics.mantel`), not adjusted for the attacks.
+
         Raises
         ------
         UsageError
@@ -368,7 +389,15 @@ class Results:
         """
         if self.transferred is None:
             raise missing("transfer", " and --transfer")
-        return blocks(self.transferred, [model["name"] for model in self.manifest["models"]])
+        frameworks = [model["name"] for model in self.manifest["models"]]
+        found = blocks(self.transferred, frameworks)
+        found["p"] = [
+            mantel(self.transferred.of_successes.sel(attack=attack).values, frameworks).p
+            if block == "within"
+            else math.nan
+            for attack, block in zip(found.attack, found.block, strict=True)
+        ]
+        return found
 
     @property
     def question(self) -> str:
@@ -406,18 +435,23 @@ class Results:
         ]
 
     @property
+    def exact(self) -> list[str]:
+        """The attacks that every model ran and whose expectation over all draws is known: exact single pixel."""
+        return [its.attack for its in self.outcomes if its.expected]
+
+    @property
     def expected_success_rate(self) -> xarray.DataArray:
         """The expectation of the success rate over all draws, over (model, training_seed, attack).
 
         For single pixel with ``exact``: the mean over images of 1 − C(N − K, m)/C(N, m), K of N positions being
         vulnerable and m tried. NaN for other attacks.
         """
-        return self._falls().mean(("repeat", "image")).rename("expected_success_rate")
+        return self._falls.mean(("repeat", "image")).rename("expected_success_rate")
 
     @property
     def expected_success_sd(self) -> xarray.DataArray:
         """The standard deviation of the success rate over draws, which are independent between images."""
-        p = self._falls().isel(repeat=0)
+        p = self._falls.isel(repeat=0)
         variance: xarray.DataArray = (p * (1 - p)).sum("image", skipna=False) / p.sizes["image"] ** 2
         return (variance**0.5).rename("expected_success_sd")
 
@@ -444,6 +478,7 @@ class Results:
         tried = self.manifest["suite"]["attacks"][attack]["settings"]["max_pixels"]
         return common_draws(maps[0], maps[1], tried)
 
+    @cached_property
     def _falls(self) -> xarray.DataArray:
         """The probability, for each image, that it falls to a draw of positions."""
         self._check_exact()

@@ -512,6 +512,53 @@ def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed
     return Evidence(observed, (1 + reached) / (1 + resamples))
 
 
+def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 10_000, seed: int = 0) -> Evidence:
+    """Test whether pairs of one group have larger values than pairs of two, by permuting which group each belongs to.
+
+    One-sided (Mantel 1967, "The detection of disease clustering and a generalized regression approach"). The statistic
+    is the mean of the values within groups minus the mean of those across.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (N, N)
+        From each to each; the diagonal is not looked at, and what is NaN is left out.
+    groups : sequence of str
+        The group of each. The permutations keep their sizes.
+
+    Returns
+    -------
+    Evidence
+        NaN for both where no group has two members, or there is one group.
+
+    Examples
+    --------
+    >>> values = np.kron(np.eye(2), np.ones((4, 4)))
+    >>> found = mantel(values, list("aaaabbbb"))
+    >>> found.statistic, found.p < 0.05  # of 35 ways of halving eight
+    (1.0, True)
+    """
+    names = np.array(groups)
+    same = names[:, None] == names[None, :]
+    known = np.isfinite(values) & ~np.eye(len(names), dtype=np.bool_)
+    filled = np.where(known, values, 0.0)
+
+    def difference(within: NDArray[np.bool_]) -> float:
+        pairs = (known & within).sum(), (known & ~within).sum()
+        if not all(pairs):
+            return math.nan
+        return float(filled[within].sum() / pairs[0] - filled[~within].sum() / pairs[1])
+
+    observed = difference(same)
+    if math.isnan(observed):
+        return Evidence(math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    reached = 0
+    for _ in range(resamples):
+        order = rng.permutation(len(names))
+        reached += not difference(same[np.ix_(order, order)]) < observed - ROUNDING  # NaN is no evidence against
+    return Evidence(observed, (1 + reached) / (1 + resamples))
+
+
 def friedman(values: NDArray[np.float64]) -> Evidence:
     """Test whether models differ in a value an image, such as a distance, by its ranks within each image.
 

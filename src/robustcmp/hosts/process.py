@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import signal
@@ -17,11 +18,12 @@ from typing import IO, Any
 
 from numpy.typing import NDArray
 
-from ..errors import HostError
+from ..errors import HostError, UsageError
 from .protocol import MEMORY, MEMORY_SIZE, VERSION, Channel, Closed, ProtocolError
 
 START_SECONDS = 120.0  # frameworks of 2018 take long to import, most of all the first time
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
+SECONDS = "ROBUSTCMP_HOST_SECONDS"  # the variable that has another number of seconds for a call
 GREETING = ("protocol", "framework", "version", "differences", "python", "numpy")
 TAIL = 2000  # characters of standard error that an error shows
 
@@ -37,8 +39,8 @@ class HostProcess:
         What starts it; the number of its socket is added at the end.
     environment : dict of str to str, optional
         Variables beside those of this process.
-    start_seconds, call_seconds : float
-        How long it may take to greet, and to answer.
+    start_seconds, call_seconds : float, optional
+        How long it may take to greet, and to answer: ``$ROBUSTCMP_HOST_SECONDS`` or half an hour if nothing is said.
 
     Attributes
     ----------
@@ -49,6 +51,8 @@ class HostProcess:
     ------
     HostError
         It cannot be started, does not greet in time, or speaks another version of the protocol.
+    UsageError
+        The variable is no number of seconds.
     """
 
     def __init__(
@@ -57,10 +61,10 @@ class HostProcess:
         command: Sequence[str],
         environment: dict[str, str] | None = None,
         start_seconds: float = START_SECONDS,
-        call_seconds: float = CALL_SECONDS,
+        call_seconds: float | None = None,
     ):
         self.name = name
-        self._seconds = call_seconds
+        self._seconds = _patience() if call_seconds is None else call_seconds
         self._one_at_a_time = threading.Lock()
         self._unused: deque[int] = deque()
         output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
@@ -139,11 +143,15 @@ class HostProcess:
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         try:
             self._channel.send({"call": call, **content}, arrays, self._seconds)
-            answer, answered = self._received(self._seconds, f"answer {call}")
+            answer, answered = self._received(
+                self._seconds, f"answer {call}", f" ({SECONDS} sets how long it may take)"
+            )
         except Closed:
             raise self._ended(f"died before {call}", died=True) from None
         except TimeoutError:
-            raise self._ended(f"did not take {call} within {self._seconds:g} seconds") from None
+            raise self._ended(
+                f"did not take {call} within {self._seconds:g} seconds ({SECONDS} sets how long it may take)"
+            ) from None
         except ProtocolError as error:
             raise HostError(f"the host {self.name} cannot be asked {call}: {error}") from None
         except HostError:
@@ -155,13 +163,13 @@ class HostProcess:
             raise HostError(f"the host {self.name} failed in {call}: {answer['error']}")
         return answer, answered
 
-    def _received(self, seconds: float, what: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def _received(self, seconds: float, what: str, hint: str = "") -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         try:
             return self._channel.receive(seconds)
         except Closed:
             raise self._ended(f"died and did not {what}", died=True) from None
         except TimeoutError:
-            raise self._ended(f"did not {what} within {seconds:g} seconds") from None
+            raise self._ended(f"did not {what} within {seconds:g} seconds{hint}") from None
         except ProtocolError as error:
             raise self._ended(f"did not {what} as it should: {error}") from None
 
@@ -172,6 +180,18 @@ class HostProcess:
         last = f" It wrote last:\n{tail}" if tail else " It wrote nothing."
         status = f" (exit status {self._process.returncode})" if died else ""
         return HostError(f"the host {self.name} {what}{status}.{last}", died=died)
+
+
+def _patience() -> float:
+    """Return how many seconds a call may take."""
+    given = os.environ.get(SECONDS)
+    try:
+        seconds = CALL_SECONDS if given is None else float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"{SECONDS} should be a number of seconds above 0, received {given!r}")
+    return seconds
 
 
 @contextmanager
