@@ -230,6 +230,43 @@ def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
     assert Checked.from_json(json.loads(json.dumps(ev.checked.to_json()))).to_json() == ev.checked.to_json()
 
 
+@pytest.mark.parametrize(
+    ("source_step", "half", "whole", "outcome"),
+    [(1e-6, 1.6, 1.5, PASS), (1e-2, 1.6, 1.5, FAIL), (1e-6, 3.0, 1.5, FAIL), (1e-6, np.inf, 1.5, FAIL)],
+)
+def test_when_a_boundary_attack_has_converged(source_step: float, half: float, whole: float, outcome: str) -> None:
+    """Both its steps and what its second half brought count; on outcomes that nobody's run would wait for."""
+    xarray = pytest.importorskip("xarray")
+    dims, shape = ("attack", "repeat", "image"), (1, 2, 5)
+    values = {"source_step": source_step, "l2_half": half, "l2": whole, "start": 1.0, "success": True}
+    its = {name: (dims, np.full(shape, value)) for name, value in values.items()}
+    table = xarray.Dataset({**its, "repeats": ("attack", [2])}, coords={"attack": ["walk"]})
+    one = object.__new__(checks._One)
+    one.outcomes = table
+    assert {check: found for check, found, _ in one._boundary()} == {
+        "boundary has converged": outcome,
+        "every image had a start": PASS,
+        "boundary's points hold": PASS,
+    }
+
+
+def test_pgd_that_falls_with_epsilon_is_seen(
+    network: Any, digits: Dataset, suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where it fools everything without a bound."""
+    pgd = checks._One._pgd
+
+    def falling(self: Any, norm: str, epsilons: Any) -> dict[float, float]:
+        found = pgd(self, norm, epsilons)
+        return found | {epsilons[-2]: found[epsilons[0]] / 2}
+
+    monkeypatch.setattr(checks._One, "_pgd", falling)
+    ev = run(rc.wrap(Module(network)), digits, suite)
+    table = ev.checks.set_index("check")
+    assert table.outcome["pgd rises with epsilon"] == FAIL
+    assert "100% at 1" in table.figure["pgd rises with epsilon"]
+
+
 def test_of_many_models_that_fail_the_first_three_are_named() -> None:
     failed = [Check("noise is weaker", f"torch/{seed}", FAIL, f"noise {seed}%", "Look.") for seed in range(5)]
     checked = Checked([*failed, Check("two passes agree", "torch/0", PASS, "none")], 0.1, 10)

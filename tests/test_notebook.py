@@ -52,6 +52,7 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., li
         notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
         for cell in notebook.cells:
             cell.source = cell.source.replace('network = "lenet5"', f'network = "{network}"')
+            cell.source = cell.source.replace('"../docs/results"', repr(str(NOTEBOOKS.parent / "docs" / "results")))
         nbclient.NotebookClient(
             notebook, timeout=1200, kernel_name="python3", resources={"metadata": {"path": str(elsewhere)}}
         ).execute()
@@ -92,13 +93,19 @@ def test_is_it_the_framework(execute: Callable[..., list[str]], network: str) ->
     at_hand("mnist")
     docs, run = NOTEBOOKS.parent / "docs", f"{network}-mnist-ten-trainings"
     cells = execute("is_it_the_framework.ipynb", network)
-    rates = (100 * rc.open_run(docs / "results" / run).success_rate.sel(attack="fgsm").mean("repeat")).round(1)
-    assert find(cells, "model") == str(rates.to_pandas().T)
+    ev = rc.open_run(docs / "results" / run)
+    rates = (100 * ev.success_rate.sel(attack="fgsm").mean("repeat")).round(1)
+    assert find(cells, "model          torch") == str(rates.to_pandas().T)
+    assert "no rate differs by more than 0.0 points" in find(cells, "'no rate differs")
     page = (docs / "is-it-the-framework.md").read_text(encoding="utf-8")
-    (spread,) = re.findall(
-        r"[\d.]+ to [\d.]+ points", page.split(f"<!-- {run}, one training each -->")[1].split("<!--")[0]
-    )
-    assert spread in cells[-2]
+    of_one = page.split(f"<!-- {run}, one training each -->")[1].split("<!--")[0]
+    (spread,) = re.findall(r"[\d.]+ to [\d.]+ points", of_one)
+    assert spread in find(cells, "'under FGSM the three")
+    for framework, share in re.findall(r"(torch|tensorflow|jax) in (\d+%)", of_one):
+        assert f"'{framework}': '{share}'" in "".join(cells)
+    told = page.split(f"| {run} | boundary: sign test of L2 |")[1].split("\n")[0]
+    shares = [int(share) / 100 for share in re.findall(r"(\d+)%", told)]
+    assert find(cells, "of").splitlines()[-1].split()[-2:] == [f"{share:.2f}" for share in shares]
 
 
 @notebooks

@@ -149,6 +149,7 @@ def test_the_success_rate_is_counted(real: rc.Evaluation) -> None:
 def test_rounding_noise_decides_no_digit() -> None:
     for value in (0.0245, np.nextafter(0.0245, 0), np.nextafter(0.0245, 1)):
         assert _points(value) == _points(0.0245) == "2.5"
+    assert [_points(value) for value in (0.0124, -0.0012, 0.0, 0.00994)] == ["1.2", "-0.12", "0.0", "0.99"]
 
 
 def test_rates_are_means_over_trainings_and_repeats(real: rc.Evaluation) -> None:
@@ -681,8 +682,9 @@ def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) ->
         assert column(table, "P")[row].endswith("(within noise)") == (attack in ev.within_noise)
         over = ev.training_interval(model, attack)
         assert column(table, "95 % over trainings")[row] == (
-            "–" if math.isnan(spread) else f"{100 * over.low:.1f} % to {100 * over.high:.1f} %"
+            "–" if math.isnan(over.low) else f"{100 * over.low:.1f} % to {100 * over.high:.1f} %"
         )
+        assert math.isnan(over.low) == (math.isnan(spread) or spread < 1e-12)
 
 
 def test_the_table_of_the_indicator(real: rc.Evaluation) -> None:
@@ -764,9 +766,24 @@ def test_the_table_of_draws_that_two_models_share(tmp_path: Path) -> None:
     table = tables(ev)[-1]
     assert "that two models share" in table.title
     found = ev.common_draws("exact", "region", "corner")
-    points = [f"{100 * its:.2f}" for its in (found.difference, found.sd)]
+    points = [f"{100 * its:.1f}" for its in (found.difference, found.sd)]
     shares = [f"{100 * its:.2f} %" for its in (found.both, found.only_a, found.only_b)]
     assert table.rows == [["exact", "region", "corner", *points, *shares]]
+
+
+def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
+    """Its trainings are compared as models, and nothing is said of one training beside several."""
+    (tmp_path / "planted.toml").write_text(PLANTED)
+    models = {"region": MODELS["region"]}
+    ev = rc.evaluate(models, IMAGES, LABELS, suite=tmp_path / "planted.toml", n=100, repeats=2, progress=False)
+    said = notes(ev)
+    assert "One framework alone: P and R are 0, and the pairs are its own trainings." in said
+    assert not any("one training" in note for note in said)
+    (pairs,) = (table for table in tables(ev) if "differences in points" in table.title)
+    assert {tuple(row[1:3]) for row in pairs.rows} == {("region/0", "region/1")}
+    assert ev.within_noise
+    with pytest.raises(UsageError, match="There is one framework alone"):
+        ev.variance()
 
 
 def test_the_interval_of_one_training(planted: rc.Evaluation) -> None:

@@ -133,18 +133,25 @@ def test_nobodys_random_state_is_touched() -> None:
 # Blocks of pairs
 
 
-@pytest.mark.parametrize("shift", [0.0, 0.5])
+@pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_mantel_is_the_share_of_all_partitions(shift: float) -> None:
-    """Of the 15 ways to split six into pairs, each equally likely."""
+    """Of the 15 ways to split six into pairs, each equally likely, after source and target effects are taken out."""
     rng = np.random.default_rng(3)
     groups = ["a", "a", "b", "b", "c", "c"]
     same = np.array(groups)[:, None] == np.array(groups)
+    off = ~np.eye(6, dtype=bool)
     values = rng.normal(size=(6, 6)) + shift * same
+    # For a full square without its diagonal the additive fit has a closed form.
+    rows, columns, total = ((values * off).sum(axis=axis) for axis in (1, 0, None))
+    source = (5 * rows + columns) / 24 - total / 24
+    target = (5 * columns + rows) / 24 - total / 24
+    rest = values - source[:, None] - target[None, :] - total / 30 + (source.mean() + target.mean())
+    assert np.abs((rest * off).sum(axis=0)).max() < 1e-9
+    assert np.abs((rest * off).sum(axis=1)).max() < 1e-9
 
     def difference(order: tuple[int, ...]) -> float:
         within = same[np.ix_(order, order)]
-        off = ~np.eye(6, dtype=bool)
-        return float(values[within & off].mean() - values[~within].mean())
+        return float(rest[within & off].mean() - rest[~within].mean())
 
     every = np.array([difference(order) for order in permutations(range(6))])
     found = mantel(values, groups)
@@ -156,17 +163,6 @@ def test_mantel_on_what_it_cannot_say() -> None:
     assert all(map(math.isnan, mantel(np.ones((2, 2)), ["a", "b"])))
     assert all(map(math.isnan, mantel(np.ones((2, 2)), ["a", "a"])))
     values = np.full((4, 4), 0.5)
-    assert mantel(values, ["a", "a", "b", "b"]) == (0, 1)
+    assert mantel(values, ["a", "a", "b", "b"]) == (pytest.approx(0, abs=1e-12), 1)
     values[0] = np.nan  # a source on which nothing succeeded
-    assert mantel(values, ["a", "a", "b", "b"]) == (0, 1)
-
-
-def test_mantel_finds_shared_weaknesses_and_nothing_in_stronger_targets() -> None:
-    rng = np.random.default_rng(0)
-    groups = list("aaaaabbbbb")
-    same = np.array(groups)[:, None] == np.array(groups)
-    noise = [rng.normal(size=(10, 10)) for _ in range(200)]
-    stronger = np.where(np.array(groups) == "a", 1.0, 0.0)  # fooled more easily, whoever asks
-    found = [mantel(its + stronger, groups, resamples=200).p for its in noise]
-    assert np.mean(np.array(found) <= 0.05) < 0.1
-    assert all(mantel(its + 2 * same, groups, resamples=200).p < 0.05 for its in noise[:20])
+    assert mantel(values, ["a", "a", "b", "b"]) == (pytest.approx(0, abs=1e-12), 1)

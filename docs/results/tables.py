@@ -16,6 +16,7 @@ import numpy as np
 import robustcmp as rc
 from robustcmp.report import to_markdown
 from robustcmp.statistics import t_interval
+from robustcmp.weights import read_weights
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -44,6 +45,7 @@ def page(text: str, whole: bool) -> str:
         text = fill(text, run, lambda run=run: tables(run, whole))
         text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
         text = fill(text, f"{run}, beside the paper", lambda run=run: beside_the_paper(run))
+        text = fill(text, f"{run}, one seed", lambda run=run: one_seed(run))
     text = fill(text, "told apart", told_apart)
     return fill(text, "same-weights", controls)
 
@@ -134,14 +136,39 @@ def beside_the_paper(run: str) -> str:
             continue
         rates = ev.success_rate.sel(attack=attack, model=framework).mean("repeat").values
         mean = rates.mean()
-        low, high = t_interval(rates)
-        further = (high - mean) * np.sqrt(len(rates) + 1)  # half of the prediction interval
+        half = t_interval(rates).high - mean
+        if np.isnan(half):  # all trainings have one rate
+            rows.append(f"| {attack} | {framework} | {paper:.1%} | {mean:.1%} | all {mean:.1%} | – | – | – |")
+            continue
+        further = half * np.sqrt(len(rates) + 1)  # half of the prediction interval
         within = abs(paper - mean) <= further
+        ends = [f"{max(0, mean - its):.1%} to {min(1, mean + its):.1%}" for its in (half, further)]
         rows.append(
             f"| {attack} | {framework} | {paper:.1%} | {mean:.1%} | {rates.min():.1%} to {rates.max():.1%} | "
-            f"{max(0, low):.1%} to {min(1, high):.1%} | {max(0, mean - further):.1%} to {min(1, mean + further):.1%} | "
-            f"{'within' if within else 'outside'} |"
+            f"{ends[0]} | {ends[1]} | {'within' if within else 'outside'} |"
         )
+    return "\n".join(rows)
+
+
+def one_seed(run: str) -> str:
+    """How near two versions of a framework come that are trained from one seed: weights, FGSM, and what they share."""
+    ev = rc.open_run(HERE / run)
+    about, shared = ev.manifest["about"], ev.transfer().of_successes.sel(attack="fgsm")
+    rates = ev.success_rate.sel(attack="fgsm").mean("repeat")
+    rows = [
+        "| frameworks | seed | kernels correlate by | FGSM | FGSM of one that fools the other |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for old in (model for model in ev.models if "@" in model):
+        pair = (old.partition("@")[0], old)
+        for seed in ev.training_seeds:
+            name = f"{about['model']}-{about['dataset']}-{{}}-{about['recipe']}-{seed}.h5"
+            a, b = (read_weights(ROOT / "zoo" / "weights" / name.format(model)).weights for model in pair)
+            alike = [np.corrcoef(a[key].ravel(), b[key].ravel())[0, 1] for key in a if key.endswith("kernel")]
+            one, other = (f"{rates.sel(model=model, training_seed=seed):.1%}" for model in pair)
+            to, back = (f"{shared.sel(source=f'{x}/{seed}', target=f'{y}/{seed}'):.0%}" for x, y in (pair, pair[::-1]))
+            correlate = f"{min(alike):.2f} to {max(alike):.2f}"
+            rows.append(f"| {' and '.join(pair)} | {seed} | {correlate} | {one} and {other} | {to} and {back} |")
     return "\n".join(rows)
 
 

@@ -246,10 +246,10 @@ def variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
                 "variance needs equal numbers. Name as many --training-seeds for each."
             )
         if len(its.rates) < 2 or sizes == {1}:
-            raise UsageError(
-                f"expected two frameworks and two trainings of each, or more. {ONE_TRAINING} Name several "
-                "--training-seeds."
+            reason = (
+                f"{ONE_TRAINING} Name several --training-seeds." if sizes == {1} else "There is one framework alone."
             )
+            raise UsageError(f"expected two frameworks and two trainings of each, or more. {reason}")
         found = nested_variance(np.array(list(its.rates.values())))
         rows.append(
             {

@@ -255,7 +255,7 @@ def _common_draws(results: Results) -> list[Table]:
         for a, b in combinations(results.models, 2):
             found = results.common_draws(attack, a, b)
             shares = (_percent(share, 2) for share in (found.both, found.only_a, found.only_b))
-            rows.append([attack, a, b, _points(found.difference, 2), _points(found.sd, 2), *shares])
+            rows.append([attack, a, b, _points(found.difference), _points(found.sd), *shares])
     columns = [
         "attack",
         "model",
@@ -543,9 +543,9 @@ def _shares(values: Sequence[float]) -> str:
     return " / ".join(f"{100 * value:.0f}" for value in values) + " %"
 
 
-def _points(value: float, digits: int = 1) -> str:
-    """A difference of rates in points of a hundred."""
-    return "–" if math.isnan(value) else _fixed(100 * value, digits)
+def _points(value: float) -> str:
+    """A difference of rates in points of a hundred, with two decimals below one point."""
+    return "–" if math.isnan(value) else _fixed(100 * value, 1 if abs(value) >= 0.01 or value == 0 else 2)
 
 
 def _p(value: float) -> str:

@@ -34,6 +34,7 @@ from .statistics import (
     common_draws,
     fall_probability,
     mantel,
+    pooled_t,
     t_interval,
     two_way_interval,
     wilson_interval,
@@ -324,17 +325,26 @@ class Results:
         return found
 
     def training_interval(self, model: str, attack: str) -> Interval:
-        """Return the 95 % interval of a framework's mean success rate, over its training runs; NaN for one.
+        """Return the 95 % interval of a framework's mean success rate, over its training runs.
 
-        Student's, cut to [0, 1]; where all trainings have one rate it is that rate alone.
+        Student's, cut to [0, 1]; NaN for one training, and where all have one rate.
         """
         low, high = t_interval(self._outcomes(model, attack).mean(axis=(1, 2)))
         return Interval(max(low, 0.0), min(high, 1.0))
 
     def wider_interval(self, attack: str, a: str, b: str) -> Interval:
-        """Return the 95 % range of a difference of two frameworks over training runs and images together."""
-        expected = self._expected(attack) or {m: self._outcomes(m, attack).mean(axis=1) for m in (a, b)}
-        return two_way_interval(expected[a], expected[b])
+        """Return the 95 % range of a difference of two frameworks over training runs and images together.
+
+        As far as the two-way bootstrap of the two frameworks reaches, and as far as the t interval over training runs
+        alone does, which takes the variance from all frameworks; NaN where a framework has one training.
+        """
+        expected = self._expected(attack) or {m: self._outcomes(m, attack).mean(axis=1) for m in self.models}
+        both = two_way_interval(expected[a], expected[b])
+        rates = {model: its.mean(axis=1) for model, its in expected.items()}
+        if min(map(len, rates.values())) < 2:
+            return both
+        over_runs = pooled_t(list(rates.values()), self.models.index(a), self.models.index(b))
+        return Interval(min(both.low, over_runs.low), max(both.high, over_runs.high))
 
     def variance(self) -> pandas.DataFrame:
         """Return where the variance of a trained model's success rate lies, a row an attack.

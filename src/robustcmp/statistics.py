@@ -106,8 +106,8 @@ def bootstrap_interval(
 def t_interval(rates: NDArray[np.float64], confidence: float = 0.95) -> Interval:
     """Return Student's interval of the mean of a framework's rates, one for each training run.
 
-    It ranges over training runs, on the images that were attacked. NaN for one training; where all trainings have one
-    rate it is that rate alone.
+    It ranges over training runs, on the images that were attacked. NaN for one training, and where all trainings have
+    one rate, as there is nothing to tell by how much another one would differ.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def t_interval(rates: NDArray[np.float64], confidence: float = 0.95) -> Interval
 
     _check_values(rates)
     n = len(rates)
-    if n < 2:
+    if n < 2 or np.var(rates, ddof=1) <= NO_VARIANCE:
         return NO_EVIDENCE
     half = float(stdtrit(n - 1, 0.5 + confidence / 2) * np.std(rates, ddof=1) / math.sqrt(n))
     return Interval(float(np.mean(rates)) - half, float(np.mean(rates)) + half)
@@ -308,7 +308,8 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
 
     Training runs are nested in frameworks, and both are taken for samples of more: a balanced one-way analysis of
     variance with random effects (Searle, Casella and McCulloch 1992, "Variance Components", section 3.6). The
-    interval is exact for normal effects. With few frameworks it is wide by nature.
+    interval is exact for normal effects and a share above 0; of a share of 0 it holds more, 97.5 %. With few frameworks
+    it is wide by nature.
 
     Parameters
     ----------
@@ -341,7 +342,7 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
     if rates.ndim != 2 or min(rates.shape) < 2:
         raise UsageError(
             "expected rates (frameworks, training runs) of two frameworks and two trainings of each, or more; received "
-            f"{rates.shape}. {ONE_TRAINING}"
+            f"{rates.shape}.{_one_training(rates.shape[-1:])}"
         )
     if not np.isfinite(rates).all():
         raise UsageError(
@@ -515,13 +516,14 @@ def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed
 def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 10_000, seed: int = 0) -> Evidence:
     """Test whether pairs of one group have larger values than pairs of two, by permuting which group each belongs to.
 
-    One-sided (Mantel 1967, "The detection of disease clustering and a generalized regression approach"). The statistic
-    is the mean of the values within groups minus the mean of those across.
+    One-sided (Mantel 1967, "The detection of disease clustering and a generalized regression approach"). What a source
+    adds to all of its targets, and a target to all of its sources, is taken out first, by least squares. The statistic
+    is the mean of the rest within groups minus the mean across.
 
     Parameters
     ----------
     values : ndarray of float64, shape (N, N)
-        From each to each; the diagonal is not looked at, and what is NaN is left out.
+        From each source to each target; the diagonal is not looked at, and what is NaN is left out.
     groups : sequence of str
         The group of each. The permutations keep their sizes.
 
@@ -533,14 +535,19 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
     Examples
     --------
     >>> values = np.kron(np.eye(2), np.ones((4, 4)))
-    >>> found = mantel(values, list("aaaabbbb"))
-    >>> found.statistic, found.p < 0.05  # of 35 ways of halving eight
-    (1.0, True)
+    >>> mantel(values, list("aaaabbbb")).p < 0.05  # of 35 ways of halving eight
+    True
     """
     names = np.array(groups)
+    n = len(names)
     same = names[:, None] == names[None, :]
-    known = np.isfinite(values) & ~np.eye(len(names), dtype=np.bool_)
-    filled = np.where(known, values, 0.0)
+    known = np.isfinite(values) & ~np.eye(n, dtype=np.bool_)
+    if not (known & same).any() or not (known & ~same).any():
+        return Evidence(math.nan, math.nan)
+    sources, targets = np.nonzero(known)
+    design = np.concatenate([np.eye(n)[sources], np.eye(n)[targets]], axis=1)
+    filled = np.zeros((n, n))
+    filled[known] = values[known] - design @ np.linalg.lstsq(design, values[known], rcond=None)[0]
 
     def difference(within: NDArray[np.bool_]) -> float:
         pairs = (known & within).sum(), (known & ~within).sum()
@@ -549,12 +556,10 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
         return float(filled[within].sum() / pairs[0] - filled[~within].sum() / pairs[1])
 
     observed = difference(same)
-    if math.isnan(observed):
-        return Evidence(math.nan, math.nan)
     rng = np.random.default_rng(seed)
     reached = 0
     for _ in range(resamples):
-        order = rng.permutation(len(names))
+        order = rng.permutation(n)
         reached += not difference(same[np.ix_(order, order)]) < observed - ROUNDING  # NaN is no evidence against
     return Evidence(observed, (1 + reached) / (1 + resamples))
 
@@ -670,11 +675,16 @@ def _pooled(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
     if len(groups) < 2 or min(len(group) for group in groups) < 2:
         raise UsageError(
             "expected two frameworks and two trainings of each, or more; received "
-            f"{', '.join(str(len(group)) for group in groups)} trainings. {ONE_TRAINING}"
+            f"{', '.join(str(len(group)) for group in groups)} trainings.{_one_training([len(its) for its in groups])}"
         )
     _check_values(*groups)
     df = sum(len(group) - 1 for group in groups)
     return float(sum(((group - group.mean()) ** 2).sum() for group in groups)) / df, df
+
+
+def _one_training(trainings: Sequence[int]) -> str:
+    """Say why one training of a framework is too few, where it is that."""
+    return f" {ONE_TRAINING}" if 1 in trainings else ""
 
 
 def holm(p: Sequence[float]) -> list[float]:
