@@ -288,17 +288,17 @@ class _One:
         return _passes(all(without <= rate for _, without, rate in pairs)), figure
 
     def _eight_bits(self) -> tuple[str, str]:
-        """Ask about FGSM's adversarial images rounded to 8 bits, away from the clean ones but within ε."""
-        epsilon = 255 * self.fgsm.max_epsilon
-        fell = self.by_fgsm.success
-        if epsilon < 1 or not fell.any():
-            return NOT_APPLICABLE, "ε is below one level of 8 bits" if epsilon < 1 else "FGSM fools no image"
+        """Ask about FGSM's adversarial images rounded to 8 bits, away from the clean ones but within whole levels."""
+        levels = math.floor(255 * self.fgsm.max_epsilon + LEVEL)
+        fell = self.by_fgsm.success & (255 * self.by_fgsm.linf <= levels + LEVEL)
+        if levels < 1 or not fell.any():
+            return NOT_APPLICABLE, "FGSM fools no image" if levels else "ε is below one level of 8 bits"
         clean, found = (255 * its[fell].astype(np.float64) for its in (self.images, self.by_fgsm.adversarials))
         away = np.where(found > clean, np.ceil(found - LEVEL), np.floor(found + LEVEL))
-        levels = np.where(found == clean, np.rint(found), away)
-        levels = np.clip(levels, np.ceil(clean - epsilon - LEVEL), np.floor(clean + epsilon + LEVEL))
-        kept = float((self.classifier.predict((levels / 255).astype(np.float32)) != self.labels[fell]).mean())
-        figure = f"{kept:.0%} of FGSM's adversarial images fool at 8 bits within ε = {self.fgsm.max_epsilon:g}"
+        rounded = np.where(found == clean, np.rint(found), away)
+        rounded = np.clip(rounded, np.ceil(clean - levels - LEVEL), np.floor(clean + levels + LEVEL))
+        kept = float((self.classifier.predict((rounded / 255).astype(np.float32)) != self.labels[fell]).mean())
+        figure = f"{kept:.0%} of FGSM's adversarial images within ε = {levels}/255 fool at 8 bits"
         return _passes(kept >= KEPT), figure
 
     def _boundary(self) -> Iterator[tuple[str, str, str]]:
