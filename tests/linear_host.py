@@ -33,9 +33,23 @@ class Faulty(Linear):  # noqa: F821
             raise ValueError("no such thing as a digit")
         if FAULT == "unsendable":
             return [["no number"]]
+        if FAULT == "floods":
+            for _ in range(40):
+                print("x" * 2**20, flush=True)
         return {"short": z[:-1], "long": np.concatenate([z, z]), "nan": z * np.nan}.get(FAULT, z)
 
+    def get_weights(self, network):
+        weights = super().get_weights(network)
+        broken = {"NaN weights": np.float32("nan"), "double weights": np.float64(1)}
+        return {name: its * broken.get(FAULT, np.float32(1)) for name, its in weights.items()}
 
+    def step(self, trainer, images, labels, learning_rate):
+        loss = super().step(trainer, images, labels, learning_rate)
+        return float("inf") if FAULT == "no loss" else loss
+
+
+if FAULT == "wrong greeting":
+    Faulty.differences = None
 if FAULT == "no library":
     import theano_of_2018  # noqa: F401
 if FAULT == "never greets":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from robustcmp.hosts import environments
 run = environments._run
 
 
-def run_and_lend(name: str, command: list[str]) -> None:
-    run(name, command)
+def run_and_lend(name: str, command: list[str], lock: IO[str]) -> None:
+    run(name, command, lock)
     if "venv" in command:
         [site] = Path(command[-1]).glob("lib/python*/site-packages")
         (site / "numpy.pth").write_text(str(Path(np.__file__).parents[1]))

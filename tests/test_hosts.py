@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import mmap
@@ -339,13 +340,14 @@ def test_preprocessing_is_part_of_the_gradient(hosted: Hosted, digits: Dataset) 
         ("no library", r"died and did not greet .exit status 1.*theano_of_2018"),
         ("never greets", r"did not greet within 2 seconds"),
         ("old protocol", r"speaks version 0 of the protocol, expected 1\. A host's file should end with serve"),
+        ("wrong greeting", r"should have texts, and by name for differences, received differences None"),
         ("babbles", r"did not greet as it should: expected a message that begins with"),
         ("promises too much", r"did not greet as it should: expected a header of at most"),
     ],
 )
 def test_a_host_that_does_not_start_is_one_message_and_leaves_no_process(fault: str, message: str) -> None:
     before = children()
-    with pytest.raises(HostError, match=f"(?s)the host linear {message}"):
+    with pytest.raises(HostError, match=f"(?s)the (greeting of the )?host linear {message}"):
         start(fault, start_seconds=2 if fault == "never greets" else 60)
     assert children() == before
 
@@ -382,6 +384,37 @@ def test_a_host_that_answers_wrongly(hosted: Hosted, error: type, message: str, 
         Classifier(model).predict(digits.images[:12])
 
 
+@pytest.mark.parametrize(
+    ("hosted", "message"),
+    [
+        ("NaN weights", "should answer get_weights with finite float32, received float32 for .*, with NaN or infinity"),
+        ("double weights", "should answer get_weights with finite float32, received float64"),
+        ("no loss", "should answer 'loss' with a finite number, received inf"),
+    ],
+    indirect=["hosted"],
+)
+def test_a_host_that_trains_to_no_numbers(hosted: Hosted, message: str, digits: Dataset) -> None:
+    network = hosted.build(LINEAR, 0, "cpu")
+    trainer = hosted.trainer(network, LINEAR, 0.9, 0.0)
+
+    def train() -> None:
+        trainer.step(digits.images[:8], digits.labels[:8], 0.1)
+        hosted.get_weights(network, LINEAR)
+
+    with pytest.raises(HostError, match=message):
+        train()
+
+
+@pytest.mark.parametrize("hosted", ["floods"], indirect=True)
+def test_what_a_host_prints_without_end_is_not_kept(hosted: Hosted, digits: Dataset) -> None:
+    network = hosted.build(LINEAR, 0, "cpu")
+    for _ in range(3):
+        network(digits.images[:2])
+    output = hosted.process()._output
+    assert os.fstat(output.fileno()).st_blocks * 512 <= 2**24
+    os.kill(hosted.process().pid, signal.SIGKILL)
+
+
 def test_a_host_that_answers_late_is_ended(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROBUSTCMP_HOST_SECONDS", "1")
     process = start("late")
@@ -394,11 +427,12 @@ def test_a_host_that_answers_late_is_ended(digits: Dataset, monkeypatch: pytest.
     assert gone(process.pid)
 
 
-@pytest.mark.parametrize("given", ["soon", "-1", "nan"])
+@pytest.mark.parametrize("given", ["soon", "-1", "nan", "1e12"])
 def test_how_long_a_host_may_take_is_a_number_of_seconds(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROBUSTCMP_HOST_SECONDS", given)
     with pytest.raises(
-        UsageError, match=f"ROBUSTCMP_HOST_SECONDS should be a number of seconds above 0, received '{given}'"
+        UsageError,
+        match=f"ROBUSTCMP_HOST_SECONDS should be a number of seconds above 0, at most .*, received '{given}'",
     ):
         start("late")
 
@@ -590,7 +624,118 @@ def test_two_processes_make_one_environment(tmp_path: Path, tiny_host: Path, own
     assert [process.returncode for process in both] == [0, 0], said
     assert left() == ["tiny"]
     assert sum("tiny is ready" in text for text in said) == 1
+    assert sum("another process" in text or "is there already" in text for text in said) == 1
     assert hosting.main(["check", "tiny"]) == 0
+
+
+def test_an_environment_that_another_process_has_just_made_is_kept(
+    tmp_path: Path, tiny_host: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The other one begins and ends between this one's look and its first step."""
+    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
+    create = ["create", "tiny", *given, "--python", sys.executable]
+    find = environments._find_python
+
+    def find_slowly(version: str, python: str | None) -> str:
+        monkeypatch.setattr(environments, "_find_python", find)
+        assert hosting.main(create) == 0
+        return find(version, python)
+
+    monkeypatch.setattr(environments, "_find_python", find_slowly)
+    assert hosting.main(create) == 0
+    said = capfd.readouterr().err
+    assert said.count("making an environment") == 1
+    assert "another process has made tiny in the meantime" in said
+    assert left() == ["tiny"]
+
+
+def running_in(directory: Path) -> list[str]:
+    """The processes that were started with a path below a directory."""
+    found = subprocess.run(
+        ["ps", "-ww", "-eo", "args="], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return [line for line in found if f"{directory}{os.sep}" in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
+    number: int, tmp_path: Path, tiny_host: Path, own_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
+    command = [sys.executable, quick_hosts.__file__, "create", "tiny", *given, "--python", sys.executable]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if running_in(environments.directory()):  # a tool is at work
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("no tool was started")
+    process.send_signal(number)
+    said = process.communicate()[1]
+    assert "Traceback" not in said
+    if number == signal.SIGKILL:  # nobody is left to tidy up; the next one does
+        assert process.returncode == -number
+        assert hosting.main(command[2:]) == 0
+        assert "tiny is ready" in capfd.readouterr().err
+        assert left() == ["tiny"]
+    else:
+        assert process.returncode == (130 if number == signal.SIGINT else 128 + number)
+        assert left() == []
+    assert running_in(environments.directory()) == []
+
+
+def test_without_its_compiler_a_host_is_slow_and_says_so(
+    tmp_path: Path,
+    tiny_host: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lacking = environments.Recipe(tiny_host, requirements(tmp_path / "r.txt"), "3", compiler="no-such-compiler")
+    monkeypatch.setitem(environments.RECIPES, "theano", lacking)
+    assert hosting.main(["create", "theano", "--python", sys.executable]) == 0
+    message = "theano: there is no no-such-compiler, which it compiles its functions with: it will be some hundred"
+    assert message in capfd.readouterr().err
+    assert hosting.main(["check", "theano"]) == 0
+    assert message in caplog.text
+    caplog.clear()
+    with_one = environments.Recipe(tiny_host, requirements(tmp_path / "r.txt"), "3", compiler="sh")
+    monkeypatch.setitem(environments.RECIPES, "theano", with_one)
+    assert hosting.main(["check", "theano"]) == 0
+    assert not caplog.text
+
+
+def test_a_broken_environment_is_one_line_and_hides_no_other(
+    tmp_path: Path, tiny_host: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
+    for name in ("sound", "broken"):
+        assert hosting.main(["create", name, *given, "--python", sys.executable]) == 0
+    for content in ("[]", "{}", "not JSON"):
+        (environments.directory() / "broken" / environments.READY).write_text(content)
+        capfd.readouterr()
+        assert hosting.main(["list", "broken", "sound"]) == 0
+        broken, sound = capfd.readouterr().out.splitlines()
+        assert broken.startswith("broken: the environment of broken is broken")
+        assert sound.startswith("sound: tiny 0.1")
+        assert hosting.main(["check", "broken", "sound"]) == 1
+        out, error = capfd.readouterr()
+        assert out.startswith("sound: tiny 0.1")
+        assert "Make it anew: robustcmp hosts remove broken" in error
+
+
+def test_a_python_that_prints_no_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nprintf '\\377\\376'\n")
+    script.chmod(0o755)
+    assert hosting.main(["create", "theano", "--python", str(script)]) == 2
+    assert "received no Python" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["protocol", "layers", "keras_host", "torch_host", "chainer_host", "mxnet_host"])
+def test_what_runs_in_hosts_is_python_3_6(name: str) -> None:
+    text = (environments.HERE / f"{name}.py").read_text(encoding="utf-8")
+    ast.parse(text, feature_version=(3, 6))
 
 
 def test_a_framework_without_its_environment_names_the_command(digits: Dataset) -> None:

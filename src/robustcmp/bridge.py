@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ VJP = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.floating[A
 FINITE_DIFFERENCES: Literal["finite-differences"] = "finite-differences"
 AT_ONCE = 256  # values of an image
 STEP = 1e-2  # of the bounds' width: a smaller one drowns in float32, a larger one meets more kinks
+
+_log = logging.getLogger("robustcmp")
 
 
 def wrap_functions(
@@ -72,8 +75,9 @@ def wrap_functions(
     lower, upper = check_wrapping(bounds, outputs)
     if not callable(logits):
         raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
-    if vjp == FINITE_DIFFERENCES:
-        vjp = _finite_differences(logits, lower, upper)
+    if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
+        _log.warning("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
+        vjp = _finite_differences(_checked(logits, "logits", np.float64), lower, upper)
     elif not (vjp is None or callable(vjp)):
         raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')
     return FunctionsModel(
@@ -89,14 +93,20 @@ def wrap_functions(
     )
 
 
-def _checked(function: Callable[..., Any], name: str) -> Callable[..., NDArray[np.float32]]:
-    """Return a function whose answers are float32, or that raises where they are no numbers."""
+def _checked(
+    function: Callable[..., Any], name: str, dtype: type[np.floating[Any]] = np.float32
+) -> Callable[..., NDArray[Any]]:
+    """Return a function whose answers are of a dtype, or that raises where they are no numbers, or no logits."""
 
-    def checked(*arrays: NDArray[np.float32]) -> NDArray[np.float32]:
+    def checked(*arrays: NDArray[np.float32]) -> NDArray[Any]:
         answer = np.asarray(function(*arrays))
         if answer.dtype.kind not in "fiu":
             raise ModelError(f"{name} should answer an array of numbers, received dtype {answer.dtype}")
-        return answer.astype(np.float32)
+        if name == "logits" and (answer.ndim != 2 or len(answer) != len(arrays[0])):
+            raise ModelError(
+                f"logits should answer (N, K), a row for each of {len(arrays[0])} images, received {answer.shape}"
+            )
+        return answer.astype(dtype)
 
     return checked
 
@@ -114,7 +124,7 @@ def _finite_differences(logits: Logits, lower: float, upper: float) -> VJP:
                 moves[np.arange(len(places)), places] = step
                 moves = moves.reshape(-1, *image.shape)
                 above, below = np.minimum(image + moves, upper), np.maximum(image - moves, lower)
-                rise = (np.asarray(logits(above), np.float64) - np.asarray(logits(below), np.float64)) @ weights
+                rise = (logits(above) - logits(below)) @ weights
                 slopes[places] = rise / (above - below).sum(axis=(1, 2, 3), dtype=np.float64)
         return gradient
 

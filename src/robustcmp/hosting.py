@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from .command import Parser, run_command, say
 from .errors import UsageError
@@ -39,19 +41,38 @@ def _create(options: Namespace) -> None:
 
     if options.script and len(options.names) != 1:
         raise UsageError(f"--script is for one host, received {', '.join(options.names)}")
-    for name in options.names:
-        create(name, script=options.script, requirements=options.requirements, python=options.python, say=say)
+    with _ended_by_signals():
+        for name in options.names:
+            create(name, script=options.script, requirements=options.requirements, python=options.python, say=say)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let a signal that ends this process be an exception, so that nothing half made and no tool is left behind."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _list(options: Namespace) -> None:
-    from .errors import unknown
+    from .errors import HostError, unknown
     from .hosts.environments import described, is_ready, names
 
     for name in options.names or names():
         if name not in names():
             raise unknown("host", name, names())
-        about = described(name) if is_ready(name) else None
-        print(f"{name}: {_words(about) if about else 'not there; robustcmp hosts create ' + name}")
+        try:
+            said = _words(described(name)) if is_ready(name) else f"not there; robustcmp hosts create {name}"
+        except HostError as error:
+            said = str(error)
+        print(f"{name}: {said}")
 
 
 def _check(options: Namespace) -> None:
@@ -59,13 +80,20 @@ def _check(options: Namespace) -> None:
     from .errors import HostError
     from .hosts.environments import described, is_ready, names, start
 
+    broken = []
     for name in options.names or filter(is_ready, names()):
-        about = described(name)
-        host = start(name)
-        host.close()
-        if host.greeting["version"] != about["version"]:
-            raise HostError(f"the host {name} should be {about['version']}, received {host.greeting['version']}")
-        print(f"{name}: {_words(about)}, answers")
+        try:
+            about = described(name)
+            host = start(name)
+            host.close()
+            if host.greeting["version"] != about["version"]:
+                raise HostError(f"the host {name} should be {about['version']}, received {host.greeting['version']}")
+        except HostError as error:
+            broken.append(str(error))
+        else:
+            print(f"{name}: {_words(about)}, answers")
+    if broken:
+        raise HostError("; ".join(broken))
 
 
 def _remove(options: Namespace) -> None:

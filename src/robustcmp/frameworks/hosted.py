@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -88,6 +89,12 @@ class Hosted(NumPy, TrainableFramework):
         """Return an answer's arrays in the order of the shapes that they should have, or raise `HostError`."""
         if {name: its.shape for name, its in arrays.items()} != shapes:
             raise HostError(f"the host {self.name} should answer {call} with {shapes}, received other arrays")
+        for name, its in arrays.items():
+            if its.dtype != np.float32 or not np.isfinite(its).all():
+                raise HostError(
+                    f"the host {self.name} should answer {call} with finite float32, received {its.dtype} for {name}"
+                    + ("" if np.isfinite(its).all() else ", with NaN or infinity")
+                )
         return {name: arrays[name] for name in shapes}
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
@@ -141,7 +148,8 @@ class Network:
         with self._moving:
             if self._trained and not self._process.alive:
                 raise HostError(
-                    f"the host {self.adapter.name} is gone, and with it what it has trained since the last whole epoch"
+                    f"the host {self.adapter.name} is gone, and with it what it has trained since the last whole "
+                    "epoch; the same fit, or robustcmp train, goes on from there"
                 )
             process = self.adapter.process()
             if process is not self._process:
@@ -154,8 +162,10 @@ class Network:
     def answered(self, answer: dict[str, Any], name: str) -> float:
         """Return a number of an answer, or raise `HostError`."""
         value = answer.get(name)
-        if not isinstance(value, int | float):
-            raise HostError(f"the host {self.adapter.name} should answer {name!r} with a number, received {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise HostError(
+                f"the host {self.adapter.name} should answer {name!r} with a finite number, received {value!r}"
+            )
         return value
 
     def set_weights(self, weights: Weights) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..data import user_cache
 from ..errors import HostError, UsageError, unknown
@@ -23,7 +27,10 @@ HERE = Path(__file__).parent
 PYTHON = Path("bin", "python")
 SCRIPT, REQUIREMENTS = "host.py", "requirements.txt"
 READY = "host.json"  # written last
+ABOUT = ("requirements", "framework", "version", "python", "numpy")  # what it holds
 NAME = re.compile(r"[a-z0-9][a-z0-9@._-]*")
+
+_log = logging.getLogger("robustcmp")
 
 
 @dataclass(frozen=True)
@@ -40,19 +47,28 @@ class Recipe:
         The version of CPython that it needs, such as ``"3.7"``.
     arguments : tuple of str
         For the script.
-    compilers : tuple of str
-        Without one of these it is slow.
+    compiler : str
+        Without it, it is some hundred times slower; none for "".
     """
 
     script: Path
     requirements: Path
     python: str
     arguments: tuple[str, ...] = ()
-    compilers: tuple[str, ...] = ()
+    compiler: str = ""
+
+    @property
+    def lacks(self) -> str:
+        """What to say where its compiler is not there, or nothing."""
+        if not self.compiler or shutil.which(self.compiler):
+            return ""
+        return (
+            f"there is no {self.compiler}, which it compiles its functions with: it will be some hundred times slower"
+        )
 
 
 RECIPES = {
-    "theano": Recipe(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), ("g++", "clang++")),
+    "theano": Recipe(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), "g++"),
     "tensorflow@1.15": Recipe(HERE / "keras_host.py", HERE / "tensorflow-1.15.txt", "3.7", ("tensorflow",)),
     "chainer": Recipe(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
     "mxnet": Recipe(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
@@ -89,13 +105,13 @@ def described(name: str) -> dict[str, Any]:
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Make it with: robustcmp hosts create {name}")
     try:
-        content: dict[str, Any] = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
-    except ValueError as error:
+        content: Any = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
+        return {key: str(content[key]) for key in ABOUT}
+    except (ValueError, TypeError, LookupError) as error:
         raise HostError(
-            f"the environment of {name} is broken ({error}). Make it anew: robustcmp hosts remove {name}, and "
+            f"the environment of {name} is broken ({error!r}). Make it anew: robustcmp hosts remove {name}, and "
             f"robustcmp hosts create {name}"
         ) from None
-    return content
 
 
 def start(name: str) -> HostProcess:
@@ -115,6 +131,8 @@ def start(name: str) -> HostProcess:
             f"the environment of {name} was made from other requirements than {recipe.requirements} has now. Make it "
             f"anew: robustcmp hosts remove {name}, and robustcmp hosts create {name}"
         )
+    if recipe.lacks:
+        _log.warning("%s: %s", name, recipe.lacks)
     return run(name, where / PYTHON, recipe.script, recipe.arguments)
 
 
@@ -156,8 +174,8 @@ def create(
 ) -> None:
     """Make a host's environment; nothing is done where it is there.
 
-    It is made beside its place and moved there when its host has answered: so none is ever half made, and of two
-    processes that make the same one the first to be ready wins.
+    It is made beside its place and moved there when its host has answered, so none is ever half made. Of two processes
+    that make the same one the second waits. What one that was killed has left is deleted by the next.
 
     Parameters
     ----------
@@ -182,35 +200,57 @@ def create(
         say(f"{name} is there already, in {directory() / name}. Remove it with: robustcmp hosts remove {name}")
         return
     interpreter = _find_python(recipe.python, python)
-    if recipe.compilers and not any(map(shutil.which, recipe.compilers)):
-        say(f"{name} compiles its functions, and there is no {' or '.join(recipe.compilers)}: it will be very slow")
+    if recipe.lacks:
+        say(f"{name}: {recipe.lacks}")
     directory().mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(directory() / name, ignore_errors=True)  # what is there is not ready
-    where = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
-    try:
-        say(f"making an environment for {name} with {interpreter}")
-        _run(name, [interpreter, "-I", "-m", "venv", str(where)])
-        pip = [str(where / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        _run(name, [*pip, "--require-hashes", "--requirement", str(recipe.requirements)])
-        shutil.copy(recipe.script, where / SCRIPT)
-        shutil.copy(recipe.requirements, where / REQUIREMENTS)
-        host = run(name, where / PYTHON, recipe.script, recipe.arguments)
-        about = {
-            "requirements": _digest(recipe.requirements),
-            **{key: host.greeting[key] for key in ("framework", "version", "python", "numpy")},
-        }
-        host.close()
-        (where / READY).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        try:
-            where.rename(directory() / name)
-        except OSError:
-            if not is_ready(name):
-                raise
+    with _alone(name, say) as lock:
+        if is_ready(name):
             say(f"another process has made {name} in the meantime")
-        else:
-            say(f"{name} is ready: {about['version']}, Python {about['python']}")
-    finally:
-        shutil.rmtree(where, ignore_errors=True)
+            return
+        for path in (directory() / name, *_left(name)):  # what is there is not ready
+            shutil.rmtree(path, ignore_errors=True)
+        where = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
+        try:
+            say(f"making an environment for {name} with {interpreter}")
+            _run(name, [interpreter, "-I", "-m", "venv", str(where)], lock)
+            pip = [str(where / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+            _run(name, [*pip, "--require-hashes", "--requirement", str(recipe.requirements)], lock)
+            shutil.copy(recipe.script, where / SCRIPT)
+            shutil.copy(recipe.requirements, where / REQUIREMENTS)
+            host = run(name, where / PYTHON, recipe.script, recipe.arguments)
+            host.close()
+            about = {"requirements": _digest(recipe.requirements), **host.greeting}
+            about = {key: about[key] for key in ABOUT}
+            (where / READY).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+            where.rename(directory() / name)
+        finally:
+            shutil.rmtree(where, ignore_errors=True)
+    say(f"{name} is ready: {about['version']}, Python {about['python']}")
+
+
+@contextmanager
+def _alone(name: str, say: Callable[[str], None]) -> Iterator[IO[str]]:
+    """Hold the lock of a host's environment; what is started with its file holds it too, until that has ended."""
+    path = directory() / f".{name}.lock"
+    while True:
+        with path.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"another process makes {name}; waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):  # else who had it has deleted it
+                    try:
+                        yield lock
+                    finally:
+                        path.unlink()
+                    return
+
+
+def _left(name: str) -> list[Path]:
+    """What was left of environments of a host that were never ready, or not wholly removed."""
+    return [path for path in directory().glob(".*~*") if path.name.partition("~")[0] == f".{name}"]
 
 
 def _recipe(name: str, script: str | os.PathLike[str] | None, requirements: str | os.PathLike[str] | None) -> Recipe:
@@ -242,7 +282,7 @@ def remove(name: str) -> None:
     UsageError
         There is none of that name.
     """
-    left = [path for path in directory().glob(".*~*") if path.name.partition("~")[0] == f".{name}"]
+    left = _left(name)
     whole = directory() / name
     if not (NAME.fullmatch(name) and (whole.exists() or left)):
         raise UsageError(f"there is no environment of a host {name!r} in {directory()}")
@@ -284,15 +324,33 @@ def _version(python: str) -> str | None:
     """Return an interpreter's version, or None if it is none."""
     code = "import platform, sys; print(platform.python_implementation(), '%d.%d.%d' % sys.version_info[:3])"
     try:
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     kind, _, version = done.stdout.strip().partition(" ")
     return version if done.returncode == 0 and kind == "CPython" else None
 
 
-def _run(name: str, command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+def _run(name: str, command: list[str], lock: IO[str]) -> None:
+    """Run a tool; it ends with all that it has started if this is interrupted, and holds the lock if this is killed."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        pass_fds=[lock.fileno()],
+    ) as tool:
+        try:
+            output, _ = tool.communicate()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(tool.pid, signal.SIGKILL)
+            raise
+    if tool.returncode:
+        tail = "\n".join(output.strip().splitlines()[-15:])
         raise HostError(f"the environment of {name} cannot be made. {' '.join(command[:4])} … wrote last:\n{tail}")

@@ -24,8 +24,10 @@ from .protocol import MEMORY, MEMORY_SIZE, VERSION, Channel, Closed, ProtocolErr
 START_SECONDS = 120.0  # frameworks of 2018 take long to import, most of all the first time
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
 SECONDS = "ROBUSTCMP_HOST_SECONDS"  # the variable that has another number of seconds for a call
-GREETING = ("protocol", "framework", "version", "differences", "python", "numpy")
+GREETING = ("framework", "version", "python", "numpy")  # texts; and differences, texts by name
 TAIL = 2000  # characters of standard error that an error shows
+MOST_OUTPUT = 2**24  # bytes of what it prints that are kept
+LONGEST = 1e9  # seconds that may be waited for
 
 
 class HostProcess:
@@ -85,6 +87,7 @@ class HostProcess:
             output.close()
             raise HostError(f"the host {name} cannot be started: {error}") from None
         self._channel = Channel(ours)
+        self._output = output
         self.close = weakref.finalize(self, _end, self._channel, self._process, output)
         self._died = False
         try:
@@ -92,15 +95,22 @@ class HostProcess:
         except BaseException:
             self.close()
             raise
-        missing = [key for key in GREETING if key not in self.greeting]
-        if self.greeting.get("protocol") != VERSION or missing:
+        if self.greeting.get("protocol") != VERSION:
             self.close()
-            lacks = f", and its greeting lacks {', '.join(missing)}" if missing else ""
             raise HostError(
-                f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected "
-                f"{VERSION}{lacks}. A host's file should end with serve() of the protocol that is beside it."
+                f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected {VERSION}. "
+                "A host's file should end with serve() of the protocol that is beside it."
             )
-
+        differences = self.greeting.get("differences")
+        texts = list(differences.values()) if isinstance(differences, dict) else [None]
+        wrong = [key for key in GREETING if not isinstance(self.greeting.get(key), str)]
+        wrong += ["differences"] * (not all(isinstance(text, str) for text in texts))
+        if wrong:
+            self.close()
+            raise HostError(
+                f"the greeting of the host {name} should have texts, and by name for differences, received "
+                + ", ".join(f"{key} {self.greeting.get(key)!r}" for key in wrong)
+            )
         if self.greeting.get("shares_memory") is True:
             self._channel.memory = memory
 
@@ -159,6 +169,8 @@ class HostProcess:
         except BaseException:  # an interrupt between question and answer: the next answer would be this one's
             self.close()
             raise
+        if os.fstat(self._output.fileno()).st_blocks * 512 > MOST_OUTPUT:
+            os.ftruncate(self._output.fileno(), 0)  # it goes on where it was; what lies before takes no room
         if "error" in answer:
             raise HostError(f"the host {self.name} failed in {call}: {answer['error']}")
         return answer, answered
@@ -189,8 +201,8 @@ def _patience() -> float:
         seconds = CALL_SECONDS if given is None else float(given)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"{SECONDS} should be a number of seconds above 0, received {given!r}")
+    if not 0 < seconds <= LONGEST:
+        raise UsageError(f"{SECONDS} should be a number of seconds above 0, at most {LONGEST:g}, received {given!r}")
     return seconds
 
 
@@ -218,4 +230,4 @@ def _end(channel: Channel, process: subprocess.Popen[bytes], output: IO[bytes]) 
     process.wait()
     with output:
         output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
-        return output.read().decode("utf-8", "replace").strip()
+        return output.read().decode("utf-8", "replace").strip("\0").strip()
