@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -231,6 +230,8 @@ def create(
 @contextmanager
 def _alone(name: str, say: Callable[[str], None]) -> Iterator[IO[str]]:
     """Hold the lock of a host's environment; what is started with its file holds it too, until that has ended."""
+    import fcntl  # Windows has none
+
     path = directory() / f".{name}.lock"
     while True:
         with path.open("a") as lock:
@@ -239,13 +240,21 @@ def _alone(name: str, say: Callable[[str], None]) -> Iterator[IO[str]]:
             except BlockingIOError:
                 say(f"another process makes {name}; waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):  # else who had it has deleted it
-                    try:
-                        yield lock
-                    finally:
-                        path.unlink()
-                    return
+            if not _is(lock, path):  # who had it has deleted it
+                continue
+            try:
+                yield lock
+            finally:
+                path.unlink()
+            return
+
+
+def _is(file: IO[str], path: Path) -> bool:
+    """Say whether an open file is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _left(name: str) -> list[Path]:
