@@ -40,8 +40,8 @@ zoo: $(VENV)/.ready  ## train what ships of torch, tensorflow and jax again, int
 	$(BIN)/python -m robustcmp.train --model resnet20 --framework $(FRAMEWORKS) --out build/zoo
 	$(BIN)/python tools/ship.py build/zoo/*.h5
 
-zoo-check: $(VENV)/.ready  ## the accuracy of every model that ships, on its whole test set, and the notebook of thirty models
-	$(BIN)/python -m pytest -q -m whole_zoo tests/test_zoo.py tests/test_notebook.py
+zoo-check: $(VENV)/.ready  ## the accuracy of every model that ships, the notebook of thirty models, and ResNet-20 in Theano
+	$(BIN)/python -m pytest -q -m whole_zoo tests/test_zoo.py tests/test_notebook.py tests/test_frameworks.py
 
 clean:
 	rm -rf $(VENV) build dist runs .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -130,8 +130,15 @@ def files(directory: Path) -> dict[str, str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "whole_zoo: every model on its whole test set, for `make zoo-check`")
+    config.addinivalue_line("markers", "whole_zoo: what takes minutes, for `make zoo-check`")
     config.addinivalue_line("markers", "needs(*capabilities): skip for a framework that lacks one of them")
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marks are looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "[theano-resnet20" in item.name:  # Theano compiles a minute or two for each; it has small networks as well
+            item.add_marker("whole_zoo")
 
 
 @pytest.fixture(autouse=True)

@@ -40,8 +40,9 @@ class Faulty(Linear):  # noqa: F821
 
     def get_weights(self, network):
         weights = super().get_weights(network)
-        broken = {"NaN weights": np.float32("nan"), "double weights": np.float64(1)}
-        return {name: its * broken.get(FAULT, np.float32(1)) for name, its in weights.items()}
+        if FAULT == "whole weights":
+            return {name: its.astype("int64") for name, its in weights.items()}
+        return {name: its * np.float32("nan") for name, its in weights.items()} if FAULT == "NaN weights" else weights
 
     def step(self, trainer, images, labels, learning_rate):
         loss = super().step(trainer, images, labels, learning_rate)

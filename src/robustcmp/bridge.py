@@ -76,7 +76,7 @@ def wrap_functions(
     if not callable(logits):
         raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
     if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
-        _log.warning("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
+        _log.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
         vjp = _finite_differences(_checked(logits, "logits", np.float64), lower, upper)
     elif not (vjp is None or callable(vjp)):
         raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')

@@ -90,10 +90,10 @@ class Hosted(NumPy, TrainableFramework):
         if {name: its.shape for name, its in arrays.items()} != shapes:
             raise HostError(f"the host {self.name} should answer {call} with {shapes}, received other arrays")
         for name, its in arrays.items():
-            if its.dtype != np.float32 or not np.isfinite(its).all():
+            if its.dtype.kind != "f" or not np.isfinite(its).all():
+                received = f"{its.dtype}" if its.dtype.kind != "f" else "NaN or infinity"
                 raise HostError(
-                    f"the host {self.name} should answer {call} with finite float32, received {its.dtype} for {name}"
-                    + ("" if np.isfinite(its).all() else ", with NaN or infinity")
+                    f"the host {self.name} should answer {call} with finite floats, received {received} for {name}"
                 )
         return {name: arrays[name] for name in shapes}
 
