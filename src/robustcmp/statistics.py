@@ -538,30 +538,31 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
     >>> mantel(values, list("aaaabbbb")).p < 0.05  # of 35 ways of halving eight
     True
     """
-    names = np.array(groups)
-    n = len(names)
-    same = names[:, None] == names[None, :]
+    members = np.unique(groups, return_inverse=True)[1]
+    n = len(members)
     known = np.isfinite(values) & ~np.eye(n, dtype=np.bool_)
-    if not (known & same).any() or not (known & ~same).any():
-        return Evidence(math.nan, math.nan)
     sources, targets = np.nonzero(known)
     design = np.concatenate([np.eye(n)[sources], np.eye(n)[targets]], axis=1)
-    filled = np.zeros((n, n))
-    filled[known] = values[known] - design @ np.linalg.lstsq(design, values[known], rcond=None)[0]
+    rest = np.zeros((n, n))
+    rest[known] = values[known] - design @ np.linalg.lstsq(design, values[known], rcond=None)[0]
 
-    def difference(within: NDArray[np.bool_]) -> float:
-        pairs = (known & within).sum(), (known & ~within).sum()
-        if not all(pairs):
-            return math.nan
-        return float(filled[within].sum() / pairs[0] - filled[~within].sum() / pairs[1])
+    def differences(members: NDArray[np.int64]) -> NDArray[np.float64]:
+        """For each row of groups (rows, N) that of the means; NaN where there are no pairs of a kind."""
+        within = (members[:, :, None] == members[:, None, :]).reshape(-1, n * n).astype(np.float64)
+        pairs, total = within @ known.ravel(), within @ rest.ravel()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: NDArray[np.float64] = total / pairs - (rest.sum() - total) / (known.sum() - pairs)
+        return np.where(np.isfinite(found), found, np.nan)
 
-    observed = difference(same)
+    [observed] = differences(members[None])
+    if np.isnan(observed):
+        return Evidence(math.nan, math.nan)
     rng = np.random.default_rng(seed)
     reached = 0
-    for _ in range(resamples):
-        order = rng.permutation(n)
-        reached += not difference(same[np.ix_(order, order)]) < observed - ROUNDING  # NaN is no evidence against
-    return Evidence(observed, (1 + reached) / (1 + resamples))
+    for size in _blocks(resamples, n * n):
+        permuted = members[np.array([rng.permutation(n) for _ in range(size)])]
+        reached += int((~(differences(permuted) < observed - ROUNDING)).sum())  # NaN is no evidence against
+    return Evidence(float(observed), (1 + reached) / (1 + resamples))
 
 
 def friedman(values: NDArray[np.float64]) -> Evidence:
