@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import IO
@@ -22,5 +23,7 @@ def run_and_lend(name: str, command: list[str], lock: IO[str]) -> None:
 
 
 if __name__ == "__main__":
+    # A shell that starts the tests in the background has its children ignore the signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     environments._run = run_and_lend
     sys.exit(hosting.main())

@@ -663,12 +663,7 @@ def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
 ) -> None:
     given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
     command = [sys.executable, quick_hosts.__file__, "create", "tiny", *given, "--python", sys.executable]
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what runs in the background ignores it
-    )
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for _ in range(600):
         if running_in(environments.directory()):  # a tool is at work
             break
