@@ -5,6 +5,7 @@ one process pinned to two cores, the forward rate again before and after each at
 
     make bench                                        # all of it, into benchmarks/results/
     python benchmarks/bench.py --only floor --framework torch
+    python benchmarks/bench.py --only floor --device cuda     # into floor-cuda.json
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ RIVALS = (
 class Counted:
     """A compiled classifier of the zoo, the images it gets right, and how many were asked."""
 
+    device = "cpu"
+
     def __init__(self, framework: str, model: str, data: rc.data.Dataset):
         self.asked = 0
         self._lock = threading.Lock()
-        native = rc.load_model(model, framework=framework, dataset=data.name, device="cpu")
+        native = rc.load_model(model, framework=framework, dataset=data.name, device=self.device)
         self.eager = Classifier(native)
         compiled = self.eager.compiled(data.images)
         self.classifier = compiled.sized(compiled.measured_batch_size(data.images)).watched(self._count)
@@ -292,7 +295,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--framework", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="with cuda, only floor and growth")
     options = parser.parse_args()
+    Counted.device = options.device
+    if options.device == "cuda" and not {*options.only} <= {"floor", "growth"}:
+        parser.error("--device cuda is for --only floor growth: the other parts start processes of their own")
     data = load_test_set("lenet5", say=print)
     for part in options.only:
         rows = []
@@ -309,7 +316,7 @@ def main() -> None:
             "versions": environment()["versions"] | {name: get_framework(name).version() for name in FRAMEWORKS},
             "rows": rows,
         }
-        path = HERE / "results" / f"{part}.json"
+        path = HERE / "results" / (f"{part}.json" if options.device == "cpu" else f"{part}-cuda.json")
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

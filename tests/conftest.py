@@ -131,6 +131,7 @@ def files(directory: Path) -> dict[str, str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "whole_zoo: what takes minutes, for `make zoo-check`")
+    config.addinivalue_line("markers", "gpu: skip for a framework that sees no GPU; `pytest -m gpu` where there is one")
     config.addinivalue_line("markers", "needs(*capabilities): skip for a framework that lacks one of them")
 
 
@@ -160,7 +161,26 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(environments, "directory", lambda: HOSTS)
     elif name not in frameworks.installed():
         pytest.skip(f"{name} is not installed")
+    if request.node.get_closest_marker("gpu") and not gpus(name):
+        pytest.skip(f"{name} sees no GPU")
     return frameworks.get_framework(name)
+
+
+def gpus(name: str) -> int:
+    """Return how many GPUs a framework sees."""
+    if name in environments.RECIPES:
+        return 0
+    if name == "torch":
+        import torch
+
+        return torch.cuda.device_count()
+    if name == "tensorflow":
+        import tensorflow
+
+        return len(tensorflow.config.list_physical_devices("GPU"))
+    import jax
+
+    return sum(device.platform == "gpu" for device in jax.devices())
 
 
 @pytest.fixture(scope="session")
@@ -198,9 +218,11 @@ def zoo_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
     nowhere = tmp_path_factory.mktemp("nothing-trained-here")
 
     @cache
-    def load(framework: Framework | str, model: str = "lenet5", dataset: str = "digits", seed: int = 0) -> Model:
+    def load(
+        framework: Framework | str, model: str = "lenet5", dataset: str = "digits", seed: int = 0, device: str = "cpu"
+    ) -> Model:
         name = framework if isinstance(framework, str) else framework.name
-        return load_model(model, framework=name, dataset=dataset, seed=seed, device="cpu", directory=nowhere)
+        return load_model(model, framework=name, dataset=dataset, seed=seed, device=device, directory=nowhere)
 
     return load
 

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.architecture import Architecture, get_architecture
 from robustcmp.attacks import FGSM, Attack, AttackResult, Boundary, SinglePixel, boundary
+from robustcmp.attacks.base import first_on_grid
+from robustcmp.classifier import Candidates, Classifier
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.model import Classifier, Model
+from robustcmp.model import Model
 from robustcmp.weights import Weights
 
 UNIT = (0.0, 1.0)
@@ -52,18 +54,51 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
     """Every decision of the boundary attack, by image, with its margin."""
     recorded: Walks = defaultdict(list)
 
-    def fools(self: Any, rows: NDArray[np.int64], points: NDArray[np.float64]) -> NDArray[np.bool_]:
-        self._queries[rows] += 1
-        if not len(rows):
-            return np.zeros(0, np.bool_)
-        logits = self._classifier.logits(self._as_images(points))
+    margins: list[float] = []
+
+    def classes(self: Any, infer: Callable[..., Any], *arrays: NDArray[Any]) -> NDArray[np.int64]:
+        if not len(arrays[0]):
+            return np.zeros(0, np.int64)
+        logits = self._in_batches(infer, *arrays)
         top = np.sort(logits, axis=1)
-        fooled: NDArray[np.bool_] = logits.argmax(axis=1) != self._labels[rows]
-        for row, yes, margin in zip(rows.tolist(), fooled.tolist(), top[:, -1] - top[:, -2], strict=True):
-            recorded[row].append(ref.Decision(0, 0, 0, yes, float(margin)))
+        margins[:] = (top[:, -1] - top[:, -2]).tolist()
+        answer: NDArray[np.int64] = logits.argmax(axis=1)
+        return answer
+
+    def record(rows: NDArray[np.int64], fooled: NDArray[np.bool_]) -> None:
+        if len(rows):
+            for row, yes, margin in zip(rows.tolist(), fooled.tolist(), margins, strict=True):
+                recorded[row].append(ref.Decision(0, 0, 0, yes, margin))
+
+    class Recorded(Candidates):
+        def __init__(self, *arguments: Any):
+            super().__init__(*arguments)
+            self.labels, self.pending = np.zeros(0, np.int64), np.arange(len(arguments[-1]))
+
+        def predict(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.int64]:
+            answer = super().predict(rows, *of_each)
+            record(self.pending[rows], answer != self.labels[self.pending[rows]])
+            return answer
+
+        def keep(self, rows: NDArray[np.int64]) -> None:
+            super().keep(rows)
+            self.pending = self.pending[rows]
+
+    def searched(candidates: Any, labels: NDArray[np.int64], grid: list[float]) -> Any:
+        candidates.labels = labels
+        return first_on_grid(candidates, labels, grid)
+
+    fools = boundary._Walk._fools
+
+    def fools_recorded(self: Any, rows: NDArray[np.int64], points: NDArray[np.float64]) -> NDArray[np.bool_]:
+        fooled = fools(self, rows, points)
+        record(rows, fooled)
         return fooled
 
-    monkeypatch.setattr(boundary._Walk, "_fools", fools)
+    monkeypatch.setattr(Classifier, "_classes", classes)
+    monkeypatch.setattr(boundary, "Candidates", Recorded)
+    monkeypatch.setattr(boundary, "first_on_grid", searched)
+    monkeypatch.setattr(boundary._Walk, "_fools", fools_recorded)
     return recorded
 
 

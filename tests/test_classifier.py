@@ -76,6 +76,37 @@ def test_workers_change_no_outcome(
         np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
 
 
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+def test_where_candidates_are_made_changes_no_outcome(
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier = Classifier(zoo_model(framework))
+    results = []
+    for there in (True, False):
+        made = []
+        make = type(framework).maker
+        monkeypatch.setattr(type(framework), "makes_images", lambda self, like, there=there: there)
+        monkeypatch.setattr(type(framework), "maker", lambda *its, make=make, made=made: made.append(1) or make(*its))
+        results.append(next(iter(attack.outcomes(classifier, digits.images[:12], digits.labels[:12], 3, [0]))))
+        assert bool(made) == there
+        monkeypatch.undo()
+    for name, array in vars(results[0]).items():
+        if name != "extras":
+            np.testing.assert_array_equal(array, getattr(results[1], name), err_msg=name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+def test_attacks_on_a_gpu_find_what_they_find_on_a_cpu(
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack
+) -> None:
+    x, y = digits.images[:40], digits.labels[:40]
+    a, b = (attack.attack(zoo_model(framework, device=device), x, y, seed=3) for device in ("cuda", "cpu"))
+    same = (a.success == b.success) & (a.queries == b.queries) & (a.adversarial_class == b.adversarial_class)
+    assert (~same).sum() <= 0.05 * len(x)
+    np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
+
+
 def test_threads_of_the_caller_are_left_as_they_were(
     zoo_model: Zoo, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,17 @@ import eagerpy as ep
 import numpy as np
 import pytest
 import reference as ref
+from conftest import gpus
 from numpy.typing import NDArray
 
 from robustcmp import frameworks
 from robustcmp.architecture import Architecture, Dense, Flatten, get_architecture, is_trainable, vgg
+from robustcmp.attacks.boundary import blended
+from robustcmp.attacks.fgsm import stepped
+from robustcmp.attacks.single_pixel import with_pixel
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.frameworks import Framework, TrainableFramework, get_framework
+from robustcmp.frameworks import Framework, Make, TrainableFramework, get_framework
 from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
 from robustcmp.model import Classifier, Model
@@ -53,7 +57,7 @@ def cotangents_for(architecture: Architecture, n: int) -> Images:
     return np.random.default_rng(1).normal(size=(n, architecture.classes)).astype(np.float32)
 
 
-def own(framework: Framework, images: Images) -> Images:
+def own(framework: Framework, images: NDArray[Any]) -> NDArray[Any]:
     return images.transpose(0, 3, 1, 2) if framework.data_format == "channels_first" else images
 
 
@@ -69,7 +73,7 @@ def built(framework: TrainableFramework, architecture: Architecture, weights: We
 
 def infer(framework: TrainableFramework, native: Any, images: Images) -> Images:
     function, like = framework.place(native, "cpu")
-    return framework.infer(function, own(framework, images), like)
+    return framework.infer(function, like, own(framework, images))
 
 
 def same_bits(a: Weights, b: Weights) -> bool:
@@ -150,13 +154,13 @@ def test_a_placed_network_answers_with_the_weights_it_has_now(
         weights = random_weights(tiny, seed)
         framework.set_weights(native, tiny, weights)
         expected = numpy_network(tiny, weights).logits(images)
-        received = framework.infer(function, own(framework, images), like)
+        received = framework.infer(function, like, own(framework, images))
         np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
     labels = np.zeros(4, np.int64)
     framework.trainer(native, tiny, 0.9, 0.0).step(images, labels, 0.5)
     expected = numpy_network(tiny, framework.get_weights(native, tiny)).logits(images)
     assert np.abs(expected - received).max() > 0.01
-    received = framework.infer(function, own(framework, images), like)
+    received = framework.infer(function, like, own(framework, images))
     np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -516,20 +520,24 @@ def test_the_callers_random_state_does_not_reach_the_weights(framework: Trainabl
 # Devices
 
 
-def gpus(name: str) -> int:
-    if name in environments.RECIPES:
-        return 0
-    if name == "torch":
-        import torch
-
-        return torch.cuda.device_count()
-    if name == "tensorflow":
-        import tensorflow
-
-        return len(tensorflow.config.list_physical_devices("GPU"))
-    import jax
-
-    return sum(device.platform == "gpu" for device in jax.devices())
+@pytest.mark.parametrize("make", [stepped, blended, with_pixel], ids=lambda make: str(make.__name__))
+def test_images_made_of_tensors_are_those_made_of_arrays(framework: TrainableFramework, make: Make) -> None:
+    """Bit for bit, in colour, for rows that come more than once."""
+    rng = np.random.default_rng(5)
+    lower, upper = -1.3, 2.7
+    images = rng.uniform(lower, upper, (6, 7, 5, 3)).astype(np.float32)
+    rows = rng.integers(0, len(images), 300)
+    of_each: tuple[NDArray[Any], ...] = (rng.random(len(rows)),)
+    arrays: tuple[NDArray[Any], ...] = (images.astype(np.float64), rng.uniform(lower, upper, images.shape))
+    if make is with_pixel:
+        arrays = images, np.arange(7 * 5).reshape(1, 7, 5, 1)
+        of_each = rng.integers(0, 7 * 5, len(rows)), rng.choice(np.array([lower, upper], np.float32), len(rows))
+    like = framework.place(framework.build(get_architecture("lenet1"), 0, "cpu"), "cpu")[1]
+    tensors = [framework.tensor(array, like) for array in (*(own(framework, its) for its in arrays), rows, *of_each)]
+    made = framework.array(framework.maker(make, (lower, upper))(*tensors))
+    expected = np.clip(make(*arrays, rows, *of_each).astype(np.float32), lower, upper)
+    assert made.dtype == np.float32
+    np.testing.assert_array_equal(made, own(framework, expected))
 
 
 def test_cuda_without_a_gpu_is_an_error_that_names_it(framework: TrainableFramework, tiny: Architecture) -> None:
@@ -542,17 +550,16 @@ def test_cuda_without_a_gpu_is_an_error_that_names_it(framework: TrainableFramew
         framework.place(framework.build(tiny, 0, "auto"), "cuda")
 
 
+@pytest.mark.gpu
 def test_cuda_agrees_with_the_reference(
     framework: TrainableFramework, tiny: Architecture, random_weights: RandomWeights, numpy_network: NumpyNetwork
 ) -> None:
-    if not gpus(framework.name):
-        pytest.skip("there is no GPU")
     weights, images, v = random_weights(tiny, 1), images_for(tiny, 5), cotangents_for(tiny, 5)
     native = framework.build(tiny, 0, "cuda")
     framework.set_weights(native, tiny, weights)
     function, like = framework.place(native, "cuda")
     reference = numpy_network(tiny, weights)
-    received = framework.infer(function, own(framework, images), like)
+    received = framework.infer(function, like, own(framework, images))
     np.testing.assert_allclose(received, reference.logits(images), rtol=1e-5, atol=1e-5)
     gradient = numpy_layout(framework, framework.vjp(framework.pullback(function), own(framework, images), v, like))
     np.testing.assert_allclose(gradient, reference.vjp(images, v), rtol=1e-4, atol=1e-4)
@@ -592,7 +599,7 @@ def test_what_belongs_to_no_framework_is_a_model_error(thing: Any) -> None:
 def test_numpy_models_are_asked_and_not_differentiated() -> None:
     numpy = frameworks.recognise(np.zeros(0))
     images = np.ones((2, 3, 3, 1), np.float32)
-    np.testing.assert_array_equal(numpy.infer(lambda x: x.sum(axis=(1, 2)), images, None), [[9], [9]])
+    np.testing.assert_array_equal(numpy.infer(lambda x: x.sum(axis=(1, 2)), None, images), [[9], [9]])
     with pytest.raises(ModelError, match=r"no gradients.*single pixel or boundary"):
         numpy.pullback(lambda x: x)
     with pytest.raises(UsageError, match="received NumPy"):

@@ -112,7 +112,7 @@ def test_a_host_is_what_it_is_after_other_frameworks_were_loaded(ready: str, mon
     host = Hosted(ready, partial(environments.start, ready))
     network = host.build(LINEAR, 0, "cpu")
     function, like = host.place(network, "cpu")
-    assert host.infer(function, np.zeros((3, 28, 28, 1), np.float32), like).shape == (3, 10)
+    assert host.infer(function, like, np.zeros((3, 28, 28, 1), np.float32)).shape == (3, 10)
     host.process().close()
 
 

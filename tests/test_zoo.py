@@ -187,7 +187,7 @@ def test_weights_of_one_framework_answer_alike_in_every_other(
         assert content is not None
         framework.set_weights(native, lenet5, content.weights)
         expected = Classifier(zoo_model(trained)).logits(images)
-        np.testing.assert_allclose(framework.infer(function, own, like), expected, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(framework.infer(function, like, own), expected, rtol=1e-5, atol=1e-4)
 
 
 # Models by name

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ Result = TypeVar("Result")
 DEFAULT_BATCH_SIZE = 256
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 LARGEST_BATCH = 2**26  # bytes of one batch in float64; an attack holds a few such arrays
+BLOCK = 2**15  # values that are computed at a time: a few such arrays of float64 stay in a core's cache
 AGREEMENT = 1e-5
 
 _log = logging.getLogger("robustcmp")
@@ -129,25 +131,32 @@ class Classifier:
 
     def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the classes (N,) of images (N, H, W, C)."""
-        if not len(images):
-            return np.zeros(0, np.int64)
-        logits = self.logits(images)
-        if len(logits) != len(images):
-            raise ModelError(f"the model should answer {len(images)} images with as many rows, received {logits.shape}")
-        if not np.isfinite(logits).all():
-            raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
-        classes: NDArray[np.int64] = logits.argmax(axis=1)
-        return classes
+        return self._classes(self._infer, images)
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
         return self._numpy_layout(self._in_batches(self._pull_back, images, v.astype(np.float32)))
 
     def _infer(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        logits = self.framework.infer(self._function, self._own(images), self._like)
+        return self._ask(self._function, self._own(images))
+
+    def _ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+        logits = self.framework.infer(function, self._like, *arrays)
         if self._asked is not None:
-            self._asked(len(images))
+            self._asked(len(arrays[0]))
         return logits
+
+    def _classes(self, infer: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
+        n = len(arrays[0])
+        if not n:
+            return np.zeros(0, np.int64)
+        logits = self._in_batches(infer, *arrays)
+        if len(logits) != n:
+            raise ModelError(f"the model should answer {n} images with as many rows, received {logits.shape}")
+        if not np.isfinite(logits).all():
+            raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
+        classes: NDArray[np.int64] = logits.argmax(axis=1)
+        return classes
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
@@ -249,6 +258,61 @@ class Classifier:
             return calls * size / (time.perf_counter() - start)
 
         return sum(self.sized(size).map(rate, range(self.workers)))
+
+
+class Candidates:
+    """What an attack asks about, made from a few arrays: by NumPy, or on the model's device, where they stay.
+
+    Parameters
+    ----------
+    classifier : Classifier
+        Who is asked.
+    make : callable
+        ``make(*arrays, rows, *of_each)`` returns the candidates of M rows, in NumPy arrays or in EagerPy tensors, as it
+        gets them; `rows` can be a slice. They are rounded to float32 and clipped to the bounds. A function of a module,
+        so that it is compiled once.
+    arrays : ndarray
+        Those with four axes are images (N, H, W, C), as the first one is; tensors are in the model's own layout.
+    """
+
+    def __init__(self, classifier: Classifier, make: frameworks.Make, *arrays: NDArray[Any]):
+        self._classifier, self._make, self._arrays = classifier, make, list(arrays)
+        self._rows: NDArray[np.int64] | None = None  # those of the arrays that are kept on the device
+        self._there: frameworks.Function | None = None  # from arrays on the device to candidates
+        if classifier.framework.makes_images(classifier._like):
+            self._rows = np.arange(len(arrays[0]))
+            self._there = classifier.framework.maker(make, classifier.bounds)
+            self._arrays = [classifier.tensor(array) for array in arrays]
+
+    def predict(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the classes (M,) of the candidates of M rows, with an entry of other arrays for each of them."""
+        return self._classifier._classes(self._infer, rows if self._rows is None else self._rows[rows], *of_each)
+
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Forget all other rows; those that are kept are counted anew."""
+        if self._rows is None:
+            self._arrays = [array[rows] for array in self._arrays]
+        else:
+            self._rows = self._rows[rows]
+
+    def _infer(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.float32]:
+        classifier, there = self._classifier, self._there
+        if there is not None:
+            return classifier._ask(lambda *its: classifier._function(there(*self._arrays, *its)), rows, *of_each)
+        shape = self._arrays[0].shape[1:]
+        images = np.empty((len(rows), *shape), np.float32)
+        in_a_row = (np.diff(rows) == 1).all()  # so no row has to be copied
+        for block in blocks(len(rows), math.prod(shape)):
+            some = slice(rows[0] + block.start, rows[0] + block.stop) if in_a_row else rows[block]
+            images[block] = self._make(*self._arrays, some, *(array[block] for array in of_each))
+        return classifier._infer(np.clip(images, *classifier.bounds, out=images))
+
+
+def blocks(n: int, values: int) -> Iterator[slice]:
+    """Yield the places of n rows, of so many values each, block by block."""
+    size = max(1, BLOCK // values)
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
 
 
 def check_batch_size(batch_size: int, images: NDArray[np.float32]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwargs
 from numpy.typing import NDArray
 
-from ..classifier import Classifier
+from ..classifier import Candidates, Classifier
 from ..errors import UsageError, check_count, check_seed
 from ..model import check_images, check_labels
 
@@ -25,7 +25,6 @@ Labels = NDArray[np.int64]
 Extras = dict[str, NDArray[Any]]
 
 WORTH_COMPILING = 10_000  # queries
-BLOCK = 2**15  # values that are computed at a time: a few such arrays of float64 stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,30 @@ class AttackResult:
     extras: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def blocks(rows: NDArray[np.int64], values: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-    """Yield the rows, of so many values each, block by block: the places of a block, and its rows."""
-    size = max(1, BLOCK // values)
-    for start in range(0, len(rows), size):
-        block = slice(start, start + size)
-        yield block, rows[block]
+def first_on_grid(
+    candidates: Candidates, labels: Labels, grid: Sequence[float]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ask about each row with one value of the grid after another, until the model is fooled.
+
+    Returns
+    -------
+    first : ndarray of int64, shape (N,)
+        The place on the grid of the first value that fools the model, -1 where none does.
+    queries : ndarray of int64, shape (N,)
+        How many were asked.
+    """
+    first, queries = np.full(len(labels), -1), np.zeros(len(labels), np.int64)
+    pending = np.arange(len(labels))
+    for place, value in enumerate(grid):
+        if not len(pending):
+            break
+        fooled = candidates.predict(np.arange(len(pending)), np.full(len(pending), value)) != labels[pending]
+        queries[pending] += 1
+        if fooled.any():
+            first[pending[fooled]] = place
+            pending = pending[~fooled]
+            candidates.keep(np.flatnonzero(~fooled))
+    return first, queries
 
 
 def judge(classifier: Classifier, images: Images, labels: Labels, outcome: Found) -> AttackResult:

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..classifier import Classifier
+from ..classifier import Candidates, Classifier, blocks
 from ..draws import Draws
 from ..errors import UsageError, check_count
-from .base import Attack, Found, Images, Labels, blocks, unit
+from .base import Attack, Found, Images, Labels, first_on_grid, unit
 
 START_NOISE, DIRECTION = 1, 2
 START_DRAWS = 1000
 BLENDS = 1000
+SHARES = [k / BLENDS for k in range(1, BLENDS + 1)]
 CHECK_EVERY = 10
 SPHERICAL_WINDOW, STEP_WINDOW = 100, 30
 ADAPTATION = 1.5
@@ -131,18 +132,12 @@ class _Walk:
                 noise[row] = lower + (upper - lower) * noise[row]
             pending = pending[~self._fools(pending, noise[pending])]
         # Rows that nothing fooled go on with their last draw, as in Foolbox.
-        pending, x = np.arange(len(self._x)), self._x  # x and noise have a row for each of these
-        for k in range(1, BLENDS + 1):
-            if not len(pending):
-                break
-            blends = self._candidates[: len(pending)]
-            for block, _ in blocks(pending, x.shape[1]):
-                np.clip((1 - k / BLENDS) * x[block] + k / BLENDS * noise[block], lower, upper, out=blends[block])
-            fooled = self._fools(pending, blends)
-            if fooled.any():
-                self._point[pending[fooled]] = blends[fooled]
-                self._started[pending[fooled]] = True
-                pending, x, noise = pending[~fooled], x[~fooled], noise[~fooled]
+        x, noise = (points.reshape(self._images.shape) for points in (self._x, noise))
+        first, queries = first_on_grid(Candidates(self._classifier, blended, x, noise), self._labels, SHARES)
+        self._queries += queries
+        self._started = first >= 0
+        blends = np.clip(blended(x, noise, self._started, np.array(SHARES)[first[self._started]]), lower, upper)
+        self._point[self._started] = blends.reshape(-1, self._x.shape[1])
 
     def advance(self) -> None:
         """Take all iterations."""
@@ -202,7 +197,8 @@ class _Walk:
     def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[NDArray[np.float32], Points]:
         """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""
         spherical, candidates = self._spherical_candidates[: len(rows)], self._candidates[: len(rows)]
-        for block, some in blocks(rows, self._x.shape[1]):
+        for block in blocks(len(rows), self._x.shape[1]):
+            some = rows[block]
             normal = np.empty((len(some), self._x.shape[1]))
             for row, out in zip(some.tolist(), normal, strict=True):
                 self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
@@ -252,6 +248,12 @@ class _Walk:
     def _distances(self) -> NDArray[np.float64]:
         """The rows' L2, as it is reported: between float32 images."""
         return _norms(self._point.astype(np.float32).astype(np.float64) - self._x)
+
+
+def blended(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
+    """Return images (N, …) with a share of noise, for M rows and shares: of arrays, or of EagerPy tensors."""
+    shares = shares[:, None, None, None]
+    return (1 - shares) * x[rows] + shares * noise[rows]
 
 
 def moved(

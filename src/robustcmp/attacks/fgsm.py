@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..classifier import Classifier
+from ..classifier import Candidates, Classifier
 from ..errors import ModelError, UsageError, check_count
-from .base import Attack, Found, Images, Labels, blocks
+from .base import Attack, Found, Images, Labels, first_on_grid
 
 
 class FGSM(Attack):
@@ -66,27 +67,19 @@ class FGSM(Attack):
     ) -> Iterator[Found]:
         lower, upper = classifier.bounds
         step = (upper - lower) * np.sign(loss_gradient(classifier, images, labels))
-        x = images.astype(np.float64)
+        x, grid = images.astype(np.float64), np.array(self.grid)
+        first, queries = first_on_grid(Candidates(classifier, stepped, x, step), labels, self.grid)
+        found = first >= 0
         adversarials = images.copy()
-        epsilon = np.full(len(images), np.inf)
-        queries = np.zeros(len(images), np.int64)
-        pending = np.arange(len(images))  # x and step have a row for each of these
-        memory = np.empty_like(images)
-        for size in self.grid:
-            if not len(pending):
-                break
-            candidates = memory[: len(pending)]
-            for block, _ in blocks(pending, x[0].size):
-                candidates[block] = x[block] + size * step[block]
-            np.clip(candidates, lower, upper, out=candidates)
-            fooled = classifier.predict(candidates) != labels[pending]
-            queries[pending] += 1
-            if fooled.any():
-                epsilon[pending[fooled]] = size
-                adversarials[pending[fooled]] = candidates[fooled]
-                pending, x, step = pending[~fooled], x[~fooled], step[~fooled]
+        adversarials[found] = np.clip(stepped(x, step, found, grid[first[found]]), lower, upper)
+        epsilon = np.where(found, grid[first], np.inf)
         for _ in repeats:
-            yield Found(np.isfinite(epsilon), adversarials, queries, {"smallest_epsilon": epsilon})
+            yield Found(found, adversarials, queries, {"smallest_epsilon": epsilon})
+
+
+def stepped(x: Any, step: Any, rows: Any, sizes: Any) -> Any:
+    """Return images (N, …) with a step of some size, for M rows and sizes: of arrays, or of EagerPy tensors."""
+    return x[rows] + sizes[:, None, None, None] * step[rows]
 
 
 def loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray[np.float64]:

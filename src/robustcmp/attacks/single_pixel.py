@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
-from ..classifier import Classifier
+from ..classifier import Candidates, Classifier
 from ..draws import Draws
 from ..errors import check_count
 from .base import Attack, Found, Images, Labels, unit
@@ -91,9 +92,9 @@ class SinglePixel(Attack):
             fooled = tried != labels[:, None]
             found = fooled.any(axis=1)
             first = fooled.argmax(axis=1)
+            hit, tries = rows[found], first[found]
             adversarials = images.copy()
-            hit = rows[found]
-            answers.set_pixels(adversarials, hit, order[hit, first[hit] // 2], first[hit] % 2)
+            adversarials[hit] = answers.images(hit, order[hit, tries // 2], tries % 2)
             yield Found(found, adversarials, np.where(found, first + 1, 2 * m), dict(extras))
 
 
@@ -101,31 +102,38 @@ class _Answers:
     """The class of every candidate that was asked: `classes` (N, positions, 2), UNKNOWN where none was."""
 
     def __init__(self, classifier: Classifier, images: Images):
-        self._classifier, self._images = classifier, images
-        self._clean = classifier.predict(images)
         n, height, width, _ = images.shape
+        self._bounds, self._images = np.array(classifier.bounds, np.float32), images
+        self._places = np.arange(height * width).reshape(1, height, width, 1)
+        self._clean = classifier.predict(images).astype(np.int16)
+        self._candidates = Candidates(classifier, with_pixel, images, self._places)
         self.classes = np.full((n, height * width, 2), UNKNOWN, np.int16)
 
     def fill(self, positions: NDArray[np.int64]) -> None:
         """Ask about both values at positions (N, m) of each image, where that is not known yet."""
-        needed = np.zeros(self.classes.shape[:2], np.bool_)
-        np.put_along_axis(needed, positions, True, axis=1)
-        flat = self._images.reshape(len(self._images), -1, self._images.shape[-1])
-        for side, value in enumerate(self._classifier.bounds):
-            same = (flat == np.float32(value)).all(axis=2)  # such a candidate is the image
-            known = self.classes[:, :, side] != UNKNOWN
-            self.classes[:, :, side] = np.where(needed & same & ~known, self._clean[:, None], self.classes[:, :, side])
-            rows, places = np.nonzero(needed & ~same & ~known)
-            for start in range(0, len(rows), self._classifier.batch_size):
-                batch = slice(start, start + self._classifier.batch_size)
-                candidates = self._images[rows[batch]]
-                self.set_pixels(candidates, np.arange(len(candidates)), places[batch], np.full(len(candidates), side))
-                self.classes[rows[batch], places[batch], side] = self._classifier.predict(candidates)
+        needed = np.zeros(self.classes.shape, np.bool_)
+        needed[np.arange(len(needed))[:, None], positions] = True
+        needed &= self.classes == UNKNOWN
+        flat = self._images.reshape(len(self._images), -1, 1, self._images.shape[-1])
+        same = (flat == self._bounds[:, None]).all(axis=3)  # such a candidate is the image
+        np.copyto(self.classes, self._clean[:, None, None], where=needed & same)
+        rows, places, sides = np.nonzero(needed & ~same)
+        self.classes[rows, places, sides] = self._candidates.predict(rows, places, self._bounds[sides])
 
-    def set_pixels(
-        self, images: Images, rows: NDArray[np.int64], places: NDArray[np.int64], sides: NDArray[np.int64]
-    ) -> None:
-        """Set one pixel of some images, in place, to the smallest (side 0) or the largest value (side 1)."""
-        width = images.shape[2]
-        values = np.array(self._classifier.bounds, np.float32)[sides]
-        images[rows, places // width, places % width, :] = values[:, None]
+    def images(self, rows: NDArray[np.int64], places: NDArray[np.int64], sides: NDArray[np.int64]) -> Images:
+        """Return some images, each with one pixel set to the smallest (side 0) or the largest value (side 1)."""
+        made: Images = with_pixel(self._images, self._places, rows, places, self._bounds[sides])
+        return made
+
+
+def with_pixel(images: Any, numbers: Any, rows: Any, places: Any, values: Any) -> Any:
+    """Return images (N, …) with one pixel set, for M rows, places and values: of arrays, or of EagerPy tensors.
+
+    Pixels are counted row by row; `numbers` (1, …) has each one's number, in the images' layout.
+    """
+    candidates = images[rows]
+    if isinstance(candidates, np.ndarray):  # one value instead of all
+        candidates = candidates.copy()
+        candidates[np.arange(len(places)), places // images.shape[2], places % images.shape[2]] = values[:, None]
+        return candidates
+    return ep.where(numbers == places[:, None, None, None], values[:, None, None, None], candidates)

@@ -11,7 +11,7 @@ from typing import Any, cast
 from ..environment import framework_versions
 from ..errors import ModelError, UsageError, unknown
 from ..hosts import environments
-from .base import DataFormat, Device, Framework, Function, Pullback, TrainableFramework, Trainer
+from .base import DataFormat, Device, Framework, Function, Make, Pullback, TrainableFramework, Trainer
 
 __all__ = [
     "DEVICES",
@@ -20,6 +20,7 @@ __all__ = [
     "Device",
     "Framework",
     "Function",
+    "Make",
     "Pullback",
     "TrainableFramework",
     "Trainer",

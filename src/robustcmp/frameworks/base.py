@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,10 +22,13 @@ from ..weights import Weights
 
 DataFormat = Literal["channels_first", "channels_last"]
 Device = Literal["auto", "cpu", "cuda"]
-Function = Callable[[Any], Any]
-"""Images to logits, in tensors of one framework."""
+Function = Callable[..., Any]
+"""Images to logits, in tensors of one framework; or what the images are made from."""
 Pullback = Callable[[Any, Any], Any]
 """Images and v (N, K) to the gradient of Σ v·logits with respect to the images; v is held constant."""
+Make = Callable[..., Any]
+"""Images from EagerPy tensors, and so from those of any framework."""
+Bounds = tuple[float, float]
 
 
 class Trainer(ABC):
@@ -66,9 +70,20 @@ class Framework(ABC):
     def array(self, tensor: Any) -> NDArray[Any]:
         """Return a tensor as a NumPy array."""
 
-    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
-        """Return the logits (N, K) of a batch of images in the function's own layout, without gradients."""
-        return self.array(function(self.tensor(images, like)))
+    def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the logits (N, K) for a batch, without gradients: arrays with N entries each."""
+        return self.array(function(*(self.tensor(array, like) for array in arrays)))
+
+    def maker(self, make: Make, bounds: Bounds) -> Function:
+        """Return a function in EagerPy as one of own tensors, whose images are clipped and rounded to float32.
+
+        What is float64 in it stays so until then.
+        """
+        return lambda *tensors: make(*map(ep.astensor, tensors)).float32().clip(*bounds).raw
+
+    def makes_images(self, like: Any) -> bool:
+        """Say whether images are better made by `maker` on the device than by NumPy."""
+        return False
 
     @abstractmethod
     def pullback(self, function: Function) -> Pullback:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from ..architecture import (
 )
 from ..errors import ModelError, UsageError
 from ..weights import Weights
-from .base import Device, Function, Pullback, TrainableFramework, Trainer
+from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -115,6 +115,12 @@ def _normalised(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured
     return (x - mean) * (gamma * jax.lax.rsqrt(variance + layer.epsilon)) + beta
 
 
+def _float64() -> AbstractContextManager[None]:
+    """Let float64 be float64 for a while, in this thread; JAX makes it float32 otherwise."""
+    where: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    return where.enable_x64(True)  # type: ignore[no-any-return]
+
+
 def _exact(function: Function) -> Function:
     """Switch TF32 and bfloat16 off, which GPUs and TPUs would use: too few bits for a comparison of near ties."""
 
@@ -164,15 +170,29 @@ class Jax(TrainableFramework):
     def tensor(self, array: NDArray[Any], like: Any) -> jax.Array:
         (device,) = like.devices()
         # device_put may alias NumPy's memory on the CPU, which the caller may change before it is read.
-        tensor: jax.Array = jax.device_put(np.array(array), device)
+        with _float64() if array.dtype == np.float64 else nullcontext():
+            tensor: jax.Array = jax.device_put(np.array(array), device)
         return tensor
 
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
-        n = len(images)
-        return self.array(function(self.tensor(_padded(images), like)))[:n]
+    def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+        return super().infer(function, like, *map(_padded, arrays))[: len(arrays[0])]
+
+    @cache  # noqa: B019, there is one Jax; each function is compiled anew for every shape
+    def maker(self, make: Make, bounds: Bounds) -> Function:
+        compiled = jax.jit(super().maker(make, bounds))
+
+        def made(*tensors: jax.Array) -> jax.Array:
+            with _float64():
+                images: jax.Array = compiled(*tensors)
+            return images
+
+        return made
+
+    def makes_images(self, like: Any) -> bool:
+        return True  # XLA does it in one pass
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: jax.Array, v: jax.Array) -> jax.Array:

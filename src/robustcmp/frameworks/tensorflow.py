@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from ..architecture import (
 )
 from ..errors import ModelError, UsageError, WeightsError
 from ..weights import Weights, paired
-from .base import Device, Function, Pullback, TrainableFramework, Trainer
+from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -84,6 +85,14 @@ class TensorFlow(TrainableFramework):
 
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
+
+    @cache  # noqa: B019, there is one TensorFlow
+    def maker(self, make: Make, bounds: Bounds) -> Function:
+        compiled: Function = tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
+        return compiled
+
+    def makes_images(self, like: Any) -> bool:
+        return "GPU" in like.device
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: tf.Tensor, v: tf.Tensor) -> tf.Tensor:

@@ -79,9 +79,12 @@ class Torch(TrainableFramework):
         array: NDArray[Any] = tensor.detach().cpu().numpy()
         return array
 
-    def infer(self, function: Function, images: NDArray[np.float32], like: Any) -> NDArray[np.float32]:
+    def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         with torch.inference_mode(), _exact(like.device):
-            return self.array(function(self.tensor(images, like)))
+            return super().infer(function, like, *arrays)
+
+    def makes_images(self, like: Any) -> bool:
+        return bool(like.device.type != "cpu")
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
