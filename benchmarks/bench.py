@@ -83,6 +83,11 @@ class Counted:
         return max(self.classifier._rate(self.images, n, 0.3) for n in sizes)
 
 
+def drawn() -> dict[str, Any]:
+    """The attacks of guo2019, with single pixel's random positions alone and not all of them."""
+    return load_suite("guo2019").attacks | {"single_pixel": rc.attacks.SinglePixel()}
+
+
 def attacked(counted: Counted, attack: RunnableAttack, n: int, repeats: Sequence[int]) -> list[Any]:
     """Attack n images and return which were fooled, for each repeat."""
     outcomes = attack.outcomes(counted.classifier, counted.images[:n], counted.labels[:n], 0, repeats)
@@ -149,7 +154,7 @@ def growth(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
     """
     counted = Counted(frameworks[0], "lenet5", data)
     sizes = [counted.classifier.batch_size]
-    attacks = load_suite("guo2019").attacks
+    attacks = drawn()
     exact: Any = rc.attacks.SinglePixel(exact=True)
     for name in ("fgsm", "single_pixel"):
         for _ in range(5):
@@ -187,7 +192,7 @@ def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
                     yield {"tool": script, "attack": name, "failed": done.stderr.strip().splitlines()[-1:]}
                     continue
                 theirs = json.loads(done.stdout)
-                ours = timed(counted, load_suite("guo2019").attacks[name], n, 1, sizes)
+                ours = timed(counted, drawn()[name], n, 1, sizes)
                 differ = np.flatnonzero(np.array(theirs["fooled"]) != np.array(ours["fooled"]))
                 margins = logits[differ, -1] - logits[differ, -2]
                 yield theirs | {
@@ -205,7 +210,7 @@ def memory(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
             code = (
                 f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench, json\n"
                 f"counted = bench.Counted({frameworks[0]!r}, 'lenet5', bench.load_test_set('lenet5'))\n"
-                f"attack = bench.load_suite('guo2019').attacks[{name!r}]\n"
+                f"attack = bench.drawn()[{name!r}]\n"
                 f"print(json.dumps(bench.timed(counted, attack, {n}, 1, [256])))"
             )
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -217,7 +222,7 @@ def together(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str,
     code = (
         f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench\n"
         "counted = bench.Counted(sys.argv[1], 'lenet5', bench.load_test_set('lenet5'))\n"
-        "attack = bench.load_suite('guo2019').attacks['boundary']\n"
+        "attack = bench.drawn()['boundary']\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "bench.attacked(counted, attack, 250, [0])\n"
         "print('done', flush=True)"

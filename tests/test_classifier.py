@@ -85,7 +85,7 @@ def test_where_candidates_are_made_changes_no_outcome(
     for there in (True, False):
         made = []
         make = type(framework).maker
-        monkeypatch.setattr(type(framework), "makes_images", lambda self, like, there=there: there)
+        monkeypatch.setattr(type(framework), "is_on_gpu", lambda self, like, there=there: there)
         monkeypatch.setattr(type(framework), "maker", lambda *its, make=make, made=made: made.append(1) or make(*its))
         results.append(next(iter(attack.outcomes(classifier, digits.images[:12], digits.labels[:12], 3, [0]))))
         assert bool(made) == there

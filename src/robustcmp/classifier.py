@@ -147,30 +147,36 @@ class Classifier:
         return logits
 
     def _classes(self, infer: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
-        n = len(arrays[0])
-        if not n:
+        if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        logits = self._in_batches(infer, *arrays)
-        if len(logits) != n:
-            raise ModelError(f"the model should answer {n} images with as many rows, received {logits.shape}")
-        if not np.isfinite(logits).all():
-            raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
-        classes: NDArray[np.int64] = logits.argmax(axis=1)
-        return classes
+
+        def rows(*batch: NDArray[Any]) -> NDArray[np.float32]:
+            logits, n = infer(*batch), len(batch[0])
+            if len(logits) != n:
+                raise ModelError(f"the model should answer {n} images with as many rows, received {logits.shape}")
+            return logits
+
+        return self._in_batches(rows, *arrays, reduce=_argmax)
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
         return self.framework.vjp(pullback, self._own(images), v, self._like)
 
     def _in_batches(
-        self, function: Callable[..., NDArray[np.float32]], *arrays: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Call a function on batches of arrays, smaller ones where the device's memory is too small."""
-        parts, start = [], 0
+        self,
+        function: Callable[..., NDArray[np.float32]],
+        *arrays: NDArray[Any],
+        reduce: Callable[[NDArray[np.float32]], NDArray[Any]] = lambda answer: answer,
+    ) -> NDArray[Any]:
+        """Call a function on batches of arrays, smaller ones where the device's memory is too small.
+
+        What is kept of each answer is what `reduce` makes of it.
+        """
+        parts, shapes, start = [], [], 0
         while start < len(arrays[0]):
             batch = [array[start : start + self._fits[0]] for array in arrays]
             try:
-                parts.append(function(*batch))
+                answer = function(*batch)
             except Exception as error:
                 n = len(batch[0])
                 if n == 1 or not self.framework.is_out_of_memory(error):
@@ -179,9 +185,13 @@ class Classifier:
                 _log.info("a batch of %d does not fit into the memory; %d at once from now on", n, n // 2)
             else:
                 start += len(batch[0])
-        if len({part.shape[1:] for part in parts}) > 1:
-            shapes = ", ".join(str(part.shape) for part in parts)
-            raise ModelError(f"the model should answer every batch with the same classes, received the shapes {shapes}")
+                shapes.append(answer.shape)
+                parts.append(reduce(answer))
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise ModelError(
+                "the model should answer every batch with the same classes, received the shapes "
+                + ", ".join(map(str, shapes))
+            )
         return np.concatenate(parts)
 
     # tensors -----------------------------------------------------------------------------------------------------
@@ -260,8 +270,15 @@ class Classifier:
         return sum(self.sized(size).map(rate, range(self.workers)))
 
 
+def _argmax(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+    if not np.isfinite(logits).all():
+        raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
+    classes: NDArray[np.int64] = logits.argmax(axis=1)
+    return classes
+
+
 class Candidates:
-    """What an attack asks about, made from a few arrays: by NumPy, or on the model's device, where they stay.
+    """What an attack asks about, made from a few arrays: by NumPy, or on the model's GPU, where they stay.
 
     Parameters
     ----------
@@ -277,9 +294,9 @@ class Candidates:
 
     def __init__(self, classifier: Classifier, make: frameworks.Make, *arrays: NDArray[Any]):
         self._classifier, self._make, self._arrays = classifier, make, list(arrays)
-        self._rows: NDArray[np.int64] | None = None  # those of the arrays that are kept on the device
-        self._there: frameworks.Function | None = None  # from arrays on the device to candidates
-        if classifier.framework.makes_images(classifier._like):
+        self._rows: NDArray[np.int64] | None = None  # those of the arrays on the GPU that are kept
+        self._there: frameworks.Function | None = None  # from arrays on the GPU to candidates
+        if classifier.framework.is_on_gpu(classifier._like):
             self._rows = np.arange(len(arrays[0]))
             self._there = classifier.framework.maker(make, classifier.bounds)
             self._arrays = [classifier.tensor(array) for array in arrays]

@@ -81,8 +81,8 @@ class Framework(ABC):
         """
         return lambda *tensors: make(*map(ep.astensor, tensors)).float32().clip(*bounds).raw
 
-    def makes_images(self, like: Any) -> bool:
-        """Say whether images are better made by `maker` on the device than by NumPy."""
+    def is_on_gpu(self, like: Any) -> bool:
+        """Say whether a tensor is on a GPU."""
         return False
 
     @abstractmethod

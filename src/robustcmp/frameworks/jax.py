@@ -191,8 +191,9 @@ class Jax(TrainableFramework):
 
         return made
 
-    def makes_images(self, like: Any) -> bool:
-        return True  # XLA does it in one pass
+    def is_on_gpu(self, like: Any) -> bool:
+        (device,) = like.devices()
+        return bool(device.platform == "gpu")
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: jax.Array, v: jax.Array) -> jax.Array:

@@ -91,7 +91,7 @@ class TensorFlow(TrainableFramework):
         compiled: Function = tf.function(super().maker(make, bounds), reduce_retracing=True, autograph=False)
         return compiled
 
-    def makes_images(self, like: Any) -> bool:
+    def is_on_gpu(self, like: Any) -> bool:
         return "GPU" in like.device
 
     def pullback(self, function: Function) -> Pullback:

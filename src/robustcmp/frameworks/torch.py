@@ -83,7 +83,7 @@ class Torch(TrainableFramework):
         with torch.inference_mode(), _exact(like.device):
             return super().infer(function, like, *arrays)
 
-    def makes_images(self, like: Any) -> bool:
+    def is_on_gpu(self, like: Any) -> bool:
         return bool(like.device.type != "cpu")
 
     def pullback(self, function: Function) -> Pullback:
