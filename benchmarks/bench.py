@@ -304,7 +304,7 @@ def main() -> None:
     options = parser.parse_args()
     Counted.device = options.device
     if options.device == "cuda" and not {*options.only} <= {"floor", "growth"}:
-        parser.error("--device cuda is for --only floor growth: the other parts start processes of their own")
+        parser.error("--device cuda is for --only floor growth: the other parts are for the processor")
     data = load_test_set("lenet5", say=print)
     for part in options.only:
         rows = []

@@ -17,7 +17,7 @@ from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.classifier import Classifier, check_batch_size
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.frameworks import TrainableFramework
+from robustcmp.frameworks import Framework, TrainableFramework
 from robustcmp.model import Model
 
 Zoo = Callable[..., Model]
@@ -76,23 +76,23 @@ def test_workers_change_no_outcome(
         np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+@pytest.mark.parametrize("attack", [*ATTACKS, SinglePixel(exact=True)], ids=repr)
 def test_where_candidates_are_made_changes_no_outcome(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classifier = Classifier(zoo_model(framework))
+    classifier = Classifier(zoo_model(framework), 5)
     results = []
     for there in (True, False):
         made = []
         make = type(framework).maker
         monkeypatch.setattr(type(framework), "is_on_gpu", lambda self, like, there=there: there)
         monkeypatch.setattr(type(framework), "maker", lambda *its, make=make, made=made: made.append(1) or make(*its))
-        results.append(next(iter(attack.outcomes(classifier, digits.images[:12], digits.labels[:12], 3, [0]))))
+        results.append(next(iter(attack.outcomes(classifier, digits.images[:8], digits.labels[:8], 3, [0]))))
         assert bool(made) == there
         monkeypatch.undo()
-    for name, array in vars(results[0]).items():
-        if name != "extras":
-            np.testing.assert_array_equal(array, getattr(results[1], name), err_msg=name)
+    a, b = (vars(result) | result.extras for result in results)
+    for name in a.keys() - {"extras"}:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
 @pytest.mark.gpu
@@ -174,6 +174,39 @@ def test_out_of_memory_halves_the_batch_and_goes_on(digits: Dataset, caplog: pyt
     assert "a batch of 100 does not fit into the memory; 50 at once from now on" in caplog.text
 
 
+def linear(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x.reshape(len(x), -1)[:, 300:310]
+
+
+@pytest.mark.parametrize("attack", [ATTACKS[1], ATTACKS[2]], ids=lambda attack: type(attack).__name__)
+@pytest.mark.parametrize("most", [7, 0], ids=["batches are halved", "nothing is kept there"])
+def test_out_of_memory_on_the_device_changes_no_outcome(
+    digits: Dataset, attack: Attack, most: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def logits(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        if len(x) > max(most, 5):
+            raise MemoryError
+        return linear(x)
+
+    def tensor(self: Framework, array: NDArray[Any], like: Any) -> NDArray[Any]:
+        if not most and len(array) > 5:
+            raise MemoryError
+        return np.array(array)
+
+    x, y = digits.images[:20], linear(digits.images[:20]).argmax(axis=1)
+    expected = attack.attack(numpy_model(linear), x, y)
+    caplog.set_level(logging.INFO, "robustcmp")
+    numpy = type(Classifier(numpy_model(linear)).framework)
+    monkeypatch.setattr(numpy, "is_on_gpu", lambda self, like: True)
+    monkeypatch.setattr(numpy, "tensor", tensor)
+    received = attack.attack(numpy_model(logits), x, y)
+    assert ("images do not fit into the device's memory" in caplog.text) == (not most)
+    assert "does not fit into the memory" in caplog.text
+    assert expected.success.any()
+    np.testing.assert_array_equal(received.adversarials, expected.adversarials)
+    np.testing.assert_array_equal(received.queries, expected.queries)
+
+
 def test_one_image_that_does_not_fit_is_an_error(digits: Dataset) -> None:
     def logits(x: NDArray[np.float32]) -> NDArray[np.float32]:
         raise MemoryError("too large")
@@ -218,5 +251,11 @@ def test_another_shape_for_another_batch_is_refused(digits: Dataset) -> None:
 
     with pytest.raises(ModelError, match="every batch with the same classes"):
         Classifier(numpy_model(more_classes), 4).logits(digits.images[:6])
+
+    def fewer_axes(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return two_classes(x) if len(x) == 4 else two_classes(x)[:, 0]
+
+    with pytest.raises(ModelError, match=r"every batch with the same classes, received the shapes \(4, 2\), \(2,\)"):
+        Classifier(numpy_model(fewer_axes), 4).predict(digits.images[:6])
     with pytest.raises(ModelError, match=r"should answer one image with logits \(1, 2\)"):
         rc.evaluate({"m": numpy_model(more_classes)}, digits.images[:6], digits.labels[:6] % 2, suite="smoke")

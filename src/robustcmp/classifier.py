@@ -172,7 +172,9 @@ class Classifier:
 
         What is kept of each answer is what `reduce` makes of it.
         """
-        parts, shapes, start = [], [], 0
+        parts: list[NDArray[Any]] = []
+        shape: tuple[int, ...] = ()  # of the first answer
+        start = 0
         while start < len(arrays[0]):
             batch = [array[start : start + self._fits[0]] for array in arrays]
             try:
@@ -185,13 +187,13 @@ class Classifier:
                 _log.info("a batch of %d does not fit into the memory; %d at once from now on", n, n // 2)
             else:
                 start += len(batch[0])
-                shapes.append(answer.shape)
+                shape = shape or answer.shape
+                if answer.shape[1:] != shape[1:]:
+                    raise ModelError(
+                        "the model should answer every batch with the same classes, "
+                        f"received the shapes {shape}, {answer.shape}"
+                    )
                 parts.append(reduce(answer))
-        if len({shape[1:] for shape in shapes}) > 1:
-            raise ModelError(
-                "the model should answer every batch with the same classes, received the shapes "
-                + ", ".join(map(str, shapes))
-            )
         return np.concatenate(parts)
 
     # tensors -----------------------------------------------------------------------------------------------------
@@ -296,10 +298,17 @@ class Candidates:
         self._classifier, self._make, self._arrays = classifier, make, list(arrays)
         self._rows: NDArray[np.int64] | None = None  # those of the arrays on the GPU that are kept
         self._there: frameworks.Function | None = None  # from arrays on the GPU to candidates
-        if classifier.framework.is_on_gpu(classifier._like):
-            self._rows = np.arange(len(arrays[0]))
-            self._there = classifier.framework.maker(make, classifier.bounds)
-            self._arrays = [classifier.tensor(array) for array in arrays]
+        framework = classifier.framework
+        if framework.is_on_gpu(classifier._like):
+            try:
+                self._arrays = [classifier.tensor(array) for array in arrays]
+            except Exception as error:
+                if not framework.is_out_of_memory(error):
+                    raise
+                _log.info("images do not fit into the device's memory, so NumPy makes what is asked about")
+            else:
+                self._rows = np.arange(len(arrays[0]))
+                self._there = framework.maker(make, classifier.bounds)
 
     def predict(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.int64]:
         """Return the classes (M,) of the candidates of M rows, with an entry of other arrays for each of them."""

@@ -1,4 +1,4 @@
-"""What the three attacks share: asking in NumPy, repeats, distances, and the final check."""
+"""What the three attacks share: asking, repeats, distances, and the final check."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class L0(fb.distances.LpDistance):
 class Attack(MinimizationAttack):
     """An untargeted attack that looks for the smallest adversarial perturbation, as Foolbox's `MinimizationAttack`.
 
-    A subclass says how the candidates are made (`_find`). It works on every Foolbox model, in NumPy, with the
+    A subclass says how the candidates are made (`_find`). It works on every Foolbox model, with the
     candidates of many images in one batch.
     """
 

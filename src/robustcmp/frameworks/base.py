@@ -75,7 +75,7 @@ class Framework(ABC):
         return self.array(function(*(self.tensor(array, like) for array in arrays)))
 
     def maker(self, make: Make, bounds: Bounds) -> Function:
-        """Return a function in EagerPy as one of own tensors, whose images are clipped and rounded to float32.
+        """Return a function in EagerPy as one of own tensors, whose images are rounded to float32 and clipped.
 
         What is float64 in it stays so until then.
         """

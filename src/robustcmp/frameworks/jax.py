@@ -264,7 +264,9 @@ class Jax(TrainableFramework):
         return {name: np.array(native.parameters[name]) for name in architecture.weight_shapes}
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
-        native.parameters = {name: self.tensor(weights[name], native.parameters[name]) for name in native.parameters}
+        native.parameters = {
+            name: self.tensor(weights[name].astype(np.float32), its) for name, its in native.parameters.items()
+        }
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         return _Trainer(native, momentum, weight_decay)

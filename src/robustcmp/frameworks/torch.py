@@ -84,7 +84,7 @@ class Torch(TrainableFramework):
             return super().infer(function, like, *arrays)
 
     def is_on_gpu(self, like: Any) -> bool:
-        return bool(like.device.type != "cpu")
+        return bool(like.device.type == "cuda")
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
