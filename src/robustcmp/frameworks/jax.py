@@ -265,7 +265,7 @@ class Jax(TrainableFramework):
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
         native.parameters = {
-            name: self.tensor(weights[name].astype(np.float32), its) for name, its in native.parameters.items()
+            name: self.tensor(weights[name].astype(its.dtype), its) for name, its in native.parameters.items()
         }
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
