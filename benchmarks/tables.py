@@ -30,16 +30,19 @@ def forward(results: dict[str, Any]) -> str:
 
 
 def floor(results: dict[str, Any]) -> str:
-    """Each attack's time as a multiple of the floor."""
+    """Each attack's time as a multiple of the floor: the median of the rounds, the least and the most."""
     rows = [row for row in results["floor"]["rows"] if "attack" in row]
     frameworks = list(dict.fromkeys(row["framework"] for row in rows))
-    cells = {
-        (row["attack"], row["framework"]): f"{row['ratio']:.2f} ({_seconds(row['seconds'])}; {row['cpu_seconds']:.1f})"
-        for row in rows
-    }
+
+    def cell(attack: str, framework: str) -> str:
+        those = [row for row in rows if (row["attack"], row["framework"]) == (attack, framework)]
+        ratios = sorted(row["ratio"] for row in those)
+        seconds, cpu = (median(row[name] for row in those) for name in ("seconds", "cpu_seconds"))
+        return f"{median(ratios):.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f} ({_seconds(seconds)}; {cpu:.1f})"
+
     return _table(
         ["attack", *frameworks, "aim"],
-        ([attack, *(cells[attack, framework] for framework in frameworks), aim] for attack, aim in AIMS.items()),
+        ([attack, *(cell(attack, framework) for framework in frameworks), aim] for attack, aim in AIMS.items()),
     )
 
 

@@ -196,6 +196,19 @@ def test_the_measured_batch_size_is_an_allowed_one(framework: TrainableFramework
     assert Classifier(wrapped(framework)).measured_batch_size(IMAGES, seconds=0.005) in (32, 64, 128, 256, 512, 1024)
 
 
+@pytest.mark.parametrize(("rate", "size"), [(1e5, 1024), (100.0, 32)])
+def test_an_attack_has_work_of_its_own_for_each_batch(monkeypatch: pytest.MonkeyPatch, rate: float, size: int) -> None:
+    asked: list[int] = []
+
+    def noisy(self: Classifier, images: Any, size: int, seconds: float) -> float:
+        asked.append(size)
+        return rate if len(asked) % 4 else rate / 2
+
+    monkeypatch.setattr(Classifier, "_rate", noisy)
+    assert Classifier(wrapped(frameworks.get_framework("torch"))).measured_batch_size(IMAGES) == size
+    assert asked == 3 * [32, 64, 128, 256, 512, 1024]
+
+
 @pytest.mark.parametrize("batch_size", [0, -1])
 def test_a_batch_size_below_one_is_a_usage_error(batch_size: int) -> None:
     model = fb.NumPyModel(in_layout(linear, "channels_last"), bounds=(0, 1))

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -26,8 +26,9 @@ Result = TypeVar("Result")
 DEFAULT_BATCH_SIZE = 256
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 LARGEST_BATCH = 2**26  # bytes of one batch in float64; an attack holds a few such arrays
-BLOCK = 2**15  # values that are computed at a time: a few such arrays of float64 stay in a core's cache
 AGREEMENT = 1e-5
+ROUNDS = 3  # in which batch sizes are measured
+OWN_SECONDS = 5e-4  # what an attack does for each batch besides asking: measured, FGSM on LeNet-5, two threads
 
 _log = logging.getLogger("robustcmp")
 
@@ -249,13 +250,23 @@ class Classifier:
             self.framework.set_threads(before)
 
     def measured_batch_size(self, images: NDArray[np.float32], seconds: float = 0.1) -> int:
-        """Return the smallest batch size that answers nearly as many images a second as the best, bounded by memory.
+        """Return the smallest batch size with which an attack asks nearly as fast as with the best, bounded by memory.
 
         It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB.
+        Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
+        machine. A slow model has one round, of one call at least.
         """
         fitting = LARGEST_BATCH // (8 * images[0].size)
         sizes = [size for size in BATCH_SIZES if size <= fitting] or [max(1, fitting)]
-        rates = {size: self._rate(images, size, seconds) for size in sizes}
+        batch_seconds = dict.fromkeys(sizes, math.inf)
+        start = time.perf_counter()
+        for _ in range(ROUNDS):
+            for size in sizes:
+                measured = self.workers * size / self._rate(images, size, seconds / ROUNDS)
+                batch_seconds[size] = min(batch_seconds[size], measured)
+            if time.perf_counter() - start > 2 * seconds * len(sizes):
+                break
+        rates = {size: size / (its + OWN_SECONDS) for size, its in batch_seconds.items()}
         return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
     def _rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
@@ -325,20 +336,10 @@ class Candidates:
         classifier, there = self._classifier, self._there
         if there is not None:
             return classifier._ask(lambda *its: classifier._function(there(*self._arrays, *its)), rows, *of_each)
-        shape = self._arrays[0].shape[1:]
-        images = np.empty((len(rows), *shape), np.float32)
-        in_a_row = (np.diff(rows) == 1).all()  # so no row has to be copied
-        for block in blocks(len(rows), math.prod(shape)):
-            some = slice(rows[0] + block.start, rows[0] + block.stop) if in_a_row else rows[block]
-            images[block] = self._make(*self._arrays, some, *(array[block] for array in of_each))
+        # No row has to be copied where they are in a row.
+        some = slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows
+        images = self._make(*self._arrays, some, *of_each).astype(np.float32, copy=False)
         return classifier._infer(np.clip(images, *classifier.bounds, out=images))
-
-
-def blocks(n: int, values: int) -> Iterator[slice]:
-    """Yield the places of n rows, of so many values each, block by block."""
-    size = max(1, BLOCK // values)
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
 
 
 def check_batch_size(batch_size: int, images: NDArray[np.float32]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..classifier import Candidates, Classifier, blocks
+from ..classifier import Candidates, Classifier
 from ..draws import Draws
 from ..errors import UsageError, check_count
 from .base import Attack, Found, Images, Labels, first_on_grid, unit
@@ -109,8 +109,7 @@ class _Walk:
         self._labels = labels
         self._x: Points = images.reshape(n, -1).astype(np.float64)
         self._point = self._x.copy()
-        self._candidates, self._images = np.empty_like(self._x), np.empty_like(images)
-        self._spherical_candidates = np.empty(self._x.shape, np.float32)  # only asked, never taken
+        self._normal, self._images = np.empty_like(self._x), np.empty_like(images)
         self._started = np.zeros(n, np.bool_)
         self._queries = np.zeros(n, np.int64)
         self._spherical_step = np.full(n, attack.spherical_step)
@@ -194,23 +193,21 @@ class _Walk:
             self._take(pending_asked[fooled], candidates[fooled])
             pending = np.setdiff1d(pending, pending_asked[fooled], assume_unique=True)
 
-    def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[NDArray[np.float32], Points]:
+    def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[Points, Points]:
         """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""
-        spherical, candidates = self._spherical_candidates[: len(rows)], self._candidates[: len(rows)]
-        for block in blocks(len(rows), self._x.shape[1]):
-            some = rows[block]
-            normal = np.empty((len(some), self._x.shape[1]))
-            for row, out in zip(some.tolist(), normal, strict=True):
-                self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
-            spherical[block], candidates[block] = moved(
-                self._x[some],
-                self._towards[some],
-                normal,
-                self._spherical_step[some],
-                self._source_step[some],
-                self._classifier.bounds,
-            )
-        return spherical, candidates
+        # All rows at once, though blocks of them would stay in a core's cache: every operation lets go of Python's
+        # interpreter, and has to wait for another thread to let go of it in turn.
+        normal = self._normal[: len(rows)]
+        for row, out in zip(rows.tolist(), normal, strict=True):
+            self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
+        return moved(
+            self._x[rows],
+            self._towards[rows],
+            normal,
+            self._spherical_step[rows],
+            self._source_step[rows],
+            self._classifier.bounds,
+        )
 
     def _take(self, rows: Rows, candidates: Points) -> None:
         """Move the rows to their candidates where these are closer to the image."""
@@ -233,13 +230,13 @@ class _Walk:
             statistic.clear(longer)
             statistic.clear(shorter)
 
-    def _fools(self, rows: Rows, points: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    def _fools(self, rows: Rows, points: Points) -> NDArray[np.bool_]:
         """Ask the model, once for each row."""
         self._queries[rows] += 1
         fooled: NDArray[np.bool_] = self._classifier.predict(self._as_images(points)) != self._labels[rows]
         return fooled
 
-    def _as_images(self, points: NDArray[np.floating[Any]]) -> Images:
+    def _as_images(self, points: Points) -> Images:
         """Return points as the model sees them; good until the next call."""
         images = self._images[: len(points)]
         images[:] = points.reshape(images.shape)

@@ -133,7 +133,8 @@ def with_pixel(images: Any, numbers: Any, rows: Any, places: Any, values: Any) -
     """
     candidates = images[rows]
     if isinstance(candidates, np.ndarray):  # one value instead of all
-        candidates = candidates.copy()
+        if isinstance(rows, slice):
+            candidates = candidates.copy()
         candidates[np.arange(len(places)), places // images.shape[2], places % images.shape[2]] = values[:, None]
         return candidates
     return ep.where(numbers == places[:, None, None, None], values[:, None, None, None], candidates)
