@@ -45,6 +45,8 @@ from robustcmp.zoo import Name, find_weights, load_test_set
 HERE = Path(__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 ROUNDS = 3
+EAGER, ONE_CALLER, SIDE_BY_SIDE = "eager, one caller", "compiled, one caller", "compiled, side by side"
+Way = tuple[str, int]  # how the model is asked, and the batch size
 RIVALS = (
     ("foolbox3.py", None, {"fgsm": 1000, "boundary": 1000}),
     ("art120.py", "art", {"fgsm": 1000, "boundary": 20, "single_pixel": 2}),
@@ -72,16 +74,24 @@ class Counted:
         with self._lock:
             self.asked += images
 
-    def rates(self, seconds: float = 0.4) -> dict[str, dict[int, float]]:
-        """Return images a second for each way of asking and each batch size."""
+    def ways(self) -> dict[str, Classifier]:
+        """Return the ways of asking."""
         one = self.classifier.watched(lambda images: None)
         one.workers = 1
-        ways = {"eager, one caller": self.eager, "compiled, one caller": one, "compiled, side by side": self.classifier}
-        return {way: {n: its._rate(self.images, n, seconds) for n in BATCH_SIZES} for way, its in ways.items()}
+        return {EAGER: self.eager, ONE_CALLER: one, SIDE_BY_SIDE: self.classifier}
 
-    def best_now(self, sizes: list[int]) -> float:
-        """Return the best rate of a few batch sizes, at this moment."""
-        return max(self.classifier._rate(self.images, n, 0.3) for n in sizes)
+    def rates(self, seconds: float = 0.4) -> dict[str, dict[int, float]]:
+        """Return images a second for each way of asking and each batch size."""
+        return {way: {n: its._rate(self.images, n, seconds) for n in BATCH_SIZES} for way, its in self.ways().items()}
+
+    def best_now(self, tried: list[Way]) -> float:
+        """Return the best rate of a few ways and batch sizes, at this moment."""
+        ways = self.ways()
+        return max(ways[way]._rate(self.images, n, 0.3) for way, n in tried)
+
+    def likely(self) -> list[Way]:
+        """Return what is likely to be the fastest, where not all has been tried."""
+        return [(way, self.classifier.batch_size) for way in (ONE_CALLER, SIDE_BY_SIDE)]
 
 
 def drawn() -> dict[str, Any]:
@@ -95,14 +105,14 @@ def attacked(counted: Counted, attack: RunnableAttack, n: int, repeats: Sequence
     return [result.success for result in outcomes]
 
 
-def timed(counted: Counted, attack: RunnableAttack, n: int, repeats: int, sizes: list[int]) -> dict[str, Any]:
+def timed(counted: Counted, attack: RunnableAttack, n: int, repeats: int, tried: list[Way]) -> dict[str, Any]:
     """Attack n images and return seconds, queries and the ratio to the floor."""
-    before = counted.best_now(sizes)
+    before = counted.best_now(tried)
     counted.asked = 0
     cpu, start = time.process_time(), time.perf_counter()
     fooled = attacked(counted, attack, n, range(1 if attack.deterministic else repeats))
     seconds, cpu, asked = time.perf_counter() - start, time.process_time() - cpu, counted.asked
-    rate = (before + counted.best_now(sizes)) / 2
+    rate = (before + counted.best_now(tried)) / 2
     return {
         "images": n,
         "repeats": repeats,
@@ -140,13 +150,13 @@ def floor(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, An
         for model in ("lenet1", "lenet5"):
             counted = Counted(framework, model, data)
             rates = counted.rates()
-            best = {size: max(way[size] for way in rates.values()) for size in BATCH_SIZES}
+            best = {(way, size): rate for way, of_sizes in rates.items() for size, rate in of_sizes.items()}
             yield {"framework": framework, "model": model, "rates": rates, "batch_size": counted.classifier.batch_size}
             if model == "lenet5":
-                sizes = sorted(best, key=best.__getitem__)[-2:]
+                tried = sorted(best, key=best.__getitem__)[-4:]
                 for _ in range(ROUNDS):
                     for name, attack in load_suite("guo2019").attacks.items():
-                        yield {"framework": framework, "attack": name} | timed(counted, attack, 1000, 1, sizes)
+                        yield {"framework": framework, "attack": name} | timed(counted, attack, 1000, 1, tried)
 
 
 def growth(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
@@ -155,27 +165,27 @@ def growth(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
     Each is done a few times, in rounds, so that what drifts meanwhile does so for all of them.
     """
     counted = Counted(frameworks[0], "lenet5", data)
-    sizes = [counted.classifier.batch_size]
+    tried = counted.likely()
     attacks = drawn()
     exact: Any = rc.attacks.SinglePixel(exact=True)
     for name in ("fgsm", "single_pixel"):
         for _ in range(5):
             for n in (250, 500, 1000, 2000):
-                yield {"framework": frameworks[0], "attack": name} | timed(counted, attacks[name], n, 1, sizes)
+                yield {"framework": frameworks[0], "attack": name} | timed(counted, attacks[name], n, 1, tried)
     for _ in range(3):
-        ten = timed(counted, attacks["single_pixel"], 1000, 10, sizes)
+        ten = timed(counted, attacks["single_pixel"], 1000, 10, tried)
         yield {"framework": frameworks[0], "attack": "single_pixel"} | ten
-        yield {"framework": frameworks[0], "attack": "single_pixel, exact"} | timed(counted, exact, 1000, 1, sizes)
+        yield {"framework": frameworks[0], "attack": "single_pixel, exact"} | timed(counted, exact, 1000, 1, tried)
     for _ in range(2):
         for n, repeats in ((250, 1), (500, 1), (1000, 1), (2000, 1), (250, 10)):
-            one = timed(counted, attacks["boundary"], n, repeats, sizes)
+            one = timed(counted, attacks["boundary"], n, repeats, tried)
             yield {"framework": frameworks[0], "attack": "boundary"} | one
 
 
 def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
     """Time other tools on the torch model and the same images, beside robustcmp on as many."""
     counted = Counted("torch", "lenet5", data)
-    sizes = [counted.classifier.batch_size]
+    tried = counted.likely()
     environments = HERE.parent / "build" / "rivals"
     content = find_weights(Name("lenet5", data.name, "torch"))
     assert content is not None
@@ -194,7 +204,7 @@ def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
                     yield {"tool": script, "attack": name, "failed": done.stderr.strip().splitlines()[-1:]}
                     continue
                 theirs = json.loads(done.stdout)
-                ours = timed(counted, drawn()[name], n, 1, sizes)
+                ours = timed(counted, drawn()[name], n, 1, tried)
                 differ = np.flatnonzero(np.array(theirs["fooled"]) != np.array(ours["fooled"]))
                 margins = logits[differ, -1] - logits[differ, -2]
                 yield theirs | {
@@ -213,7 +223,7 @@ def memory(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
                 f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench, json\n"
                 f"counted = bench.Counted({frameworks[0]!r}, 'lenet5', bench.load_test_set('lenet5'))\n"
                 f"attack = bench.drawn()[{name!r}]\n"
-                f"print(json.dumps(bench.timed(counted, attack, {n}, 1, [256])))"
+                f"print(json.dumps(bench.timed(counted, attack, {n}, 1, counted.likely())))"
             )
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
             yield {"framework": frameworks[0], "attack": name} | json.loads(done.stdout.splitlines()[-1])

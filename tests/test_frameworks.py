@@ -540,6 +540,20 @@ def test_images_made_of_tensors_are_those_made_of_arrays(framework: TrainableFra
     np.testing.assert_array_equal(made, own(framework, expected))
 
 
+@pytest.mark.parametrize("make", [stepped, blended, with_pixel], ids=lambda make: str(make.__name__))
+def test_images_in_a_row_are_made_anew(make: Make) -> None:
+    rng = np.random.default_rng(6)
+    images = rng.random((6, 7, 5, 3), np.float32)
+    arrays, of_each = (images, rng.random(images.shape, np.float32)), (rng.random(3, np.float32),)
+    if make is with_pixel:
+        arrays, of_each = (images, np.arange(7 * 5).reshape(1, 7, 5, 1)), (np.array([0, 34, 9]), *of_each)
+    before = images.copy()
+    made = make(*arrays, slice(2, 5), *of_each)
+    np.testing.assert_array_equal(made, make(*arrays, np.array([2, 3, 4]), *of_each))
+    assert not np.shares_memory(made, images)
+    np.testing.assert_array_equal(images, before)
+
+
 def test_cuda_without_a_gpu_is_an_error_that_names_it(framework: TrainableFramework, tiny: Architecture) -> None:
     if gpus(framework.name):
         pytest.skip("there is a GPU")

@@ -194,7 +194,7 @@ class _Walk:
             pending = np.setdiff1d(pending, pending_asked[fooled], assume_unique=True)
 
     def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[Points, Points]:
-        """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""
+        """Return the rows' spherical candidates, good until the next call, and their candidates in a new direction."""
         # All rows at once, though blocks of them would stay in a core's cache: every operation lets go of Python's
         # interpreter, and has to wait for another thread to let go of it in turn.
         normal = self._normal[: len(rows)]
