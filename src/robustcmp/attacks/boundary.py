@@ -18,6 +18,7 @@ START_DRAWS = 1000
 BLENDS = 1000
 SHARES = [k / BLENDS for k in range(1, BLENDS + 1)]
 CHECK_EVERY = 10
+AT_ONCE = 2**17  # values that are moved in one operation
 SPHERICAL_WINDOW, STEP_WINDOW = 100, 30
 ADAPTATION = 1.5
 SMALLEST_STEP = 1e-7
@@ -109,7 +110,12 @@ class _Walk:
         self._labels = labels
         self._x: Points = images.reshape(n, -1).astype(np.float64)
         self._point = self._x.copy()
-        self._normal, self._images = np.empty_like(self._x), np.empty_like(images)
+        self._normal, self._candidates, self._images = (
+            np.empty_like(self._x),
+            np.empty_like(self._x),
+            np.empty_like(images),
+        )
+        self._spherical_candidates = np.empty(self._x.shape, np.float32)  # only asked, never taken
         self._started = np.zeros(n, np.bool_)
         self._queries = np.zeros(n, np.int64)
         self._spherical_step = np.full(n, attack.spherical_step)
@@ -193,21 +199,27 @@ class _Walk:
             self._take(pending_asked[fooled], candidates[fooled])
             pending = np.setdiff1d(pending, pending_asked[fooled], assume_unique=True)
 
-    def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[Points, Points]:
-        """Return the rows' spherical candidates, good until the next call, and their candidates in a new direction."""
-        # All rows at once, though blocks of them would stay in a core's cache: every operation lets go of Python's
-        # interpreter, and has to wait for another thread to let go of it in turn.
-        normal = self._normal[: len(rows)]
-        for row, out in zip(rows.tolist(), normal, strict=True):
-            self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
-        return moved(
-            self._x[rows],
-            self._towards[rows],
-            normal,
-            self._spherical_step[rows],
-            self._source_step[rows],
-            self._classifier.bounds,
-        )
+    def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[NDArray[np.float32], Points]:
+        """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""
+        spherical, candidates = self._spherical_candidates[: len(rows)], self._candidates[: len(rows)]
+        # So many at once that memory stays as it is, and not fewer: every operation lets go of Python's interpreter,
+        # and has to wait for another thread to let go of it in turn.
+        size = max(1, AT_ONCE // self._x.shape[1])
+        for start in range(0, len(rows), size):
+            block = slice(start, start + size)
+            some = rows[block]
+            normal = self._normal[: len(some)]
+            for row, out in zip(some.tolist(), normal, strict=True):
+                self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
+            spherical[block], candidates[block] = moved(
+                self._x[some],
+                self._towards[some],
+                normal,
+                self._spherical_step[some],
+                self._source_step[some],
+                self._classifier.bounds,
+            )
+        return spherical, candidates
 
     def _take(self, rows: Rows, candidates: Points) -> None:
         """Move the rows to their candidates where these are closer to the image."""
@@ -230,13 +242,13 @@ class _Walk:
             statistic.clear(longer)
             statistic.clear(shorter)
 
-    def _fools(self, rows: Rows, points: Points) -> NDArray[np.bool_]:
+    def _fools(self, rows: Rows, points: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         """Ask the model, once for each row."""
         self._queries[rows] += 1
         fooled: NDArray[np.bool_] = self._classifier.predict(self._as_images(points)) != self._labels[rows]
         return fooled
 
-    def _as_images(self, points: Points) -> Images:
+    def _as_images(self, points: NDArray[np.floating[Any]]) -> Images:
         """Return points as the model sees them; good until the next call."""
         images = self._images[: len(points)]
         images[:] = points.reshape(images.shape)
