@@ -225,12 +225,25 @@ def test_frameworks_say_what_out_of_memory_is(framework: TrainableFramework) -> 
 def test_parts_are_all_images_once_and_equal(n: int, workers: int) -> None:
     classifier = Classifier(numpy_model(two_classes), 256)
     classifier.workers = workers
-    parts = classifier.parts(n)
+    parts = classifier.parts(np.zeros((n, 4, 4, 1), np.float32))
     np.testing.assert_array_equal(np.concatenate([np.arange(n)[part] for part in parts]), np.arange(n))
     sizes = [part.stop - part.start for part in parts]
     assert max(sizes) - min(sizes) <= 1
     assert max(sizes) <= 256
     assert len(parts) % workers == 0 or n < workers
+
+
+def test_large_images_have_small_parts_and_batches() -> None:
+    asked: list[int] = []
+
+    def count(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        asked.append(len(x))
+        return two_classes(x)
+
+    x = np.zeros((120, 224, 224, 3), np.float32)
+    assert len(Classifier(numpy_model(count), 8).parts(x)) == 3  # 64 MiB in float64 are 55 images
+    SinglePixel(max_pixels=1).attack(numpy_model(count), x, np.ones(120, np.int64))
+    assert max(asked) <= 55
 
 
 def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from . import frameworks
 from .errors import ModelError, UsageError, check_count
 from .frameworks import DataFormat
-from .workers import MOST_WORKERS, cores, in_order
+from .workers import MOST_WORKERS, cores, give_back, in_order
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -218,9 +218,9 @@ class Classifier:
 
     # side by side ------------------------------------------------------------------------------------------------
 
-    def parts(self, n: int) -> list[slice]:
-        """Cut n images into parts for `map`: equal ones, about as large as a batch, a multiple of the workers."""
-        largest = max(self.batch_size, DEFAULT_BATCH_SIZE)
+    def parts(self, images: NDArray[np.float32]) -> list[slice]:
+        """Cut images into parts for `map`: equal ones, about as large as a batch, a multiple of the workers."""
+        n, largest = len(images), max(self.batch_size, default_batch_size(images))
         count = -(-n // (largest * self.workers)) * self.workers
         edges = [n * i // count for i in range(count + 1)]
         return [slice(start, stop) for start, stop in pairwise(edges) if start < stop]
@@ -231,7 +231,9 @@ class Classifier:
         Each worker has its share of the cores, so that no two fight for one. A result depends on its task alone.
         """
         if self.workers == 1:
-            yield from (function(self, task) for task in tasks)
+            for task in tasks:
+                yield function(self, task)
+                give_back()
             return
 
         def work(task: Task, check: Callable[[], None]) -> Result:
@@ -254,12 +256,13 @@ class Classifier:
     def measured_batch_size(self, images: NDArray[np.float32], seconds: float = 0.1) -> int:
         """Return the smallest batch size with which an attack asks nearly as fast as with the best, bounded by memory.
 
-        It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB.
+        It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB in
+        float64.
         Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
         machine. A slow model has one round.
         """
-        fitting = LARGEST_BATCH // (8 * images[0].size)
-        sizes = [size for size in BATCH_SIZES if size <= fitting] or [max(1, fitting)]
+        fitting = _largest_batch_size(images)
+        sizes = [size for size in BATCH_SIZES if size <= fitting] or [fitting]
         batch_seconds = dict.fromkeys(sizes, math.inf)
         for _ in range(ROUNDS):
             for size in sizes:
@@ -341,6 +344,15 @@ class Candidates:
         some = slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows
         images = self._make(*self._arrays, some, *of_each).astype(np.float32, copy=False)
         return classifier._infer(np.clip(images, *classifier.bounds, out=images))
+
+
+def default_batch_size(images: NDArray[np.float32]) -> int:
+    """Return how many such images an attack asks at once where nothing was measured."""
+    return min(DEFAULT_BATCH_SIZE, _largest_batch_size(images))
+
+
+def _largest_batch_size(images: NDArray[np.float32]) -> int:
+    return max(1, LARGEST_BATCH // (8 * math.prod(images.shape[1:])))
 
 
 def check_batch_size(batch_size: int, images: NDArray[np.float32]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwargs
 from numpy.typing import NDArray
 
-from ..classifier import Candidates, Classifier
+from ..classifier import Candidates, Classifier, default_batch_size
 from ..errors import UsageError, check_count, check_seed
 from ..model import check_images, check_labels
 
@@ -232,7 +232,7 @@ class Attack(MinimizationAttack):
         seed, repeat : int
             All random draws are a function of (seed, attack, repeat, image).
         batch_size : int, optional
-            How many candidates are asked at once.
+            How many candidates are asked at once: 256, or as many as take 64 MiB in float64, if it is left out.
 
         Returns
         -------
@@ -263,6 +263,8 @@ class Attack(MinimizationAttack):
         x = check_images(images if numpy_images else classifier.array(images), classifier.bounds)
         if not len(x):
             raise UsageError("expected at least one image, received none")
+        if batch_size is None:
+            classifier = classifier.sized(default_batch_size(x))
         classes = classifier.logits(x[:1]).shape[1]
         y = check_labels(labels if isinstance(labels, np.ndarray) else ep.astensor(labels).numpy(), len(x), classes)
         check_seed(seed)
@@ -279,7 +281,7 @@ class Attack(MinimizationAttack):
         The images are cut into parts that fit into a batch: so memory does not grow with their number, and the parts
         are done side by side. Unless repeats share answers, each is finished before the next but one begins.
         """
-        parts = classifier.parts(len(images))
+        parts = classifier.parts(images)
         together = [list(repeats)] if self.shares_answers else [[repeat] for repeat in repeats]
 
         def attack(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
