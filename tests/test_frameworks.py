@@ -27,6 +27,7 @@ from robustcmp.attacks.single_pixel import with_pixel
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import Framework, Make, TrainableFramework, get_framework
+from robustcmp.frameworks.base import rounded_up
 from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
 from robustcmp.model import Classifier, Model
@@ -135,13 +136,52 @@ def test_a_trained_network_on_real_images_with_their_ties(
     np.testing.assert_allclose(classifier.vjp(images, v), gradient, rtol=0, atol=1e-4 * np.abs(gradient).max())
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 37])
 def test_an_image_is_answered_alike_in_every_batch(framework: TrainableFramework, tiny: Architecture, n: int) -> None:
-    native, images = framework.build(tiny, 0, "cpu"), images_for(tiny, 8)
+    native, images = framework.build(tiny, 0, "cpu"), images_for(tiny, n)
     alone = np.concatenate([infer(framework, native, images[i : i + 1]) for i in range(n)])
     together = infer(framework, native, images[:n])
     assert together.shape == (n, 3)
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-6)
+
+
+def test_batches_of_few_sizes_are_asked(framework: TrainableFramework, tiny: Architecture) -> None:
+    sizes = []
+    for n in range(1, 1025):
+        size = framework.asked_at_once(n)
+        assert n <= size <= max(16, 1.25 * n)
+        assert framework.asked_at_once(size) == size
+        sizes.append(size)
+    assert sizes == sorted(sizes)
+    if framework.name in ("torch", "tensorflow", "jax"):
+        assert len({*sizes}) <= 112
+
+    asked: list[int] = []
+    function, like = framework.place(framework.build(tiny, 0, "cpu"), "cpu")
+
+    def watched(x: Any) -> Any:
+        asked.append(len(x))
+        return function(x)
+
+    assert framework.infer(watched, like, own(framework, images_for(tiny, 37))).shape == (37, 3)
+    assert asked == [framework.asked_at_once(37)]
+
+
+@pytest.mark.needs("compiles")
+def test_a_row_too_few_is_noticed_in_a_batch_filled_up(framework: TrainableFramework, tiny: Architecture) -> None:
+    function, like = framework.place(framework.build(tiny, 0, "cpu"), "cpu")
+    n = 37
+    assert framework.asked_at_once(n) > n
+    with pytest.raises(ModelError, match="as many rows"):
+        framework.infer(lambda x: function(x)[:n], like, own(framework, images_for(tiny, n)))
+
+
+@pytest.mark.parametrize("sizes", [1, 4, 16])
+def test_sizes_are_equally_far_apart_from_each_power_of_two_to_the_next(sizes: int) -> None:
+    found = sorted({rounded_up(n, sizes) for n in range(1, 1025)})
+    for power in (64, 128, 256, 512):
+        between = [size for size in found if power < size <= 2 * power]
+        assert between == [power + power * i // sizes for i in range(1, sizes + 1)]
 
 
 def test_a_placed_network_answers_with_the_weights_it_has_now(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -59,33 +56,6 @@ def test_an_error_reaches_the_caller_and_stops_the_others() -> None:
     with pytest.raises(ValueError, match="task 0"):
         list(in_order(work, [0, 1], 2))
     assert ended.wait(20)
-
-
-FREED = """
-import sys
-from pathlib import Path
-from robustcmp import workers
-
-def held():
-    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]
-    return int(line.split()[1]) / 1024
-
-def work(task, check):
-    return [bytes(4096) for _ in range(5000)][-1]  # 20 MiB, of which the last is kept
-
-before = held()
-results = list(workers.in_order(work, range(20), 4))
-print(held() - before, workers._malloc_trim is not None)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell what a process holds")
-def test_what_a_task_frees_goes_back_to_the_system() -> None:
-    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
-    grown, can_give_back = done.stdout.split()
-    if can_give_back == "False":
-        pytest.skip("this C library has no malloc_trim")
-    assert float(grown) < 30  # MiB; it is 80 where nothing is given back
 
 
 def test_cores_are_those_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from . import frameworks
 from .errors import ModelError, UsageError, check_count
 from .frameworks import DataFormat
-from .workers import MOST_WORKERS, cores, give_back, in_order
+from .workers import MOST_WORKERS, cores, in_order
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -231,9 +231,7 @@ class Classifier:
         Each worker has its share of the cores, so that no two fight for one. A result depends on its task alone.
         """
         if self.workers == 1:
-            for task in tasks:
-                yield function(self, task)
-                give_back()
+            yield from (function(self, task) for task in tasks)
             return
 
         def work(task: Task, check: Callable[[], None]) -> Result:

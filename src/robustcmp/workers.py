@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections import deque
@@ -26,22 +25,6 @@ def cores() -> int:
         return int(asked)
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def _find_malloc_trim() -> Callable[[int], int] | None:
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except (AttributeError, TypeError):  # other C libraries, and Windows
-        return None
-
-
-_malloc_trim = _find_malloc_trim()
-
-
-def give_back() -> None:
-    """Give the system back what was freed: glibc keeps it, in each thread more and more where sizes vary."""
-    if _malloc_trim is not None:
-        _malloc_trim(0)
 
 
 def in_order(
@@ -72,17 +55,11 @@ def in_order(
         if gone.is_set():
             raise Stopped
 
-    def work(task: Task) -> Result:
-        try:
-            return function(task, check)
-        finally:
-            give_back()
-
     pool = ThreadPoolExecutor(workers, thread_name_prefix="robustcmp", initializer=begin)
     waiting: deque[Future[Result]] = deque()
     try:
         for task in tasks:
-            waiting.append(pool.submit(work, task))
+            waiting.append(pool.submit(function, task, check))
             if len(waiting) == 2 * workers:
                 yield waiting.popleft().result()
         while waiting:

@@ -118,13 +118,20 @@ def judge(classifier: Classifier, images: Images, labels: Labels, outcome: Found
     )
 
 
-def _joined(parts: Sequence[AttackResult]) -> AttackResult:
-    """Put the results of some images and those of the next ones together."""
-    arrays = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(parts[0]) if name != "extras"
-    }
-    extras = {name: np.concatenate([part.extras[name] for part in parts]) for name in parts[0].extras}
-    return AttackResult(**arrays, extras=extras)
+def _room(part: AttackResult, n: int) -> AttackResult:
+    """Return a result like a part's, with room for n images."""
+
+    def empty(values: NDArray[Any]) -> NDArray[Any]:
+        return np.empty((n, *values.shape[1:]), values.dtype)
+
+    arrays = {name: empty(values) for name, values in vars(part).items() if name != "extras"}
+    return AttackResult(**arrays, extras={name: empty(values) for name, values in part.extras.items()})
+
+
+def _put(whole: AttackResult, where: slice, part: AttackResult) -> None:
+    for arrays, its in ((vars(whole), vars(part)), (whole.extras, part.extras)):
+        for name in arrays.keys() - {"extras"}:
+            arrays[name][where] = its[name]
 
 
 def distances(images: Images, others: Images) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -293,8 +300,13 @@ class Attack(MinimizationAttack):
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
         with closing(classifier.map(attack, ((some, part) for some in together for part in parts))) as results:
             for _ in together:
-                of_parts = [next(results) for _ in parts]
-                yield from (_joined(of_repeat) for of_repeat in zip(*of_parts, strict=True))
+                wholes: list[AttackResult] = []
+                for part in parts:
+                    of_repeats = next(results)
+                    wholes = wholes or [_room(result, len(images)) for result in of_repeats]
+                    for whole, result in zip(wholes, of_repeats, strict=True):
+                        _put(whole, part, result)
+                yield from wholes
 
     def run(
         self,

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..architecture import Architecture
+from ..errors import ModelError
 from ..weights import Weights
 
 DataFormat = Literal["channels_first", "channels_last"]
@@ -72,7 +73,16 @@ class Framework(ABC):
 
     def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits (N, K) for a batch, without gradients: arrays with N entries each."""
-        return self.array(function(*(self.tensor(array, like) for array in arrays)))
+        n, size = len(arrays[0]), self.asked_at_once(len(arrays[0]))
+        logits = self.array(function(*(self.tensor(padded(array, size), like) for array in arrays)))
+        rows = logits.shape[:1]
+        if rows == (n,) != (size,):  # the caller could not see it
+            raise ModelError(f"the model should answer {size} images with as many rows, received {logits.shape}")
+        return logits[:n] if rows == (size,) else logits
+
+    def asked_at_once(self, n: int) -> int:
+        """Return to which number a batch of n is filled up, where each new size costs time or memory."""
+        return n
 
     def maker(self, make: Make, bounds: Bounds) -> Function:
         """Return a function in EagerPy as one of own tensors, whose images are rounded to float32 and clipped.
@@ -151,6 +161,21 @@ class Framework(ABC):
         UsageError
             The device is not there, or the network is not ready to be asked (a torch module in training mode).
         """
+
+
+def padded(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """Fill a batch up with zeros to a size."""
+    if len(array) == size:
+        return array
+    filled = np.zeros((size, *array.shape[1:]), array.dtype)
+    filled[: len(array)] = array
+    return filled
+
+
+def rounded_up(n: int, sizes: int) -> int:
+    """Return the least number from n on that is one of `sizes` equally far apart from each power of two to the next."""
+    step = max(1, (1 << (n - 1).bit_length()) // (2 * sizes))
+    return -(-n // step) * step
 
 
 class TrainableFramework(Framework):

@@ -31,7 +31,7 @@ from ..architecture import (
 )
 from ..errors import ModelError, UsageError
 from ..weights import Weights
-from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer
+from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, padded, rounded_up
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -132,19 +132,6 @@ def _exact(function: Function) -> Function:
     return exact
 
 
-def _padded(array: NDArray[Any]) -> NDArray[Any]:
-    """Fill a batch up with zeros: every new shape is compiled anew, so few are used, at most a quarter too large.
-
-    They are the powers of two, and above 16 the three between each and the next.
-    """
-    n = len(array)
-    step = max(1, 1 << (n - 1).bit_length() >> 3)
-    size = -(-n // step) * step if n > 16 else 1 << (n - 1).bit_length()
-    padded = np.zeros((size, *array.shape[1:]), array.dtype)
-    padded[:n] = array
-    return padded
-
-
 class Network:
     """An architecture with its parameters: ``network(images) -> logits``."""
 
@@ -177,8 +164,9 @@ class Jax(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
-        return super().infer(function, like, *map(_padded, arrays))[: len(arrays[0])]
+    def asked_at_once(self, n: int) -> int:
+        # Every new shape is compiled anew.
+        return 1 << (n - 1).bit_length() if n <= 16 else rounded_up(n, 4)
 
     @cache  # noqa: B019, there is one Jax; each function is compiled anew for every shape
     def maker(self, make: Make, bounds: Bounds) -> Function:
@@ -207,10 +195,12 @@ class Jax(TrainableFramework):
     def vjp(
         self, pullback: Pullback, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:
-        parts = [slice(start, start + GRADIENTS) for start in range(0, len(images), GRADIENTS)]
-        return np.concatenate(
-            [super(Jax, self).vjp(pullback, _padded(images[part]), _padded(v[part]), like) for part in parts]
-        )[: len(images)]
+        gradients = []
+        for start in range(0, len(images), GRADIENTS):
+            part = [array[start : start + GRADIENTS] for array in (images, v)]
+            x, its = (padded(array, self.asked_at_once(len(array))) for array in part)
+            gradients.append(super().vjp(pullback, x, its, like))
+        return np.concatenate(gradients)[: len(images)]
 
     def compiled(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any

@@ -30,7 +30,7 @@ from ..architecture import (
 )
 from ..errors import ModelError, UsageError, WeightsError
 from ..weights import Weights, paired
-from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer
+from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -85,6 +85,9 @@ class TensorFlow(TrainableFramework):
 
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
+
+    def asked_at_once(self, n: int) -> int:
+        return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
 
     @cache  # noqa: B019, there is one TensorFlow
     def maker(self, make: Make, bounds: Bounds) -> Function:

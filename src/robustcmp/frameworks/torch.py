@@ -32,7 +32,7 @@ from ..architecture import (
 )
 from ..errors import ModelError, UsageError, WeightsError
 from ..weights import Weights, paired
-from .base import Device, Function, Pullback, TrainableFramework, Trainer
+from .base import Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
 
 _log = logging.getLogger("robustcmp")
 
@@ -78,6 +78,9 @@ class Torch(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         array: NDArray[Any] = tensor.detach().cpu().numpy()
         return array
+
+    def asked_at_once(self, n: int) -> int:
+        return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
 
     def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         with torch.inference_mode(), _exact(like.device):
