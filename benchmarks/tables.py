@@ -111,20 +111,23 @@ def rivals(results: dict[str, Any]) -> str:
     rows: Rows = results["rivals"]["rows"]
     return _table(
         ["tool", "attack", "images", "seconds", "robustcmp", "times", "fooled otherwise", "of these, margin above 12"],
-        (
-            [
-                row["tool"],
-                row["attack"],
-                f"{row['images']:,}",
-                f"{row['seconds']:.1f}",
-                f"{row['ours_seconds']:.2g}",
-                f"{row['times']:.2g}" if row["times"] < 10 else f"{row['times']:.0f}",
-                str(row["fooled_otherwise"]),
-                str(row["of_these_with_a_clean_margin_above_12"]),
-            ]
-            for row in rows
-        ),
+        [_rival(row) for row in rows],
     )
+
+
+def _rival(row: dict[str, Any]) -> list[str]:
+    if "failed" in row:
+        return [row["tool"], row["attack"], f"failed: {' '.join(row['failed'])}", *["–"] * 5]
+    return [
+        row["tool"],
+        row["attack"],
+        f"{row['images']:,}" + (" by the samples" if "from_samples" in row else ""),
+        f"{row['seconds']:,.1f}",
+        f"{row['ours_seconds']:.2g}",
+        f"{row['times']:.2g}" if row["times"] < 10 else f"{row['times']:.0f}",
+        str(row.get("fooled_otherwise", "–")),
+        str(row.get("of_these_with_a_clean_margin_above_12", "–")),
+    ]
 
 
 def machine(results: dict[str, Any]) -> str:

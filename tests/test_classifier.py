@@ -76,14 +76,32 @@ def test_workers_change_no_outcome(
         np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
 
 
+@pytest.mark.needs("compiles")
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+def test_filling_batches_up_changes_no_outcome(
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = digits.images[:40], digits.labels[:40]
+    results = []
+    for more in (0, 3):
+        monkeypatch.setattr(type(framework), "filled_size", lambda self, n, more=more: n + more)
+        classifier = Classifier(zoo_model(framework), 64).compiled(x)
+        results.append(next(iter(attack.outcomes(classifier, x, y, 3, [0]))))
+    a, b = results
+    same = (a.success == b.success) & (a.queries == b.queries) & (a.adversarial_class == b.adversarial_class)
+    assert (~same).sum() <= 0.05 * len(x)
+    np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
+
+
 @pytest.mark.parametrize("attack", [*ATTACKS, SinglePixel(exact=True)], ids=repr)
 def test_where_candidates_are_made_changes_no_outcome(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    classifier = Classifier(zoo_model(framework), 5)
+    classifier = Classifier(zoo_model(framework), 6)
     results = []
     for there in (True, False):
         made = []
+        monkeypatch.setattr(type(framework), "filled_size", lambda self, n: n + 3)
         make = type(framework).maker
         monkeypatch.setattr(type(framework), "is_on_gpu", lambda self, like, there=there: there)
         monkeypatch.setattr(type(framework), "maker", lambda *its, make=make, made=made: made.append(1) or make(*its))
@@ -240,10 +258,10 @@ def test_large_images_have_small_parts_and_batches() -> None:
         asked.append(len(x))
         return two_classes(x)
 
-    x = np.zeros((120, 224, 224, 3), np.float32)
-    assert len(Classifier(numpy_model(count), 8).parts(x)) == 3  # 64 MiB in float64 are 55 images
-    SinglePixel(max_pixels=1).attack(numpy_model(count), x, np.ones(120, np.int64))
-    assert max(asked) <= 55
+    x = np.ones((110, 224, 224, 3), np.float32)
+    assert len(Classifier(numpy_model(count), 8).parts(x)) == 2  # 64 MiB in float64 are 55 images
+    SinglePixel(max_pixels=1).attack(numpy_model(count), x, np.ones(110, np.int64))
+    assert max(asked) == 55
 
 
 def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:

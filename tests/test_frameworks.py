@@ -27,7 +27,7 @@ from robustcmp.attacks.single_pixel import with_pixel
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import Framework, Make, TrainableFramework, get_framework
-from robustcmp.frameworks.base import rounded_up
+from robustcmp.frameworks.base import padded, rounded_up
 from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
 from robustcmp.model import Classifier, Model
@@ -145,35 +145,25 @@ def test_an_image_is_answered_alike_in_every_batch(framework: TrainableFramework
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-6)
 
 
-def test_batches_of_few_sizes_are_asked(framework: TrainableFramework, tiny: Architecture) -> None:
-    sizes = []
-    for n in range(1, 1025):
-        size = framework.asked_at_once(n)
-        assert n <= size <= max(16, 1.25 * n)
-        assert framework.asked_at_once(size) == size
-        sizes.append(size)
+def test_batches_are_filled_up_to_few_sizes(framework: TrainableFramework) -> None:
+    sizes = [framework.filled_size(n) for n in range(1, 1025)]
     assert sizes == sorted(sizes)
-    if framework.name in ("torch", "tensorflow", "jax"):
+    for n, size in enumerate(sizes, 1):
+        assert n <= size <= max(16, 1.25 * n)
+        assert framework.filled_size(size) == size
+    if not isinstance(framework, Hosted):
         assert len({*sizes}) <= 112
 
-    asked: list[int] = []
-    function, like = framework.place(framework.build(tiny, 0, "cpu"), "cpu")
 
-    def watched(x: Any) -> Any:
-        asked.append(len(x))
-        return function(x)
-
-    assert framework.infer(watched, like, own(framework, images_for(tiny, 37))).shape == (37, 3)
-    assert asked == [framework.asked_at_once(37)]
-
-
-@pytest.mark.needs("compiles")
-def test_a_row_too_few_is_noticed_in_a_batch_filled_up(framework: TrainableFramework, tiny: Architecture) -> None:
-    function, like = framework.place(framework.build(tiny, 0, "cpu"), "cpu")
-    n = 37
-    assert framework.asked_at_once(n) > n
-    with pytest.raises(ModelError, match="as many rows"):
-        framework.infer(lambda x: function(x)[:n], like, own(framework, images_for(tiny, n)))
+@pytest.mark.parametrize("channels_first", [True, False])
+def test_a_batch_is_filled_up_with_its_last_entry_in_the_same_order_of_axes(channels_first: bool) -> None:
+    batch = np.random.default_rng(0).random((5, 4, 6, 3))
+    batch = batch.transpose(0, 3, 1, 2) if channels_first else batch
+    filled = padded(batch, 7)
+    np.testing.assert_array_equal(filled, batch[[0, 1, 2, 3, 4, 4, 4]])
+    assert filled.strides == batch.strides
+    np.testing.assert_array_equal(padded(np.array([3, 4]), 4), [3, 4, 4, 4])
+    assert padded(batch, 5) is batch
 
 
 @pytest.mark.parametrize("sizes", [1, 4, 16])

@@ -196,6 +196,47 @@ def test_the_measured_batch_size_is_an_allowed_one(framework: TrainableFramework
     assert Classifier(wrapped(framework)).measured_batch_size(IMAGES, seconds=0.005) in (32, 64, 128, 256, 512, 1024)
 
 
+@pytest.mark.needs("tensors")
+@pytest.mark.parametrize("data_format", ["channels_first", "channels_last"])
+def test_a_batch_is_filled_up_and_never_beyond_the_batch_size(framework: TrainableFramework, data_format: str) -> None:
+    images = np.resize(IMAGES, (70, *IMAGES.shape[1:]))
+    for batch_size in (64, 37):
+        expected = {batch_size, min(framework.filled_size(70 % batch_size), batch_size)}
+        asked: list[int] = []
+        counted: list[int] = []
+
+        def watched(x: Any, asked: list[int] = asked) -> Any:
+            asked.append(x.shape[0])
+            return linear(x)
+
+        options = {"data_format": data_format} if framework.name == "torch" else {}
+        model = wrapped(framework, watched, **options)
+        logits = Classifier(model, batch_size, asked=counted.append).logits(images)
+        np.testing.assert_allclose(logits, linear_logits(images), rtol=1e-4, atol=1e-4)
+        assert sum(counted) == len(images)
+        if framework.name != "tensorflow":  # which traces for any size
+            assert {*asked} == expected
+
+
+@pytest.mark.parametrize("framework_name", ["torch", "tensorflow", "jax"])
+def test_a_row_too_few_is_noticed_in_a_batch_that_was_filled_up(framework_name: str) -> None:
+    framework = frameworks.get_framework(framework_name)
+    n = 37
+    assert framework.filled_size(n) > n
+    model = wrapped(framework, lambda x: linear(x)[:n])
+    with pytest.raises(ModelError, match="as many rows"):
+        Classifier(model, 64).logits(np.resize(IMAGES, (n, *IMAGES.shape[1:])))
+
+
+def test_a_model_is_asked_about_nothing_outside_its_bounds() -> None:
+    def within(x: Any) -> Any:
+        assert x.min().item() >= 0.5
+        return linear(x)
+
+    model = wrapped(frameworks.get_framework("torch"), within, bounds=(0.5, 1))
+    Classifier(model, 64).logits(np.resize(IMAGES / 2 + 0.5, (37, *IMAGES.shape[1:])))
+
+
 SIZES = [32, 64, 128, 256, 512, 1024]
 
 

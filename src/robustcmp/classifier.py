@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from . import frameworks
 from .errors import ModelError, UsageError, check_count
 from .frameworks import DataFormat
+from .frameworks.base import padded
 from .workers import MOST_WORKERS, cores, in_order
 
 Task = TypeVar("Task")
@@ -144,10 +145,15 @@ class Classifier:
         return self._ask(self._function, self._own(images))
 
     def _ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
-        logits = self.framework.infer(function, self._like, *arrays)
+        n = len(arrays[0])
+        size = min(self.framework.filled_size(n), max(n, self._fits[0]))
+        logits = self.framework.infer(function, self._like, *(padded(array, size) for array in arrays))
+        rows = logits.shape[:1]
+        if rows == (n,) != (size,):  # the caller could not see it
+            raise ModelError(f"the model should answer {size} images with as many rows, received {logits.shape}")
         if self._asked is not None:
-            self._asked(len(arrays[0]))
-        return logits
+            self._asked(n)
+        return logits[:n] if rows == (size,) else logits
 
     def _classes(self, infer: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
         if not len(arrays[0]):

@@ -128,10 +128,23 @@ def _room(part: AttackResult, n: int) -> AttackResult:
     return AttackResult(**arrays, extras={name: empty(values) for name, values in part.extras.items()})
 
 
+def _joined(results: Iterator[list[AttackResult]], parts: Sequence[slice], n: int) -> list[AttackResult]:
+    """Put the results of parts together, in one or more repeats, each as soon as it is there."""
+    wholes: list[AttackResult] = []
+    for part in parts:
+        of_repeats = next(results)
+        wholes = wholes or [_room(result, n) for result in of_repeats]
+        for whole, result in zip(wholes, of_repeats, strict=True):
+            _put(whole, part, result)
+    return wholes
+
+
 def _put(whole: AttackResult, where: slice, part: AttackResult) -> None:
-    for arrays, its in ((vars(whole), vars(part)), (whole.extras, part.extras)):
-        for name in arrays.keys() - {"extras"}:
-            arrays[name][where] = its[name]
+    for name, values in vars(part).items():
+        if name != "extras":
+            getattr(whole, name)[where] = values
+    for name, values in part.extras.items():
+        whole.extras[name][where] = values
 
 
 def distances(images: Images, others: Images) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -300,13 +313,7 @@ class Attack(MinimizationAttack):
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
         with closing(classifier.map(attack, ((some, part) for some in together for part in parts))) as results:
             for _ in together:
-                wholes: list[AttackResult] = []
-                for part in parts:
-                    of_repeats = next(results)
-                    wholes = wholes or [_room(result, len(images)) for result in of_repeats]
-                    for whole, result in zip(wholes, of_repeats, strict=True):
-                        _put(whole, part, result)
-                yield from wholes
+                yield from _joined(results, parts, len(images))
 
     def run(
         self,

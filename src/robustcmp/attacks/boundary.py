@@ -110,11 +110,11 @@ class _Walk:
         self._labels = labels
         self._x: Points = images.reshape(n, -1).astype(np.float64)
         self._point = self._x.copy()
-        self._normal, self._candidates, self._images = (
-            np.empty_like(self._x),
-            np.empty_like(self._x),
-            np.empty_like(images),
-        )
+        # So many rows at once that memory stays as it is, and not fewer: every operation lets go of Python's
+        # interpreter, and has to wait for another thread to let go of it in turn.
+        self._rows_at_once = max(1, AT_ONCE // self._x.shape[1])
+        self._normal = np.empty_like(self._x[: self._rows_at_once])
+        self._candidates, self._images = np.empty_like(self._x), np.empty_like(images)
         self._spherical_candidates = np.empty(self._x.shape, np.float32)  # only asked, never taken
         self._started = np.zeros(n, np.bool_)
         self._queries = np.zeros(n, np.int64)
@@ -202,11 +202,8 @@ class _Walk:
     def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[NDArray[np.float32], Points]:
         """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""
         spherical, candidates = self._spherical_candidates[: len(rows)], self._candidates[: len(rows)]
-        # So many at once that memory stays as it is, and not fewer: every operation lets go of Python's interpreter,
-        # and has to wait for another thread to let go of it in turn.
-        size = max(1, AT_ONCE // self._x.shape[1])
-        for start in range(0, len(rows), size):
-            block = slice(start, start + size)
+        for start in range(0, len(rows), self._rows_at_once):
+            block = slice(start, start + self._rows_at_once)
             some = rows[block]
             normal = self._normal[: len(some)]
             for row, out in zip(some.tolist(), normal, strict=True):

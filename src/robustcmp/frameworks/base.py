@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..architecture import Architecture
-from ..errors import ModelError
 from ..weights import Weights
 
 DataFormat = Literal["channels_first", "channels_last"]
@@ -73,15 +72,10 @@ class Framework(ABC):
 
     def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits (N, K) for a batch, without gradients: arrays with N entries each."""
-        n, size = len(arrays[0]), self.asked_at_once(len(arrays[0]))
-        logits = self.array(function(*(self.tensor(padded(array, size), like) for array in arrays)))
-        rows = logits.shape[:1]
-        if rows == (n,) != (size,):  # the caller could not see it
-            raise ModelError(f"the model should answer {size} images with as many rows, received {logits.shape}")
-        return logits[:n] if rows == (size,) else logits
+        return self.array(function(*(self.tensor(array, like) for array in arrays)))
 
-    def asked_at_once(self, n: int) -> int:
-        """Return to which number a batch of n is filled up, where each new size costs time or memory."""
+    def filled_size(self, n: int) -> int:
+        """Return to how many a batch of n is better filled up, where each new size costs time or memory."""
         return n
 
     def maker(self, make: Make, bounds: Bounds) -> Function:
@@ -164,16 +158,19 @@ class Framework(ABC):
 
 
 def padded(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Fill a batch up with zeros to a size."""
+    """Fill a batch up to a size with its last entry, which the model accepts as it does the others."""
     if len(array) == size:
         return array
-    filled = np.zeros((size, *array.shape[1:]), array.dtype)
-    filled[: len(array)] = array
+    filled = np.empty_like(array, shape=(size, *array.shape[1:]))  # in the same order of the axes
+    filled[: len(array)], filled[len(array) :] = array, array[-1:]
     return filled
 
 
 def rounded_up(n: int, sizes: int) -> int:
-    """Return the least number from n on that is one of `sizes` equally far apart from each power of two to the next."""
+    """Return the least number from n on that is one of `sizes` equally far apart from each power of two to the next.
+
+    Up to twice `sizes` every number is one.
+    """
     step = max(1, (1 << (n - 1).bit_length()) // (2 * sizes))
     return -(-n // step) * step
 

@@ -164,7 +164,7 @@ class Jax(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def asked_at_once(self, n: int) -> int:
+    def filled_size(self, n: int) -> int:
         # Every new shape is compiled anew.
         return 1 << (n - 1).bit_length() if n <= 16 else rounded_up(n, 4)
 
@@ -198,7 +198,7 @@ class Jax(TrainableFramework):
         gradients = []
         for start in range(0, len(images), GRADIENTS):
             part = [array[start : start + GRADIENTS] for array in (images, v)]
-            x, its = (padded(array, self.asked_at_once(len(array))) for array in part)
+            x, its = (padded(array, self.filled_size(len(array))) for array in part)
             gradients.append(super().vjp(pullback, x, its, like))
         return np.concatenate(gradients)[: len(images)]
 

@@ -86,7 +86,7 @@ class TensorFlow(TrainableFramework):
     def array(self, tensor: Any) -> NDArray[Any]:
         return np.array(tensor)
 
-    def asked_at_once(self, n: int) -> int:
+    def filled_size(self, n: int) -> int:
         return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
 
     @cache  # noqa: B019, there is one TensorFlow

@@ -79,7 +79,7 @@ class Torch(TrainableFramework):
         array: NDArray[Any] = tensor.detach().cpu().numpy()
         return array
 
-    def asked_at_once(self, n: int) -> int:
+    def filled_size(self, n: int) -> int:
         return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
 
     def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
