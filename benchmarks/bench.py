@@ -27,6 +27,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from robustcmp.architecture import get_architecture
 from robustcmp.attacks.suite import RunnableAttack, load_suite
 from robustcmp.classifier import BATCH_SIZES, Classifier
 from robustcmp.environment import environment
+from robustcmp.errors import MissingDataError
 from robustcmp.frameworks import get_framework
 from robustcmp.hosts import environments
 from robustcmp.model import check_gradient
@@ -45,7 +47,7 @@ from robustcmp.zoo import Name, find_weights, load_test_set
 HERE = Path(__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 ROUNDS = 3
-EAGER, ONE_CALLER, SIDE_BY_SIDE = "eager, one caller", "compiled, one caller", "compiled, side by side"
+AS_IT_IS, ONE_CALLER, SIDE_BY_SIDE = "as it is, one caller", "compiled, one caller", "compiled, side by side"
 Way = tuple[str, int]  # how the model is asked, and the batch size
 PAPERS_TOOL = "foolbox1.py"
 RIVALS = (
@@ -64,8 +66,8 @@ class Counted:
         self.asked = 0
         self._lock = threading.Lock()
         native = rc.load_model(model, framework=framework, dataset=data.name, device=self.device)
-        self.eager = Classifier(native)
-        compiled = self.eager.compiled(data.images)
+        self.as_it_is = Classifier(native)
+        compiled = self.as_it_is.compiled(data.images)
         self.classifier = compiled.sized(compiled.measured_batch_size(data.images)).watched(self._count)
         right = self.classifier.predict(data.images) == data.labels
         self.images, self.labels = data.images[right], data.labels[right]
@@ -79,7 +81,7 @@ class Counted:
         """Return the ways of asking."""
         one = self.classifier.watched(lambda images: None)
         one.workers = 1
-        return {EAGER: self.eager, ONE_CALLER: one, SIDE_BY_SIDE: self.classifier}
+        return {AS_IT_IS: self.as_it_is, ONE_CALLER: one, SIDE_BY_SIDE: self.classifier}
 
     def rates(self, seconds: float = 0.4) -> dict[str, dict[int, float]]:
         """Return images a second for each way of asking and each batch size."""
@@ -146,10 +148,16 @@ def peak_memory() -> float:
 
 
 def floor(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
-    """Measure forward rates of every model, and each attack's ratio to the floor for LeNet-5, in a few rounds."""
+    """Measure forward rates of every model that ships, and each attack's ratio to the floor for LeNet-5, in rounds."""
+    test_sets = {"lenet1": data, "lenet5": data}
+    try:
+        cifar10 = load_test_set("resnet20")
+        test_sets["resnet20"] = replace(cifar10, images=cifar10.images[:1000], labels=cifar10.labels[:1000])
+    except MissingDataError as error:
+        print(f"without ResNet-20: {error}")
     for framework in frameworks:
-        for model in ("lenet1", "lenet5"):
-            counted = Counted(framework, model, data)
+        for model, images in test_sets.items():
+            counted = Counted(framework, model, images)
             rates = counted.rates()
             best = {(way, size): rate for way, of_sizes in rates.items() for size, rate in of_sizes.items()}
             yield {"framework": framework, "model": model, "rates": rates, "batch_size": counted.classifier.batch_size}
@@ -317,6 +325,28 @@ def hosted(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
                 }
 
 
+def startup(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Time a command that only says what it can, and one whose run is finished."""
+    evaluation = [sys.executable, "-m", "robustcmp.eval"]
+    with tempfile.TemporaryDirectory() as directory:
+        run = [
+            "--model",
+            "lenet5",
+            "--framework",
+            *frameworks,
+            "--suite",
+            "smoke",
+            "--out",
+            str(Path(directory) / "run"),
+        ]
+        subprocess.run([*evaluation, *run], capture_output=True, check=True)
+        for command, arguments in (("--help", ["--help"]), ("of a finished run", run)):
+            for _ in range(7):
+                start = time.perf_counter()
+                subprocess.run([*evaluation, *arguments], capture_output=True, check=True)
+                yield {"command": command, "seconds": time.perf_counter() - start}
+
+
 PARTS: dict[str, Callable[[list[str], rc.data.Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
     "growth": growth,
@@ -324,6 +354,7 @@ PARTS: dict[str, Callable[[list[str], rc.data.Dataset], Iterator[dict[str, Any]]
     "together": together,
     "hosted": hosted,
     "rivals": rivals,
+    "startup": startup,
 }
 
 

@@ -130,6 +130,21 @@ def _rival(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def startup(results: dict[str, Any]) -> str:
+    """How long a command takes that attacks nothing."""
+    seconds: dict[str, list[float]] = {}
+    for row in results["startup"]["rows"]:
+        seconds.setdefault(row["command"], []).append(row["seconds"])
+    aims = {"--help": 1, "of a finished run": 3}
+    return _table(
+        ["`python -m robustcmp.eval` …", "seconds, the median", "least to most", "aim"],
+        (
+            [command, f"{median(its):.2f}", f"{min(its):.2f} to {max(its):.2f}", str(aims[command])]
+            for command, its in seconds.items()
+        ),
+    )
+
+
 def machine(results: dict[str, Any]) -> str:
     """The machine and the versions, of each part."""
     lines = []
@@ -141,7 +156,7 @@ def machine(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-PARTS = [forward, floor, growth, memory, together, hosted, rivals, machine]
+PARTS = [forward, floor, growth, memory, together, hosted, rivals, startup, machine]
 
 
 def _seconds(seconds: float) -> str:
