@@ -27,11 +27,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from spent import Spent
 
 import robustcmp as rc
 from robustcmp.architecture import get_architecture
@@ -108,12 +111,20 @@ def attacked(counted: Counted, attack: RunnableAttack, n: int, repeats: Sequence
     return [result.success for result in outcomes]
 
 
-def timed(counted: Counted, attack: RunnableAttack, n: int, repeats: int, tried: list[Way]) -> dict[str, Any]:
+def timed(
+    counted: Counted,
+    attack: RunnableAttack,
+    n: int,
+    repeats: int,
+    tried: list[Way],
+    spent: AbstractContextManager[Any] | None = None,
+) -> dict[str, Any]:
     """Attack n images and return seconds, queries and the ratio to the floor."""
     before = counted.best_now(tried)
     counted.asked = 0
     cpu, start = time.process_time(), time.perf_counter()
-    fooled = attacked(counted, attack, n, range(1 if attack.deterministic else repeats))
+    with spent or nullcontext():
+        fooled = attacked(counted, attack, n, range(1 if attack.deterministic else repeats))
     seconds, cpu, asked = time.perf_counter() - start, time.process_time() - cpu, counted.asked
     rate = (before + counted.best_now(tried)) / 2
     return {
@@ -145,6 +156,13 @@ def peak_memory() -> float:
     if status.exists():
         return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def forget_peak_memory() -> None:
+    """Let `peak_memory` count from now on, where the system can."""
+    clear = Path("/proc/self/clear_refs")
+    if clear.exists():
+        clear.write_text("5")
 
 
 def floor(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
@@ -245,16 +263,16 @@ def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
 
 def memory(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
     """Measure the peak memory of 1,000 and of nearly 10,000 images, each in a process of its own."""
-    for n in (1000, 9500):
-        for name in ("fgsm", "single_pixel", "boundary"):
-            code = (
-                f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench, json\n"
-                f"counted = bench.Counted({frameworks[0]!r}, 'lenet5', bench.load_test_set('lenet5'))\n"
-                f"attack = bench.drawn()[{name!r}]\n"
-                f"print(json.dumps(bench.timed(counted, attack, {n}, 1, counted.likely())))"
-            )
-            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-            yield {"framework": frameworks[0], "attack": name} | json.loads(done.stdout.splitlines()[-1])
+    for framework, n, name in product(frameworks, (1000, 9500), drawn()):
+        code = (
+            f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench, json\n"
+            f"counted = bench.Counted({framework!r}, 'lenet5', bench.load_test_set('lenet5'))\n"
+            f"attack = bench.drawn()[{name!r}]\n"
+            "bench.forget_peak_memory()\n"
+            f"print(json.dumps(bench.timed(counted, attack, {n}, 1, counted.likely())))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        yield {"framework": framework, "attack": name} | json.loads(done.stdout.splitlines()[-1])
 
 
 def together(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
@@ -302,6 +320,19 @@ def together(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str,
             }
 
 
+def profile(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
+    """Measure where the time of FGSM and of the boundary attack goes, for LeNet-5, in rounds."""
+    for framework in frameworks:
+        counted = Counted(framework, "lenet5", data)
+        tried = counted.likely()
+        for _ in range(ROUNDS):
+            for name in ("fgsm", "boundary"):
+                spent = Spent(counted.classifier.framework)
+                row = timed(counted, drawn()[name], 1000, 1, tried, spent)
+                row |= {"workers": counted.classifier.workers, "spent": spent.seconds}
+                yield {"framework": framework, "attack": name} | row
+
+
 def hosted(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
     """Time forward passes in hosts whose environments are there, as the parent and as the host itself measure them."""
     for name in filter(environments.is_ready, environments.RECIPES):
@@ -326,18 +357,23 @@ def hosted(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
 
 
 def startup(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
-    """Time a command that only says what it can, and one whose run is finished."""
+    """Time a command that only says what it can, and one whose run is finished: guo2019, ten steps of boundary."""
     evaluation = [sys.executable, "-m", "robustcmp.eval"]
     with tempfile.TemporaryDirectory() as directory:
+        suite, out = Path(directory) / "suite.toml", Path(directory) / "run"
+        guo2019 = (HERE.parent / "attacks" / "guo2019.toml").read_text(encoding="utf-8")
+        suite.write_text(guo2019.replace("iterations = 100", "iterations = 10"), encoding="utf-8")
         run = [
             "--model",
             "lenet5",
             "--framework",
             *frameworks,
             "--suite",
-            "smoke",
+            str(suite),
+            "--repeats",
+            "2",
             "--out",
-            str(Path(directory) / "run"),
+            str(out),
         ]
         subprocess.run([*evaluation, *run], capture_output=True, check=True)
         for command, arguments in (("--help", ["--help"]), ("of a finished run", run)):
@@ -349,6 +385,7 @@ def startup(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, 
 
 PARTS: dict[str, Callable[[list[str], rc.data.Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
+    "profile": profile,
     "growth": growth,
     "memory": memory,
     "together": together,

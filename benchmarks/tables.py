@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,6 +46,32 @@ def floor(results: dict[str, Any]) -> str:
     )
 
 
+def profile(results: dict[str, Any]) -> str:
+    """Where the time of an attack goes, in thread-microseconds a query, in the round of the median ratio."""
+    rounds: dict[tuple[str, str], Rows] = {}
+    for row in results["profile"]["rows"]:
+        rounds.setdefault((row["attack"], row["framework"]), []).append(row)
+    columns = {key: sorted(rounds[key], key=lambda row: row["ratio"])[len(rounds[key]) // 2] for key in sorted(rounds)}
+
+    def line(name: str, seconds: Callable[[dict[str, Any]], float]) -> list[str]:
+        queries = (1e6 * seconds(row) / row["asked"] for row in columns.values())
+        return [name, *(f"{query:.1f}" if query else "–" for query in queries)]
+
+    parts = dict.fromkeys(part for row in columns.values() for part in row["spent"])
+    lines = [line(part, lambda row, part=part: row["spent"].get(part, 0.0)) for part in parts]  # type: ignore[misc]
+    lines.sort(key=lambda cells: "–" in cells)  # first what all of them have
+    lines += [
+        line(
+            "begin and end, where a thread waits",
+            lambda row: row["workers"] * row["seconds"] - sum(row["spent"].values()),
+        ),
+        line("**all**", lambda row: row["workers"] * row["seconds"]),
+        line("the best forward pass", lambda row: row["workers"] * row["floor_seconds"]),
+        ["ratio", *(f"{row['ratio']:.2f}" for row in columns.values())],
+    ]
+    return _table(["", *(f"{attack}, {framework}" for attack, framework in columns)], lines)
+
+
 def growth(results: dict[str, Any]) -> str:
     """The median time of each number of images, and what one query takes of a forward pass."""
     rows: Rows = results["growth"]["rows"]
@@ -72,12 +98,14 @@ def growth(results: dict[str, Any]) -> str:
 
 
 def memory(results: dict[str, Any]) -> str:
-    """The peak memory of a process, by attack and number of images."""
+    """The peak memory of a process, by framework, attack and number of images."""
     rows: Rows = results["memory"]["rows"]
     images = sorted({row["images"] for row in rows})
-    peaks = {(row["attack"], row["images"]): f"{row['peak_memory_mib']:.0f} MiB" for row in rows}
+    peaks = {(row["framework"], row["attack"], row["images"]): f"{row['peak_memory_mib']:,.0f} MiB" for row in rows}
+    frameworks = list(dict.fromkeys(row["framework"] for row in rows))
     return _table(
-        ["attack", *(f"{n:,} images" for n in images)], ([name, *(peaks[name, n] for n in images)] for name in AIMS)
+        ["framework", "attack", *(f"{n:,} images" for n in images)],
+        ([framework, name, *(peaks[framework, name, n] for n in images)] for framework in frameworks for name in AIMS),
     )
 
 
@@ -156,7 +184,7 @@ def machine(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-PARTS = [forward, floor, growth, memory, together, hosted, rivals, startup, machine]
+PARTS = [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine]
 
 
 def _seconds(seconds: float) -> str:
