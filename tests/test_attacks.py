@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.architecture import Architecture, get_architecture
-from robustcmp.attacks import FGSM, Attack, AttackResult, Boundary, SinglePixel, boundary
+from robustcmp.attacks import FGSM, Attack, AttackResult, Boundary, SinglePixel, base, boundary
 from robustcmp.attacks.base import first_on_grid
 from robustcmp.classifier import Candidates, Classifier
 from robustcmp.data import Dataset
@@ -382,9 +382,14 @@ def parted(a: AttackResult, b: AttackResult) -> int:
     return int((~same).sum())
 
 
-@pytest.mark.parametrize("change", ["batch size 1", "batch size 7", "reversed", "a part"])
+@pytest.mark.parametrize("change", ["batch size 1", "batch size 7", "reversed", "a part", "compiled"])
 def test_results_do_not_depend_on_the_batch(
-    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, change: str
+    framework: TrainableFramework,
+    zoo_model: Zoo,
+    digits: Dataset,
+    attack: Attack,
+    change: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = zoo_model(framework)
     x, y = correct(model, digits, contrast=0.5)
@@ -392,12 +397,25 @@ def test_results_do_not_depend_on_the_batch(
     whole = attack.attack(model, x, y, seed=5)
     if isinstance(attack, SinglePixel):
         assert whole.success.sum() >= 10
+    if change == "compiled":
+        monkeypatch.setattr(base, "WORTH_COMPILING", 0)
     part = {"a part": slice(3, 20), "reversed": slice(None, None, -1)}.get(change, slice(None))
     size = int(change.removeprefix("batch size ")) if change.startswith("batch size") else None
     if size == 1 and isinstance(attack, Boundary):
         part = slice(6)  # one query a call is slow
     other = attack.attack(model, x[part], y[part], seed=5, batch_size=size)
     assert parted(other, select(whole, part)) <= 0.05 * len(x)
+
+
+def test_repeats_that_are_done_together_are_those_that_are_done_alone(
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack
+) -> None:
+    model = zoo_model(framework)
+    x, y = correct(model, digits, contrast=0.5)
+    x, y = x[:10], y[:10]
+    together = list(attack.attack_repeats(model, x, y, seed=5, repeats=[2, 0, 1]))
+    for repeat, result in zip([2, 0, 1], together, strict=True):
+        assert parted(attack.attack(model, x, y, seed=5, repeat=repeat), result) == 0
 
 
 def test_boundary_parts_only_at_near_ties(zoo_model: Zoo, digits: Dataset, walks: Walks) -> None:
@@ -498,6 +516,14 @@ def test_queries_of_a_batched_fgsm_are_what_is_asked(zoo_model: Zoo, digits: Dat
     classifier = Classifier(zoo_model("torch"), asked=asked.append)
     (found,) = FGSM()._find(classifier, digits.images[:20], digits.labels[:20], 0, [0])
     assert sum(asked) == found.queries.sum() + 20  # the clean images, for the gradient
+
+
+def test_queries_of_a_batched_boundary_are_what_is_asked(zoo_model: Zoo, digits: Dataset) -> None:
+    asked: list[int] = []
+    classifier = Classifier(zoo_model("torch"), asked=asked.append)
+    (found,) = SHORT._find(classifier, digits.images[:20], digits.labels[:20], 0, [0])
+    assert found.found.any()
+    assert sum(asked) == found.queries.sum()
 
 
 def test_results_of_attack_repeats_are_those_of_attack(zoo_model: Zoo, digits: Dataset, attack: Attack) -> None:

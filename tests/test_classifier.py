@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import foolbox as fb
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
+from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.classifier import Classifier, check_batch_size
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.frameworks import Framework, TrainableFramework
+from robustcmp.frameworks import Framework, TrainableFramework, get_framework
 from robustcmp.model import Model
 
 Zoo = Callable[..., Model]
@@ -43,6 +45,9 @@ def test_compiled_answers_are_those_of_the_model(
     for n in (1, 3, 64, 100):
         x = digits.images[:n]
         np.testing.assert_allclose(compiled.logits(x), eager.logits(x), rtol=1e-5, atol=1e-5)
+        v = np.random.default_rng(0).normal(size=(n, 10)).astype(np.float32)
+        expected = eager.vjp(x, v)
+        np.testing.assert_allclose(compiled.vjp(x, v), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.needs("compiles")
@@ -236,6 +241,58 @@ def test_one_image_that_does_not_fit_is_an_error(digits: Dataset) -> None:
 def test_frameworks_say_what_out_of_memory_is(framework: TrainableFramework) -> None:
     assert framework.is_out_of_memory(MemoryError())
     assert not framework.is_out_of_memory(ValueError("not enough memory"))
+    assert not framework.is_out_of_memory(RuntimeError("shapes differ"))
+
+
+def test_an_attack_of_foolbox_halves_its_batch_as_well(
+    zoo_model: Zoo, digits: Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    import torch
+
+    network = zoo_model("torch").native
+
+    class Small(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if len(x) > 5:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return network(x)  # type: ignore[no-any-return]
+
+    attack = FoolboxAttack(fb.attacks.LinfFastGradientAttack(), {}, [0.05, 0.1])
+    x, y = digits.images[:12], digits.labels[:12]
+    caplog.set_level(logging.INFO, "robustcmp")
+    received, expected = (
+        next(attack.outcomes(Classifier(rc.wrap(its, device="cpu"), 12), x, y, 0, [0]))
+        for its in (Small().eval(), network)
+    )
+    assert "a batch of 6 does not fit into the memory; 3 at once" in caplog.text
+    assert expected.success.any()
+    np.testing.assert_array_equal(received.success, expected.success)
+    np.testing.assert_allclose(received.adversarials, expected.adversarials, atol=1e-6)
+
+
+def test_torchs_compiled_networks_run_out_of_a_gpus_memory_in_their_own_words() -> None:
+    words = "The following operation failed in the TorchScript interpreter.\nRuntimeError: CUDA out of memory."
+    assert get_framework("torch").is_out_of_memory(RuntimeError(words))
+
+
+def test_torchs_tf32_is_off_until_the_last_thread_has_gone() -> None:
+    import torch
+
+    from robustcmp.frameworks.torch import _NoTF32
+
+    flags, switch = torch.backends.cudnn, _NoTF32()
+    before = flags.allow_tf32
+    try:
+        flags.allow_tf32 = True
+        first, second = ExitStack(), ExitStack()
+        first.enter_context(switch)
+        second.enter_context(switch)
+        first.close()
+        assert not flags.allow_tf32
+        second.close()
+        assert flags.allow_tf32
+    finally:
+        flags.allow_tf32 = before
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 512, 513, 1000, 10_000])
@@ -266,8 +323,13 @@ def test_large_images_have_small_parts_and_batches() -> None:
 
 def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:
     check_batch_size(1000, digits.images)
+    model, (x, y) = numpy_model(linear), (digits.images[:4], digits.labels[:4])
     with pytest.raises(UsageError, match="batch_size should fit into the memory"):
-        check_batch_size(10**12, digits.images)
+        check_batch_size(10**12, x)
+    with pytest.raises(UsageError, match="batch_size should fit into the memory"):
+        SinglePixel().attack(model, x, y, batch_size=10**12)
+    with pytest.raises(UsageError, match="batch_size should fit into the memory"):
+        rc.predict(model, x, batch_size=10**12)
 
 
 def test_another_shape_for_another_batch_is_refused(digits: Dataset) -> None:

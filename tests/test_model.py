@@ -218,14 +218,49 @@ def test_a_batch_is_filled_up_and_never_beyond_the_batch_size(framework: Trainab
             assert {*asked} == expected
 
 
+@pytest.mark.parametrize(("n", "answered"), [(37, 37), (32, 31)], ids=["filled up", "not filled up"])
 @pytest.mark.parametrize("framework_name", ["torch", "tensorflow", "jax"])
-def test_a_row_too_few_is_noticed_in_a_batch_that_was_filled_up(framework_name: str) -> None:
+def test_a_row_too_few_is_noticed(framework_name: str, n: int, answered: int) -> None:
     framework = frameworks.get_framework(framework_name)
-    n = 37
-    assert framework.filled_size(n) > n
-    model = wrapped(framework, lambda x: linear(x)[:n])
+    assert (framework.filled_size(n) > n) == (answered == n)
+    model = wrapped(framework, lambda x: linear(x)[:answered])
     with pytest.raises(ModelError, match="as many rows"):
         Classifier(model, 64).logits(np.resize(IMAGES, (n, *IMAGES.shape[1:])))
+
+
+def too_large(x: Any) -> Any:
+    """Nothing, for up to 16 raw images; for more of them, terabytes that depend on their values."""
+    if "torch" in type(x).__module__:
+        import torch
+
+        return torch.zeros((x.shape[0] // 17) * 2**42).sum()
+    if "tensorflow" in type(x).__module__:
+        import tensorflow as tf
+
+        return tf.reduce_sum(tf.fill([(tf.shape(x, out_type=tf.int64)[0] // 17) * 2**42], x[0, 0, 0, 0])) * 0
+    import jax.numpy as jnp
+
+    return jnp.sort(jnp.arange((x.shape[0] // 17) * 2**40, dtype="float32") * x[0, 0, 0, 0])[:1].sum() * 0
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("framework_name", ["torch", "tensorflow", "jax"])
+def test_a_real_shortage_of_memory_halves_the_batch(
+    framework_name: str, compiled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "robustcmp")
+    framework = frameworks.get_framework(framework_name)
+
+    def greedy(x: Any) -> Any:
+        return ep.astensor(x.sum(axis=(1, 2)).raw + too_large(x.raw))
+
+    images = np.resize(IMAGES, (20, *IMAGES.shape[1:]))
+    classifier = Classifier(wrapped(framework, greedy), 20)
+    if compiled:
+        classifier = classifier.compiled(images).sized(20)
+        assert "is asked as it is" not in caplog.text
+    np.testing.assert_allclose(classifier.logits(images), images.sum(axis=(1, 2)), rtol=1e-5)
+    assert "a batch of 20 does not fit into the memory; 10 at once from now on" in caplog.text
 
 
 def test_a_model_is_asked_about_nothing_outside_its_bounds() -> None:
@@ -241,11 +276,13 @@ SIZES = [32, 64, 128, 256, 512, 1024]
 
 
 @pytest.mark.parametrize("quiet", range(3))
-@pytest.mark.parametrize(("rate", "best", "rounds"), [(1e5, 1024, 3), (2e4, 256, 3), (100.0, 32, 1)])
+@pytest.mark.parametrize(
+    ("rate", "best", "rounds", "largest"), [(1e5, 1024, 3, 1024), (2e4, 256, 3, 1024), (100.0, 32, 1, 128)]
+)
 def test_an_attack_has_work_of_its_own_for_each_batch(
-    monkeypatch: pytest.MonkeyPatch, rate: float, best: int, rounds: int, quiet: int
+    monkeypatch: pytest.MonkeyPatch, rate: float, best: int, rounds: int, largest: int, quiet: int
 ) -> None:
-    """In one round of three the machine is quiet, which counts; a slow model has one."""
+    """In one round of three the machine is quiet, which counts; a slow model has one, up to a batch of a second."""
     asked: list[int] = []
 
     def noisy(self: Classifier, images: Any, size: int, seconds: float) -> float:
@@ -255,7 +292,7 @@ def test_an_attack_has_work_of_its_own_for_each_batch(
 
     monkeypatch.setattr(Classifier, "_rate", noisy)
     assert Classifier(wrapped(frameworks.get_framework("torch"))).measured_batch_size(IMAGES) == best
-    assert asked == rounds * SIZES
+    assert asked == rounds * SIZES[: SIZES.index(largest) + 1]
 
 
 @pytest.mark.parametrize("batch_size", [0, -1])
@@ -443,7 +480,10 @@ WRONG: dict[str, tuple[Function, str]] = {
     "probabilities": (lambda x: linear(x).softmax(), r"answers probabilities.*softmax.*outputs=\"probabilities\""),
     "one number": (lambda x: linear(x)[:, 0], r"logits \(17, classes\), received shape \(17,\)"),
     "an image": (lambda x: x, r"received shape \(17, 4, 5, 3\)"),
-    "one row": (lambda x: linear(x).sum(axis=0, keepdims=True), r"logits \(17, classes\), received shape \(1, 6\)"),
+    "one row": (
+        lambda x: linear(x).sum(axis=0, keepdims=True),
+        r"'m' is no classifier .* as many rows, received \(1, 6\)",
+    ),
     "an exception": (lambda x: linear(x[:, :3]), r"'m' does not accept images of shape \(4, 5, 3\) \(H, W, C\): \w+"),
 }
 

@@ -234,7 +234,7 @@ class _One:
 
         A little beside the images: on a constant background a pool has no gradient, as all of its inputs are largest.
         """
-        draws = Draws("Slopes", self.seed, 0, self.images)
+        draws = Draws("Slopes", self.seed, [0], self.images)
         moves = np.array([draws.block(i, TIE).random(its.shape) for i, its in enumerate(self.images)])
         images = np.abs(self.images - TIES * moves).astype(np.float32)
         logits = self.classifier.logits(images).astype(np.float64)
@@ -270,7 +270,7 @@ class _One:
     def _noise(self) -> tuple[str, str]:
         if self.fgsm_rate == 0:
             return NOT_APPLICABLE, "FGSM fools no image"
-        draws = Draws("Noise", self.seed, 0, self.images)
+        draws = Draws("Noise", self.seed, [0], self.images)
         noise = np.array([draws.block(i, NOISE).random(its.shape) < 0.5 for i, its in enumerate(self.images)])
         signs = np.where(noise, -1, 1)
         candidates = np.clip(self.images + self.fgsm.max_epsilon * signs, 0, 1).astype(np.float32)

@@ -7,7 +7,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 LARGEST_BATCH = 2**26  # bytes of one batch in float64; an attack holds a few such arrays
 AGREEMENT = 1e-5
 ROUNDS = 3  # in which batch sizes are measured
+LONG_BATCH = 1.0  # seconds
 # What an attack does for each batch besides asking, however large it is: FGSM on LeNet-5, two threads, took 8 µs more a
 # query with batches of 64 than with 256.
 OWN_SECONDS = 5e-4
@@ -44,7 +46,7 @@ class Classifier:
     model : foolbox.models.base.Model
         From `wrap`, or one that Foolbox made.
     batch_size : int, optional
-        How many images are asked at once.
+        How many images are asked at once: 256 if it is left out.
     like : tensor, optional
         A tensor of the model's framework on its device; needed only for a Foolbox model that carries none.
     asked : callable, optional
@@ -127,6 +129,19 @@ class Classifier:
         other.batch_size, other._fits = batch_size, [batch_size]
         return other
 
+    def sized_for(self, images: NDArray[np.float32], batch_size: int | None) -> Classifier:
+        """Return the same classifier with a batch size of the caller's, or else with one that suits such images.
+
+        Raises
+        ------
+        UsageError
+            Such a batch is larger than this machine's memory.
+        """
+        if batch_size is None:
+            return self.sized(default_batch_size(images))
+        check_batch_size(batch_size, images)
+        return self.sized(batch_size)
+
     # asking ------------------------------------------------------------------------------------------------------
 
     def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -146,30 +161,36 @@ class Classifier:
 
     def _ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         n = len(arrays[0])
-        size = min(self.framework.filled_size(n), max(n, self._fits[0]))
-        logits = self.framework.infer(function, self._like, *(padded(array, size) for array in arrays))
-        rows = logits.shape[:1]
-        if rows == (n,) != (size,):  # the caller could not see it
+        filled = self._filled(*arrays)
+        size = len(filled[0])
+        with self.exact():
+            logits = self.framework.infer(function, self._like, *filled)
+        if logits.shape[:1] != (size,):
             raise ModelError(f"the model should answer {size} images with as many rows, received {logits.shape}")
         if self._asked is not None:
             self._asked(n)
-        return logits[:n] if rows == (size,) else logits
+        return logits[:n]
+
+    def _filled(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+        n = len(arrays[0])
+        size = min(self.framework.filled_size(n), max(n, self._fits[0]))
+        return [padded(array, size) for array in arrays]
 
     def _classes(self, infer: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
+        return self._in_batches(infer, *arrays, reduce=_argmax)
 
-        def rows(*batch: NDArray[Any]) -> NDArray[np.float32]:
-            logits, n = infer(*batch), len(batch[0])
-            if len(logits) != n:
-                raise ModelError(f"the model should answer {n} images with as many rows, received {logits.shape}")
-            return logits
-
-        return self._in_batches(rows, *arrays, reduce=_argmax)
+    def exact(self) -> AbstractContextManager[None]:
+        """Keep the model's device from multiplying with fewer bits than float32 has, inside a ``with`` block."""
+        return self.framework.exact(self._like)
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
-        return self.framework.vjp(pullback, self._own(images), v, self._like)
+        with self.exact():
+            x, its = self._filled(self._own(images), v)
+            gradient = self.framework.vjp(pullback, x, its, self._like)
+        return gradient[: len(images)]
 
     def _in_batches(
         self,
@@ -177,12 +198,21 @@ class Classifier:
         *arrays: NDArray[Any],
         reduce: Callable[[NDArray[np.float32]], NDArray[Any]] = lambda answer: answer,
     ) -> NDArray[Any]:
-        """Call a function on batches of arrays, smaller ones where the device's memory is too small.
-
-        What is kept of each answer is what `reduce` makes of it.
-        """
+        """Return what a function answers on batches of arrays; of each answer, what `reduce` makes of it."""
         parts: list[NDArray[Any]] = []
         shape: tuple[int, ...] = ()  # of the first answer
+        for answer in self.in_batches(function, *arrays):
+            shape = shape or answer.shape
+            if answer.shape[1:] != shape[1:]:
+                raise ModelError(
+                    "the model should answer every batch with the same classes, "
+                    f"received the shapes {shape}, {answer.shape}"
+                )
+            parts.append(reduce(answer))
+        return np.concatenate(parts)
+
+    def in_batches(self, function: Callable[..., Result], *arrays: NDArray[Any]) -> Iterator[Result]:
+        """Yield what a function answers on batches of arrays, smaller ones where the device's memory is too small."""
         start = 0
         while start < len(arrays[0]):
             batch = [array[start : start + self._fits[0]] for array in arrays]
@@ -196,14 +226,7 @@ class Classifier:
                 _log.info("a batch of %d does not fit into the memory; %d at once from now on", n, n // 2)
             else:
                 start += len(batch[0])
-                shape = shape or answer.shape
-                if answer.shape[1:] != shape[1:]:
-                    raise ModelError(
-                        "the model should answer every batch with the same classes, "
-                        f"received the shapes {shape}, {answer.shape}"
-                    )
-                parts.append(reduce(answer))
-        return np.concatenate(parts)
+                yield answer
 
     # tensors -----------------------------------------------------------------------------------------------------
 
@@ -224,9 +247,13 @@ class Classifier:
 
     # side by side ------------------------------------------------------------------------------------------------
 
+    def largest_part(self, images: NDArray[np.float32]) -> int:
+        """Return how many such images are worked on at once: as many as a batch has, and not fewer than by default."""
+        return max(self.batch_size, default_batch_size(images))
+
     def parts(self, images: NDArray[np.float32]) -> list[slice]:
         """Cut images into parts for `map`: equal ones, about as large as a batch, a multiple of the workers."""
-        n, largest = len(images), max(self.batch_size, default_batch_size(images))
+        n, largest = len(images), self.largest_part(images)
         count = -(-n // (largest * self.workers)) * self.workers
         edges = [n * i // count for i in range(count + 1)]
         return [slice(start, stop) for start, stop in pairwise(edges) if start < stop]
@@ -261,24 +288,26 @@ class Classifier:
         """Return the smallest batch size with which an attack asks nearly as fast as with the best, bounded by memory.
 
         It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB in
-        float64.
+        float64. No size is tried beyond the first of which a batch takes more than a second.
         Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
         machine. A slow model has one round.
         """
         fitting = _largest_batch_size(images)
         sizes = [size for size in BATCH_SIZES if size <= fitting] or [fitting]
-        batch_seconds = dict.fromkeys(sizes, math.inf)
+        batch_seconds: dict[int, float] = {}
         for _ in range(ROUNDS):
             for size in sizes:
                 measured = self.workers * size / self._rate(images, size, seconds / ROUNDS)
-                batch_seconds[size] = min(batch_seconds[size], measured)
+                batch_seconds[size] = min(batch_seconds.get(size, math.inf), measured)
+                if measured > LONG_BATCH:
+                    break
             if sum(batch_seconds.values()) > seconds * len(sizes):
                 break
         rates = {size: size / (its + OWN_SECONDS) for size, its in batch_seconds.items()}
         return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
     def _rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
-        batch = np.resize(images, (size, *images.shape[1:]))
+        batch = images[np.arange(size) % len(images)]
 
         def rate(classifier: Classifier, _: int) -> float:
             classifier._in_batches(classifier._infer, batch)  # the first call may compile
@@ -364,7 +393,7 @@ def check_batch_size(batch_size: int, images: NDArray[np.float32]) -> None:
     if not hasattr(os, "sysconf"):  # Windows
         return
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = batch_size * images[0].nbytes
+    needed = batch_size * 4 * math.prod(images.shape[1:])
     if needed > memory:
         raise UsageError(
             f"batch_size should fit into the memory: {batch_size} images of {images.shape[1:]} take "

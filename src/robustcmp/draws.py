@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,28 +26,33 @@ def image_hashes(images: NDArray[np.float32], prefix: bytes, size: int = 16) -> 
 
 
 class Draws:
-    """The draws of one attack in one repeat, a Philox key for each image.
+    """The draws of one attack in some repeats: a Philox key for each image, repeat by repeat.
 
     Parameters
     ----------
     name : str
         The attack's class name.
-    seed, repeat : int
+    seed : int
+    repeats : sequence of int
         What the draws depend on beside the image.
     images : ndarray of float32, shape (N, H, W, C)
         In [0, 1].
     """
 
-    def __init__(self, name: str, seed: int, repeat: int, images: NDArray[np.float32]):
-        prefix = struct.pack("<qq", seed, repeat) + bytes([len(name)]) + name.encode("ascii")
-        self._keys = [struct.unpack("<QQ", key) for key in image_hashes(images, prefix)]
+    def __init__(self, name: str, seed: int, repeats: Sequence[int], images: NDArray[np.float32]):
+        named = bytes([len(name)]) + name.encode("ascii")
+        prefixes = [struct.pack("<qq", seed, repeat) + named for repeat in repeats]
+        self._keys = [struct.unpack("<QQ", key) for prefix in prefixes for key in image_hashes(images, prefix)]
         self._bits = np.random.Philox(key=np.zeros(2, np.uint64))
         self._state: Any = {**self._bits.state, "buffer": (0, 0, 0, 0)}
         self._generator = np.random.Generator(self._bits)
 
-    def block(self, image: int, purpose: int, iteration: int = 0, direction: int = 0) -> np.random.Generator:
-        """Return the generator at the start of a block; it is good until the next block is asked for."""
+    def block(self, row: int, purpose: int, iteration: int = 0, direction: int = 0) -> np.random.Generator:
+        """Return the generator at the start of a block of a row, which is an image in a repeat.
+
+        It is good until the next block is asked for.
+        """
         # To set key and counter of one generator, from tuples, costs a tenth of what building a new one does.
-        self._state["state"] = {"key": self._keys[image], "counter": (0, direction, iteration, purpose)}
+        self._state["state"] = {"key": self._keys[row], "counter": (0, direction, iteration, purpose)}
         self._bits.state = self._state
         return self._generator

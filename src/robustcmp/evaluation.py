@@ -166,8 +166,9 @@ def evaluate(
 ) -> Evaluation:
     """Attack the images that all models classify correctly, and compare how often each model is fooled.
 
-    Every finished cell (a model under an attack in a repeat) is stored at once. The same call with the same `out`
-    does only what is missing.
+    Every finished cell (a model under an attack in a repeat) is stored at once; repeats are finished together where
+    they share answers, as those of single pixel do, or where the images of one do not fill a batch. The same call with
+    the same `out` does only what is missing.
 
     Parameters
     ----------

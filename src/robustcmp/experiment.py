@@ -168,5 +168,6 @@ class _Meter:
             self._progress(queries)
 
     def finish_cell(self) -> None:
-        self._progress(self._left)
-        self._left = self._cell
+        with self._one_at_a_time:
+            self._progress(self._left)
+            self._left = self._cell

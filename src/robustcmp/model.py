@@ -243,7 +243,7 @@ def predict(
     images : ndarray of float32, shape (N, H, W, C)
         Within the model's bounds.
     batch_size : int, optional
-        How many images are asked at once.
+        How many images are asked at once: 256, or as many as take 64 MiB in float64, if it is left out.
 
     Returns
     -------
@@ -252,7 +252,8 @@ def predict(
     Raises
     ------
     UsageError
-        The images have another shape, hold NaN, or lie outside the model's bounds.
+        The images have another shape, hold NaN, or lie outside the model's bounds, or a batch of this size is larger
+        than the memory.
 
     Examples
     --------
@@ -262,7 +263,8 @@ def predict(
     (3,)
     """
     classifier = Classifier(model, batch_size)
-    return classifier.predict(check_images(images, classifier.bounds))
+    x = check_images(images, classifier.bounds)
+    return classifier.sized_for(x, batch_size).predict(x)
 
 
 def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
@@ -334,12 +336,14 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         alone = classifier.logits(some[:1])
     except HostError:
         raise
+    except ModelError as error:
+        raise ModelError(f"model {name!r} is no classifier that gives logits: {error}") from error
     except Exception as error:
         raise ModelError(
             f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "
             f"{type(error).__name__}: {error}"
         ) from error
-    if logits.ndim != 2 or len(logits) != len(some):
+    if logits.ndim != 2:
         raise ModelError(
             f"model {name!r} should answer {len(some)} images with logits ({len(some)}, classes), "
             f"received shape {logits.shape}"

@@ -89,18 +89,9 @@ def bootstrap_interval(
         return Interval(0.0, 1.0)
     if np.ptp(image_means) == 0:
         return Interval(mean, mean)
-    from scipy.stats import bootstrap
-
-    interval = bootstrap(
-        (image_means,),
-        np.mean,
-        confidence_level=confidence,
-        n_resamples=resamples,
-        batch=max(1, 2**22 // n),
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return Interval(float(interval.low), float(interval.high))
+    means = _resampled(image_means[None], resamples, seed)
+    low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return Interval(float(low), float(high))
 
 
 def t_interval(rates: NDArray[np.float64], confidence: float = 0.95) -> Interval:

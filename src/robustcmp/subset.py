@@ -59,7 +59,7 @@ def common_subset(
     check_seed(seed)
     x = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
     y = check_labels(labels, len(x))
-    correct = np.all([classifier.predict(x) == y for classifier in classifiers], axis=0)
+    correct = np.all([classifier.sized_for(x, None).predict(x) == y for classifier in classifiers], axis=0)
     return chosen(correct, x, n, seed)
 
 

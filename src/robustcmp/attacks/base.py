@@ -16,7 +16,7 @@ import numpy as np
 from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwargs
 from numpy.typing import NDArray
 
-from ..classifier import Candidates, Classifier, default_batch_size
+from ..classifier import Candidates, Classifier
 from ..errors import UsageError, check_count, check_seed
 from ..model import check_images, check_labels
 
@@ -38,6 +38,11 @@ class Found:
     images: Images
     queries: NDArray[np.int64]
     extras: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def part(self, rows: slice) -> Found:
+        """Return what was found for some of the images."""
+        extras = {name: values[rows] for name, values in self.extras.items()}
+        return Found(self.found[rows], self.images[rows], self.queries[rows], extras)
 
 
 @dataclass(frozen=True)
@@ -261,7 +266,7 @@ class Attack(MinimizationAttack):
         Raises
         ------
         UsageError
-            Images or labels cannot be used.
+            Images or labels cannot be used, or a batch of this size is larger than the memory.
         """
         [result] = self.attack_repeats(model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size)
         return result
@@ -283,8 +288,7 @@ class Attack(MinimizationAttack):
         x = check_images(images if numpy_images else classifier.array(images), classifier.bounds)
         if not len(x):
             raise UsageError("expected at least one image, received none")
-        if batch_size is None:
-            classifier = classifier.sized(default_batch_size(x))
+        classifier = classifier.sized_for(x, batch_size)
         classes = classifier.logits(x[:1]).shape[1]
         y = check_labels(labels if isinstance(labels, np.ndarray) else ep.astensor(labels).numpy(), len(x), classes)
         check_seed(seed)
@@ -299,10 +303,13 @@ class Attack(MinimizationAttack):
         """Yield the result of each of the repeats, in NumPy, on images and labels that were checked.
 
         The images are cut into parts that fit into a batch: so memory does not grow with their number, and the parts
-        are done side by side. Unless repeats share answers, each is finished before the next but one begins.
+        are done side by side. Repeats that share answers are all done together, others as many as fill a batch.
         """
         parts = classifier.parts(images)
-        together = [list(repeats)] if self.shares_answers else [[repeat] for repeat in repeats]
+        at_once = (
+            len(repeats) if self.shares_answers else max(1, classifier.largest_part(images) // len(images[parts[0]]))
+        )
+        together = [repeats[start : start + at_once] for start in range(0, len(repeats), at_once)]
 
         def attack(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
             some, part = task

@@ -92,17 +92,22 @@ class Boundary(Attack):
     def _find(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Found]:
-        for repeat in repeats:
-            draws = Draws("Boundary", seed, repeat, unit(images, classifier.bounds))
-            walk = _Walk(self, classifier, images, labels, draws)
-            walk.start()
-            walk.advance()
-            walk.leave_boundary()
-            yield walk.found()
+        n, times = len(images), len(repeats)
+        draws = Draws("Boundary", seed, repeats, unit(images, classifier.bounds))
+        walk = _Walk(self, classifier, np.concatenate([images] * times), np.tile(labels, times), draws)
+        walk.start()
+        walk.advance()
+        walk.leave_boundary()
+        found = walk.found()
+        for start in range(0, n * times, n):
+            yield found.part(slice(start, start + n))
 
 
 class _Walk:
-    """Some images on their way, one row each. Points are float64 and flat, (rows, H·W·C); the model sees float32."""
+    """Some images on their way, repeat by repeat, one row each.
+
+    Points are float64 and flat, (rows, H·W·C); the model sees float32.
+    """
 
     def __init__(self, attack: Boundary, classifier: Classifier, images: Images, labels: Labels, draws: Draws):
         n = len(images)

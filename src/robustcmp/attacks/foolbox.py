@@ -6,10 +6,12 @@ import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import foolbox as fb
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import frameworks
 from ..classifier import Classifier
@@ -77,29 +79,15 @@ class FoolboxAttack:
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[AttackResult]:
         """Yield the result of each of the repeats; ``extras["epsilon_success"]`` is (N, epsilons), at each ε."""
-        epsilons: list[float | None] = [*self.grid] or [None]
         attacked = classifier
         if isinstance(classifier.model, FunctionsModel) and (self.needs_gradient or "torch" in frameworks.installed()):
             attacked = Classifier(classifier.model.in_torch(), classifier.batch_size)
         for repeat in repeats:
             adversarials, success = [], []
             with _seeded(attacked, self.settings["class"], seed, repeat):
-                for start in range(0, len(images), classifier.batch_size):
-                    part = slice(start, start + classifier.batch_size)
-                    x, y = attacked.tensor(images[part]), attacked.tensor(labels[part])
-                    try:
-                        _, clipped, fooled = self.attack(
-                            attacked.model, x, fb.criteria.Misclassification(y), epsilons=epsilons
-                        )
-                    except HostError:
-                        raise
-                    except Exception as error:  # one that is targeted, or wants more than a suite can say
-                        raise ModelError(
-                            f"Foolbox's {self.settings['class']} cannot attack a model of {attacked.framework.name}: "
-                            f"{type(error).__name__}: {error}"
-                        ) from error
-                    adversarials.append(attacked.array(clipped[-1]))
-                    success.append(attacked.array(fooled).T)
+                for clipped, fooled in attacked.in_batches(partial(self._attack, attacked), images, labels):
+                    adversarials.append(clipped)
+                    success.append(fooled)
             at_each = np.concatenate(success)
             found = Found(
                 at_each[:, -1],
@@ -108,6 +96,25 @@ class FoolboxAttack:
                 {"epsilon_success": at_each} if self.grid else {},
             )
             yield judge(classifier, images, labels, found)
+
+    def _attack(self, classifier: Classifier, images: Images, labels: Labels) -> tuple[Images, NDArray[np.bool_]]:
+        """Return the adversarial images at the largest ε, and success (N, epsilons) at each."""
+        x, criterion = classifier.tensor(images), fb.criteria.Misclassification(classifier.tensor(labels))
+        epsilons: list[float | None] = [*self.grid] or [None]
+        try:
+            with classifier.exact():
+                _, clipped, fooled = self.attack(classifier.model, x, criterion, epsilons=epsilons)
+        except HostError:
+            raise
+        except Exception as error:
+            if classifier.framework.is_out_of_memory(error):
+                raise
+            # One that is targeted, or wants more than a suite can say.
+            raise ModelError(
+                f"Foolbox's {self.settings['class']} cannot attack a model of {classifier.framework.name}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return classifier.array(clipped[-1]), classifier.array(fooled).T
 
 
 @contextmanager

@@ -83,7 +83,7 @@ class SinglePixel(Attack):
             }
         rows = np.arange(n)
         for repeat in repeats:
-            draws = Draws("SinglePixel", seed, repeat, unit(images, classifier.bounds))
+            draws = Draws("SinglePixel", seed, [repeat], unit(images, classifier.bounds))
             order = np.array(
                 [np.argsort(draws.block(i, PIXEL_ORDER).random(pixels), kind="stable")[:m] for i in range(n)], np.int64
             ).reshape(n, m)

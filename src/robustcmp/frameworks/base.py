@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -84,6 +84,13 @@ class Framework(ABC):
         What is float64 in it stays so until then.
         """
         return lambda *tensors: make(*map(ep.astensor, tensors)).float32().clip(*bounds).raw
+
+    def exact(self, like: Any) -> AbstractContextManager[None]:
+        """Keep the device of `like` from multiplying with fewer bits than float32 has (TF32), inside a ``with`` block.
+
+        Ten bits of mantissa are too few for a comparison of near ties.
+        """
+        return nullcontext()
 
     def is_on_gpu(self, like: Any) -> bool:
         """Say whether a tensor is on a GPU."""

@@ -31,7 +31,7 @@ from ..architecture import (
 )
 from ..errors import ModelError, UsageError
 from ..weights import Weights
-from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, padded, rounded_up
+from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -179,6 +179,10 @@ class Jax(TrainableFramework):
 
         return made
 
+    def exact(self, like: Any) -> AbstractContextManager[None]:
+        its: AbstractContextManager[None] = jax.default_matmul_precision("float32")
+        return its
+
     def is_on_gpu(self, like: Any) -> bool:
         (device,) = like.devices()
         return bool(device.platform == "gpu")
@@ -186,8 +190,7 @@ class Jax(TrainableFramework):
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: jax.Array, v: jax.Array) -> jax.Array:
             gradient: jax.Array
-            with jax.default_matmul_precision("float32"):  # it is traced outside the function
-                (gradient,) = jax.vjp(function, x)[1](v)
+            (gradient,) = jax.vjp(function, x)[1](v)
             return gradient
 
         return pull_back
@@ -195,12 +198,8 @@ class Jax(TrainableFramework):
     def vjp(
         self, pullback: Pullback, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:
-        gradients = []
-        for start in range(0, len(images), GRADIENTS):
-            part = [array[start : start + GRADIENTS] for array in (images, v)]
-            x, its = (padded(array, self.filled_size(len(array))) for array in part)
-            gradients.append(super().vjp(pullback, x, its, like))
-        return np.concatenate(gradients)[: len(images)]
+        parts = [slice(start, start + GRADIENTS) for start in range(0, len(images), GRADIENTS)]
+        return np.concatenate([super(Jax, self).vjp(pullback, images[part], v[part], like) for part in parts])
 
     def compiled(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any

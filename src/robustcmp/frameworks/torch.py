@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +44,41 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-@contextmanager
-def _exact(device: torch.device) -> Iterator[None]:
-    """Switch TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties."""
-    if device.type != "cuda":
-        yield
-        return
-    backends: tuple[Any, Any] = (torch.backends.cudnn, torch.backends.cuda.matmul)
-    kept = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = False
-    try:
-        yield
-    finally:
-        for backend, allowed in zip(backends, kept, strict=True):
-            backend.allow_tf32 = allowed
+class _NoTF32:
+    """Switches TF32 off for a while: it keeps 10 bits of mantissa, too few for a comparison of near ties.
+
+    The switch is the whole process's. So the first thread that comes turns it, and the last that goes turns it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._kept: list[bool] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._kept = [backend.allow_tf32 for backend in self._backends()]
+                for backend in self._backends():
+                    backend.allow_tf32 = False
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                for backend, allowed in zip(self._backends(), self._kept, strict=True):
+                    backend.allow_tf32 = allowed
+
+    def _backends(self) -> tuple[Any, Any]:
+        return torch.backends.cudnn, torch.backends.cuda.matmul
+
+
+_NO_TF32 = _NoTF32()
+
+
+def _exact(device: torch.device) -> AbstractContextManager[None]:
+    return _NO_TF32 if device.type == "cuda" else nullcontext()
 
 
 class Torch(TrainableFramework):
@@ -83,15 +104,18 @@ class Torch(TrainableFramework):
         return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
 
     def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
-        with torch.inference_mode(), _exact(like.device):
+        with torch.inference_mode():
             return super().infer(function, like, *arrays)
+
+    def exact(self, like: Any) -> AbstractContextManager[None]:
+        return _exact(like.device)
 
     def is_on_gpu(self, like: Any) -> bool:
         return bool(like.device.type == "cuda")
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            with torch.enable_grad(), _exact(x.device):
+            with torch.enable_grad():
                 logits = function(x.requires_grad_())
                 if not logits.requires_grad:  # nothing on the way to the images can be differentiated
                     return torch.zeros_like(x)
@@ -105,7 +129,8 @@ class Torch(TrainableFramework):
     ) -> tuple[Function, Pullback]:
         jit: Any = torch.jit
         with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, still the fastest on small networks
+            # Deprecated, and still the fastest on small networks.
+            warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)", DeprecationWarning)
             warnings.simplefilter("always", jit.TracerWarning)
             traced = jit.freeze(jit.trace(_Traceable(function, native).eval(), self.tensor(images, like)))
             # What it does beyond freezing is for CPUs: oneDNN's layouts, convolutions with their activations in one.
@@ -113,11 +138,14 @@ class Torch(TrainableFramework):
         for warning in caught:
             if issubclass(warning.category, jit.TracerWarning):
                 raise ModelError(f"its trace may hold for these images alone: {warning.message}")
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         return fast, self.pullback(function)
 
     def is_out_of_memory(self, error: Exception) -> bool:
-        cpu = isinstance(error, RuntimeError) and "not enough memory" in str(error)
-        return cpu or isinstance(error, torch.OutOfMemoryError) or super().is_out_of_memory(error)
+        # The memory of a CPU runs out with a RuntimeError, and so does that of a GPU inside of TorchScript.
+        known = ("can't allocate memory", "not enough memory", "out of memory")
+        torch_says = isinstance(error, RuntimeError) and any(words in str(error) for words in known)
+        return torch_says or super().is_out_of_memory(error)
 
     def threads(self) -> int:
         return torch.get_num_threads()
