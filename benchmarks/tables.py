@@ -51,7 +51,8 @@ def profile(results: dict[str, Any]) -> str:
     rounds: dict[tuple[str, str], Rows] = {}
     for row in results["profile"]["rows"]:
         rounds.setdefault((row["attack"], row["framework"]), []).append(row)
-    columns = {key: sorted(rounds[key], key=lambda row: row["ratio"])[len(rounds[key]) // 2] for key in sorted(rounds)}
+    keys = sorted(rounds, key=lambda key: list(AIMS).index(key[0]))  # the frameworks stay in their order
+    columns = {key: sorted(rounds[key], key=lambda row: row["ratio"])[len(rounds[key]) // 2] for key in keys}
 
     def line(name: str, seconds: Callable[[dict[str, Any]], float]) -> list[str]:
         queries = (1e6 * seconds(row) / row["asked"] for row in columns.values())
