@@ -14,8 +14,6 @@ import robustcmp.attacks.boundary
 import robustcmp.attacks.fgsm
 from robustcmp.classifier import Candidates, Classifier
 
-MODEL = "the model, with the way to and from it"
-
 
 class Spent(ExitStack):
     """Times the attacks on one framework's models inside a ``with`` block; `seconds` has what each part took."""
@@ -31,7 +29,7 @@ class Spent(ExitStack):
         """Time every part from now on."""
         walk = robustcmp.attacks.boundary._Walk
         parts: list[tuple[str, Any, str]] = [
-            (MODEL, self._framework, "infer"),
+            ("the model, with the way to and from it", self._framework, "infer"),
             ("batches, filled up", Classifier, "_ask"),
             ("classes of the answers", Classifier, "_classes"),
             ("candidates in float64, rounded", Candidates, "_infer"),
