@@ -5,7 +5,7 @@ one process pinned to two cores, the forward rate again before and after each at
 
     make bench                                        # all of it, into benchmarks/results/
     python benchmarks/bench.py --only floor --framework torch
-    python benchmarks/bench.py --only floor --device cuda     # into floor-cuda.json
+    python benchmarks/bench.py --only floor growth memory --device cuda     # into floor-cuda.json, …
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from robustcmp.architecture import get_architecture
 from robustcmp.attacks.suite import RunnableAttack, load_suite
 from robustcmp.classifier import BATCH_SIZES, Classifier
 from robustcmp.environment import environment
-from robustcmp.errors import MissingDataError
+from robustcmp.errors import MissingDataError, UsageError
 from robustcmp.frameworks import get_framework
 from robustcmp.hosts import environments
 from robustcmp.model import check_gradient
@@ -90,14 +91,15 @@ class Counted:
         """Return images a second for each way of asking and each batch size."""
         return {way: {n: its._rate(self.images, n, seconds) for n in BATCH_SIZES} for way, its in self.ways().items()}
 
+    def best_ways(self, rates: dict[str, dict[int, float]] | None = None) -> list[Way]:
+        """Return the few fastest ways and batch sizes, of rates that were measured or are measured now."""
+        every = {(way, size): rate for way, its in (rates or self.rates()).items() for size, rate in its.items()}
+        return sorted(every, key=every.__getitem__)[-4:]
+
     def best_now(self, tried: list[Way]) -> float:
         """Return the best rate of a few ways and batch sizes, at this moment."""
         ways = self.ways()
         return max(ways[way]._rate(self.images, n, 0.3) for way, n in tried)
-
-    def likely(self) -> list[Way]:
-        """Return what is likely to be the fastest, where not all has been tried."""
-        return [(way, self.classifier.batch_size) for way in (ONE_CALLER, SIDE_BY_SIDE)]
 
 
 def drawn() -> dict[str, Any]:
@@ -158,6 +160,21 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def peak_memory_of_gpu(framework: str) -> float:
+    """Return the most memory (MiB) that a framework has held on the GPU."""
+    if framework == "torch":
+        import torch
+
+        return float(torch.cuda.max_memory_allocated() / 2**20)
+    if framework == "tensorflow":
+        import tensorflow as tf
+
+        return float(tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20)
+    import jax
+
+    return float(jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20)
+
+
 def forget_peak_memory() -> None:
     """Let `peak_memory` count from now on, where the system can."""
     clear = Path("/proc/self/clear_refs")
@@ -177,10 +194,9 @@ def floor(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, An
         for model, images in test_sets.items():
             counted = Counted(framework, model, images)
             rates = counted.rates()
-            best = {(way, size): rate for way, of_sizes in rates.items() for size, rate in of_sizes.items()}
             yield {"framework": framework, "model": model, "rates": rates, "batch_size": counted.classifier.batch_size}
             if model == "lenet5":
-                tried = sorted(best, key=best.__getitem__)[-4:]
+                tried = counted.best_ways(rates)
                 for _ in range(ROUNDS):
                     for name, attack in load_suite("guo2019").attacks.items():
                         yield {"framework": framework, "attack": name} | timed(counted, attack, 1000, 1, tried)
@@ -192,7 +208,7 @@ def growth(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
     Each is done a few times, in rounds, so that what drifts meanwhile does so for all of them.
     """
     counted = Counted(frameworks[0], "lenet5", data)
-    tried = counted.likely()
+    tried = counted.best_ways()
     attacks = drawn()
     exact: Any = rc.attacks.SinglePixel(exact=True)
     for name in ("fgsm", "single_pixel"):
@@ -215,7 +231,7 @@ def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
     The paper's tool takes one image after another, so that its time for 1,000 follows from its samples.
     """
     counted = Counted("torch", "lenet5", data)
-    tried = counted.likely()
+    tried = counted.best_ways()
     environments = HERE.parent / "build" / "rivals"
     content = find_weights(Name("lenet5", data.name, "torch"))
     assert content is not None
@@ -262,17 +278,34 @@ def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
 
 
 def memory(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
-    """Measure the peak memory of 1,000 and of nearly 10,000 images, each in a process of its own."""
-    for framework, n, name in product(frameworks, (1000, 9500), drawn()):
-        code = (
-            f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench, json\n"
-            f"counted = bench.Counted({framework!r}, 'lenet5', bench.load_test_set('lenet5'))\n"
-            f"attack = bench.drawn()[{name!r}]\n"
-            "bench.forget_peak_memory()\n"
-            f"print(json.dumps(bench.timed(counted, attack, {n}, 1, counted.likely())))"
-        )
+    """Measure the peak memory of attacks on 1,000 images, once and nine times, and on 9,000, each in its own process.
+
+    The nine thousands are those 9,000 images, and the batch size is one that 1,000 images fill: what differs is how
+    many images there are at once.
+    """
+    for framework, name, (n, calls) in product(frameworks, drawn(), ((1000, 9), (9000, 1))):
+        call = f"bench.peak_memories{framework, name, n, calls, Counted.device}"
+        code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench; {call}"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        yield {"framework": framework, "attack": name} | json.loads(done.stdout.splitlines()[-1])
+        for done_so_far, (before, peak) in enumerate(json.loads(done.stdout.splitlines()[-1]), start=1):
+            row = {"framework": framework, "attack": name, "images": n, "calls": done_so_far}
+            yield row | {"before_mib": before, "peak_memory_mib": peak}
+
+
+def peak_memories(framework: str, name: str, n: int, calls: int, device: str) -> None:
+    """Attack n images, and then the next n; print the memory held at first and the most until then, after each."""
+    Counted.device = device
+    held = peak_memory if device == "cpu" else partial(peak_memory_of_gpu, framework)
+    counted = Counted(framework, "lenet5", rc.load_dataset("mnist"))
+    counted.classifier = counted.classifier.sized(256)
+    images, labels, attack = counted.images, counted.labels, drawn()[name]
+    forget_peak_memory()
+    before, peaks = held(), []
+    for start in range(0, n * calls, n):
+        counted.images, counted.labels = images[start:], labels[start:]
+        attacked(counted, attack, n, [0])
+        peaks.append((before, held()))
+    print(json.dumps(peaks))
 
 
 def together(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
@@ -324,7 +357,7 @@ def profile(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, 
     """Measure where the time of FGSM and of the boundary attack goes, for LeNet-5, in rounds."""
     for framework in frameworks:
         counted = Counted(framework, "lenet5", data)
-        tried = counted.likely()
+        tried = counted.best_ways()
         for _ in range(ROUNDS):
             for name in ("fgsm", "boundary"):
                 spent = Spent(counted.classifier.framework)
@@ -387,12 +420,22 @@ PARTS: dict[str, Callable[[list[str], rc.data.Dataset], Iterator[dict[str, Any]]
     "floor": floor,
     "profile": profile,
     "growth": growth,
-    "memory": memory,
     "together": together,
     "hosted": hosted,
     "rivals": rivals,
     "startup": startup,
+    "memory": memory,
 }
+
+
+def has_device(framework: str, device: str) -> bool:
+    """Say whether a framework sees a device, and print why not."""
+    try:
+        get_framework(framework).build(get_architecture("lenet5"), 0, device)
+    except UsageError as error:
+        print(f"without {framework}: {error}")
+        return False
+    return True
 
 
 def main() -> None:
@@ -400,30 +443,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--framework", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="with cuda, only floor and growth")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: --only floor growth memory")
     options = parser.parse_args()
     Counted.device = options.device
-    if options.device == "cuda" and not {*options.only} <= {"floor", "growth"}:
-        parser.error("--device cuda is for --only floor growth: the other parts are for the processor")
-    data = load_test_set("lenet5", say=print)
+    if options.device == "cuda" and not {*options.only} <= {"floor", "growth", "memory"}:
+        parser.error("--device cuda is for --only floor growth memory: the other parts are for the processor")
+    data = rc.load_dataset("mnist")
+    frameworks = [name for name in options.framework if has_device(name, options.device)]
+    if not frameworks:
+        parser.error(f"no framework sees a device {options.device!r}")
     for part in options.only:
-        rows = []
-        for row in PARTS[part](options.framework, data):
-            rows.append(row)
-            print({key: value for key, value in row.items() if key not in ("fooled", "rates")}, flush=True)
-        for row in rows:
-            row.pop("fooled", None)
-        content = {
+        content: dict[str, Any] = {
             "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "dataset": data.name,
             "threads": THREADS,
             "processor": processor(),
             "versions": environment()["versions"] | {name: get_framework(name).version() for name in FRAMEWORKS},
-            "rows": rows,
+            "rows": [],
         }
         path = HERE / "results" / (f"{part}.json" if options.device == "cpu" else f"{part}-cuda.json")
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        for row in PARTS[part](frameworks, data):
+            print({key: value for key, value in row.items() if key not in ("fooled", "rates")}, flush=True)
+            content["rows"].append({key: value for key, value in row.items() if key != "fooled"})
+            path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")  # what came before an error stays
 
 
 if __name__ == "__main__":

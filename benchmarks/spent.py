@@ -35,7 +35,7 @@ class Spent(ExitStack):
             ("candidates in float64, rounded", Candidates, "_infer"),
             ("images that leave", Candidates, "keep"),
             ("the gradient, which is no query", robustcmp.attacks.fgsm, "loss_gradient"),
-            ("normal draws", walk, "_move"),
+            ("normal draws, and where they go", walk, "_move"),
             ("the geometry in float64", robustcmp.attacks.boundary, "moved"),
             ("candidates rounded", walk, "_fools"),
             ("steps taken and adapted", walk, "advance"),

@@ -63,7 +63,7 @@ def profile(results: dict[str, Any]) -> str:
     lines.sort(key=lambda cells: "–" in cells)  # first what all of them have
     lines += [
         line(
-            "begin and end, where a thread waits",
+            "the rest: beginning and end, where a thread waits",
             lambda row: row["workers"] * row["seconds"] - sum(row["spent"].values()),
         ),
         line("**all**", lambda row: row["workers"] * row["seconds"]),
@@ -99,14 +99,23 @@ def growth(results: dict[str, Any]) -> str:
 
 
 def memory(results: dict[str, Any]) -> str:
-    """The peak memory of a process, by framework, attack and number of images."""
+    """The peak memory of a process, and in parentheses what came since the attack began."""
     rows: Rows = results["memory"]["rows"]
-    images = sorted({row["images"] for row in rows})
-    peaks = {(row["framework"], row["attack"], row["images"]): f"{row['peak_memory_mib']:,.0f} MiB" for row in rows}
+    peaks = {
+        (row["framework"], row["attack"], row["images"], row["calls"]): (
+            f"{row['peak_memory_mib']:,.0f} MiB ({row['peak_memory_mib'] - row['before_mib']:,.0f})"
+        )
+        for row in rows
+    }
+    ways = {"1,000 images": (1000, 1), "1,000 images, nine times": (1000, 9), "9,000 images": (9000, 1)}
     frameworks = list(dict.fromkeys(row["framework"] for row in rows))
     return _table(
-        ["framework", "attack", *(f"{n:,} images" for n in images)],
-        ([framework, name, *(peaks[framework, name, n] for n in images)] for framework in frameworks for name in AIMS),
+        ["framework", "attack", *ways],
+        (
+            [framework, name, *(peaks[framework, name, *way] for way in ways.values())]
+            for framework in frameworks
+            for name in AIMS
+        ),
     )
 
 

@@ -31,6 +31,8 @@ class Faulty(Linear):  # noqa: F821
             time.sleep(60)
         if FAULT == "raises":
             raise ValueError("no such thing as a digit")
+        if FAULT == "small" and len(images) > 5:
+            raise MemoryError("too many")
         if FAULT == "unsendable":
             return [["no number"]]
         if FAULT == "floods":

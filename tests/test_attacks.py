@@ -59,7 +59,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
     def classes(self: Any, infer: Callable[..., Any], *arrays: NDArray[Any]) -> NDArray[np.int64]:
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        logits = self._in_batches(infer, *arrays)
+        logits = self._joined(infer, *arrays)
         top = np.sort(logits, axis=1)
         margins[:] = (top[:, -1] - top[:, -2]).tolist()
         answer: NDArray[np.int64] = logits.argmax(axis=1)
@@ -509,6 +509,40 @@ def test_repeats_added_to_an_exact_single_pixel_ask_about_vulnerable_positions(z
     assert fell > 0
     # The clean images, both values of vulnerable positions at the most, and the final check of what was found.
     assert len(x) < asked <= len(x) + 2 * int(first.extras["vulnerable_pixels"].sum()) + fell
+
+
+def test_attacks_say_how_many_queries_they_take_at_the_most(zoo_model: Zoo, digits: Dataset) -> None:
+    x, y = digits.images[:6], digits.labels[:6]
+    for attack in (FGSM(), SinglePixel(), SinglePixel(exact=True), SHORT):
+        asked: list[int] = []
+        classifier = Classifier(zoo_model("torch"), asked=asked.append)
+        list(attack.outcomes(classifier, x, y, 0, range(2)))
+        assert sum(asked) <= 6 * (attack.most_queries(784, 2) + 3)  # and the clean images, and the final checks
+    assert sum(SinglePixel(exact=True).most_queries(784, n) for n in (1, 10)) == 2 * 2 * 784
+
+
+def test_repeats_of_a_deterministic_attack_are_asked_once(zoo_model: Zoo, digits: Dataset) -> None:
+    asked: list[int] = []
+    classifier = Classifier(zoo_model("torch"), asked=asked.append)
+    first = list(FGSM().outcomes(classifier, digits.images[:6], digits.labels[:6], 0, [0]))
+    once = sum(asked)
+    more = list(FGSM().outcomes(classifier, digits.images[:6], digits.labels[:6], 0, range(3)))
+    assert len(more) == 3
+    assert sum(asked) == 2 * once
+    assert all(parted(result, first[0]) == 0 for result in more)
+
+
+def test_bad_input_to_repeats_fails_before_the_first_is_asked_for(zoo_model: Zoo, digits: Dataset) -> None:
+    model, x, y = zoo_model("torch"), digits.images[:2], digits.labels[:2]
+    for repeat in (1.5, 2**63):
+        with pytest.raises(UsageError, match="a repeat should be a 64-bit integer"):
+            SHORT.attack_repeats(model, x, y, repeats=[repeat])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="expected a NumPy array, or a tensor of the model's framework, received list"):
+        SHORT.attack_repeats(model, x.tolist(), y, repeats=[0])
+    with pytest.raises(UsageError, match="expected a NumPy array, or a tensor of the model's framework, received list"):
+        SHORT.attack_repeats(model, x, y.tolist(), repeats=[0])
+    for attack in (FGSM(), SinglePixel(), SHORT):
+        assert list(attack.attack_repeats(model, x, y, repeats=[])) == []
 
 
 def test_queries_of_a_batched_fgsm_are_what_is_asked(zoo_model: Zoo, digits: Dataset) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -230,6 +232,29 @@ def test_out_of_memory_on_the_device_changes_no_outcome(
     np.testing.assert_array_equal(received.queries, expected.queries)
 
 
+def test_threads_that_run_out_of_memory_at_once_keep_their_arrays_together() -> None:
+    classifier = Classifier(numpy_model(two_classes), 8)
+
+    class Rows:
+        """What another thread, that finds too little memory, comes between."""
+
+        def __len__(self) -> int:
+            return 12
+
+        def __getitem__(self, rows: slice) -> NDArray[np.int64]:
+            classifier._fits[0] = 3
+            return np.arange(12)[rows]
+
+    def pair(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list[int]]:
+        if len(first) > 4:
+            raise MemoryError
+        return [first.tolist(), second.tolist()]
+
+    pairs = list(classifier.in_batches(pair, Rows(), np.arange(12)))  # type: ignore[arg-type]
+    assert [first for first, _ in pairs] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]  # not 4, half of this 8
+    assert all(first == second for first, second in pairs)
+
+
 def test_one_image_that_does_not_fit_is_an_error(digits: Dataset) -> None:
     def logits(x: NDArray[np.float32]) -> NDArray[np.float32]:
         raise MemoryError("too large")
@@ -242,6 +267,13 @@ def test_frameworks_say_what_out_of_memory_is(framework: TrainableFramework) -> 
     assert framework.is_out_of_memory(MemoryError())
     assert not framework.is_out_of_memory(ValueError("not enough memory"))
     assert not framework.is_out_of_memory(RuntimeError("shapes differ"))
+    if framework.name == "torch":
+        assert framework.is_out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"))
+    if framework.name == "tensorflow":
+        import tensorflow as tf
+
+        assert framework.is_out_of_memory(tf.errors.InternalError(None, None, "Dst tensor is not initialized."))
+        assert not framework.is_out_of_memory(tf.errors.InternalError(None, None, "something else"))
 
 
 def test_an_attack_of_foolbox_halves_its_batch_as_well(
@@ -295,6 +327,26 @@ def test_torchs_tf32_is_off_until_the_last_thread_has_gone() -> None:
         flags.allow_tf32 = before
 
 
+def test_torchs_tf32_is_off_for_callers_of_its_newer_switches() -> None:
+    """In a process of its own, as torch does not forget which of its two APIs was used."""
+    code = """
+import torch
+from robustcmp.frameworks.torch import _NoTF32
+switches = torch.backends.cudnn.conv, torch.backends.cuda.matmul
+for its in switches:
+    its.fp32_precision = "tf32"
+with _NoTF32():
+    print([its.fp32_precision for its in switches])
+print([its.fp32_precision for its in switches])
+"""
+    import torch
+
+    if not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("this torch has none")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['ieee', 'ieee']", "['tf32', 'tf32']"]
+
+
 @pytest.mark.parametrize("n", [1, 5, 64, 512, 513, 1000, 10_000])
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_parts_are_all_images_once_and_equal(n: int, workers: int) -> None:
@@ -330,6 +382,19 @@ def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:
         SinglePixel().attack(model, x, y, batch_size=10**12)
     with pytest.raises(UsageError, match="batch_size should fit into the memory"):
         rc.predict(model, x, batch_size=10**12)
+
+
+@pytest.mark.parametrize("shape", [(), (2, 1, 1)])
+def test_answers_that_are_no_rows_of_logits_are_refused(digits: Dataset, shape: tuple[int, ...]) -> None:
+    x, y = digits.images[:6], digits.labels[:6]
+    model = numpy_model(lambda x: np.zeros((len(x), *shape), np.float32))
+    message = r"should answer \d images with logits \(\d, classes\), received shape \("
+    with pytest.raises(ModelError, match=message):
+        rc.predict(model, x)
+    with pytest.raises(ModelError, match=message):
+        rc.common_subset({"m": model}, x, y)
+    with pytest.raises(ModelError, match=message):
+        FGSM().attack(model, x, y)
 
 
 def test_another_shape_for_another_batch_is_refused(digits: Dataset) -> None:

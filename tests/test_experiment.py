@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp import Evaluation
+from robustcmp.attacks import Boundary
 from robustcmp.attacks.suite import load_suite
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.experiment import Cell
+from robustcmp.experiment import Cell, queries_left, run
 from robustcmp.model import Model
 from robustcmp.store import Run
 
@@ -115,6 +116,28 @@ def test_the_same_call_does_nothing_and_changes_no_byte(
     assert files(tmp_path / "run") == before
     assert [path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")] == times
     assert second.dataset.identical(first.dataset)
+
+
+def test_numbers_may_be_numpys(compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path) -> None:
+    first = compare(out=tmp_path / "run", seed=3)
+    saved.clear()
+    numbers = {"n": np.int64(8), "repeats": np.int64(3), "batch_size": np.int32(64), "seed": np.int64(3)}
+    assert compare(out=tmp_path / "run", **numbers).dataset.identical(first.dataset)
+    assert saved == []
+
+
+def test_the_bar_moves_with_the_queries_and_ends_full(
+    compare: Callable[..., Evaluation], suite: Path, tmp_path: Path
+) -> None:
+    suite.write_text(SUITE.replace("max_pixels = 20", "max_pixels = 20\nexact = true"), encoding="utf-8")
+    planned = compare(out=tmp_path / "run")._planned
+    assert planned is not None
+    moves: list[int] = []
+    left = queries_left(planned, Run.create(tmp_path / "empty", True))
+    assert left == 2 * 8 * (10 + 2 * 784 + 3 * Boundary(iterations=12, max_directions=2).most_queries(784, 1))
+    run(planned, Run.create(tmp_path / "again", True), moves.append)
+    assert sum(moves) == left
+    assert min(moves) >= 0
 
 
 def test_a_run_that_was_interrupted_goes_on(

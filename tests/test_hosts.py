@@ -384,6 +384,15 @@ def test_a_host_that_answers_wrongly(hosted: Hosted, error: type, message: str, 
         Classifier(model).predict(digits.images[:12])
 
 
+@pytest.mark.parametrize("hosted", ["small"], indirect=True)
+def test_a_host_that_runs_out_of_memory_is_asked_less_at_once(
+    hosted: Hosted, digits: Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "robustcmp")
+    assert Classifier(wrap(hosted.build(LINEAR, 0, "cpu"))).logits(digits.images[:12]).shape == (12, 10)
+    assert "a batch of 6 does not fit into the memory; 3 at once" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("hosted", "message"),
     [

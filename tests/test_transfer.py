@@ -7,15 +7,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+import foolbox as fb
 import numpy as np
 import pytest
 
 import robustcmp as rc
 from robustcmp import eval as eval_command
+from robustcmp.classifier import Classifier
 from robustcmp.data import Dataset
 from robustcmp.errors import StoreError, UsageError
 from robustcmp.report import tables
-from robustcmp.transfer import as_dataset, blocks
+from robustcmp.transfer import as_dataset, blocks, run_transfer
 
 SUITE = """
 images = 30
@@ -83,6 +85,20 @@ def test_every_pair_is_counted_again(models: Any, digits: Dataset, suite: Path, 
         rc.open_run(tmp_path / "run").transfer()
     with pytest.raises(UsageError, match="stored without its transfer"):
         _ = rc.open_run(tmp_path / "run").transfer_blocks
+
+
+def test_targets_are_asked_about_adversarial_images_alone(digits: Dataset) -> None:
+    asked: list[int] = []
+
+    def target(label: int) -> Classifier:
+        logits = np.eye(10, dtype=np.float32)[label]
+        model = fb.NumPyModel(lambda x: np.tile(logits, (len(x), 1)), bounds=(0, 1), data_format="channels_last")
+        return Classifier(model, asked=asked.append)
+
+    labels, success = np.array([1, 1, 2, 2]), np.array([True, False, True, True])
+    counts = run_transfer([target(1), target(2)], ["a"], labels, lambda *_: [(digits.images[:4], success)])
+    assert counts[..., 0, :].tolist() == [[[3, 3, 4], [1, 3, 4]], [[2, 3, 4], [3, 3, 4]]]
+    assert sum(asked) == 6
 
 
 def test_blocks_are_means_within_and_across_frameworks() -> None:

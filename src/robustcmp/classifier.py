@@ -146,7 +146,7 @@ class Classifier:
 
     def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits (N, K) of images (N, H, W, C)."""
-        return self._in_batches(self._infer, images)
+        return self._joined(self._infer, images, reduce=_logits)
 
     def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the classes (N,) of images (N, H, W, C)."""
@@ -154,7 +154,7 @@ class Classifier:
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
-        return self._numpy_layout(self._in_batches(self._pull_back, images, v.astype(np.float32)))
+        return self._numpy_layout(self._joined(self._pull_back, images, v.astype(np.float32)))
 
     def _infer(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         return self._ask(self._function, self._own(images))
@@ -179,7 +179,12 @@ class Classifier:
     def _classes(self, infer: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        return self._in_batches(infer, *arrays, reduce=_argmax)
+        return self._joined(infer, *arrays, reduce=_argmax)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the model is on a GPU."""
+        return self.framework.is_on_gpu(self._like)
 
     def exact(self) -> AbstractContextManager[None]:
         """Keep the model's device from multiplying with fewer bits than float32 has, inside a ``with`` block."""
@@ -187,12 +192,11 @@ class Classifier:
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
-        with self.exact():
-            x, its = self._filled(self._own(images), v)
-            gradient = self.framework.vjp(pullback, x, its, self._like)
+        x, its = self._filled(self._own(images), v)
+        gradient = self.framework.vjp(pullback, x, its, self._like)
         return gradient[: len(images)]
 
-    def _in_batches(
+    def _joined(
         self,
         function: Callable[..., NDArray[np.float32]],
         *arrays: NDArray[Any],
@@ -215,14 +219,15 @@ class Classifier:
         """Yield what a function answers on batches of arrays, smaller ones where the device's memory is too small."""
         start = 0
         while start < len(arrays[0]):
-            batch = [array[start : start + self._fits[0]] for array in arrays]
+            size = self._fits[0]  # read once, as another thread may halve it
+            batch = [array[start : start + size] for array in arrays]
             try:
                 answer = function(*batch)
             except Exception as error:
                 n = len(batch[0])
                 if n == 1 or not self.framework.is_out_of_memory(error):
                     raise
-                self._fits[0] = n // 2
+                self._fits[0] = min(self._fits[0], n // 2)
                 _log.info("a batch of %d does not fit into the memory; %d at once from now on", n, n // 2)
             else:
                 start += len(batch[0])
@@ -252,7 +257,7 @@ class Classifier:
         return max(self.batch_size, default_batch_size(images))
 
     def parts(self, images: NDArray[np.float32]) -> list[slice]:
-        """Cut images into parts for `map`: equal ones, about as large as a batch, a multiple of the workers."""
+        """Cut images into parts for `map`: equal ones, no larger than a batch, a multiple of the workers."""
         n, largest = len(images), self.largest_part(images)
         count = -(-n // (largest * self.workers)) * self.workers
         edges = [n * i // count for i in range(count + 1)]
@@ -292,7 +297,7 @@ class Classifier:
         Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
         machine. A slow model has one round.
         """
-        fitting = _largest_batch_size(images)
+        fitting = largest_batch_size(images)
         sizes = [size for size in BATCH_SIZES if size <= fitting] or [fitting]
         batch_seconds: dict[int, float] = {}
         for _ in range(ROUNDS):
@@ -310,17 +315,26 @@ class Classifier:
         batch = images[np.arange(size) % len(images)]
 
         def rate(classifier: Classifier, _: int) -> float:
-            classifier._in_batches(classifier._infer, batch)  # the first call may compile
             calls, passed, start = 0, 0.0, time.perf_counter()
             while passed < seconds:
-                classifier._in_batches(classifier._infer, batch)
+                classifier._joined(classifier._infer, batch)
                 calls, passed = calls + 1, time.perf_counter() - start
             return calls * size / passed
 
-        return sum(self.sized(size).map(rate, range(self.workers)))
+        sized = self.sized(size)
+        sized.logits(batch)  # the first call may compile; after it, all threads begin together
+        return sum(sized.map(rate, range(self.workers)))
 
 
-def _argmax(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+def _logits(answer: NDArray[np.float32]) -> NDArray[np.float32]:
+    if answer.ndim != 2:
+        wanted = f"{len(answer)} images with logits ({len(answer)}, classes)"
+        raise ModelError(f"the model should answer {wanted}, received shape {answer.shape}")
+    return answer
+
+
+def _argmax(answer: NDArray[np.float32]) -> NDArray[np.int64]:
+    logits = _logits(answer)
     if not np.isfinite(logits).all():
         raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
     classes: NDArray[np.int64] = logits.argmax(axis=1)
@@ -347,7 +361,7 @@ class Candidates:
         self._rows: NDArray[np.int64] | None = None  # those of the arrays on the GPU that are kept
         self._there: frameworks.Function | None = None  # from arrays on the GPU to candidates
         framework = classifier.framework
-        if framework.is_on_gpu(classifier._like):
+        if classifier.on_gpu:
             try:
                 self._arrays = [classifier.tensor(array) for array in arrays]
             except Exception as error:
@@ -381,10 +395,11 @@ class Candidates:
 
 def default_batch_size(images: NDArray[np.float32]) -> int:
     """Return how many such images an attack asks at once where nothing was measured."""
-    return min(DEFAULT_BATCH_SIZE, _largest_batch_size(images))
+    return min(DEFAULT_BATCH_SIZE, largest_batch_size(images))
 
 
-def _largest_batch_size(images: NDArray[np.float32]) -> int:
+def largest_batch_size(images: NDArray[np.float32]) -> int:
+    """Return how many such images take 64 MiB in float64."""
     return max(1, LARGEST_BATCH // (8 * math.prod(images.shape[1:])))
 
 

@@ -38,11 +38,14 @@ class HostError(RobustcmpError):
     ----------
     died : bool
         Whether the host is gone.
+    out_of_memory : bool
+        Whether its call needs more memory than it has.
     """
 
-    def __init__(self, message: str, died: bool = False):
+    def __init__(self, message: str, died: bool = False, out_of_memory: bool = False):
         super().__init__(message)
         self.died = died
+        self.out_of_memory = out_of_memory
 
 
 class ControlError(RobustcmpError):
@@ -53,16 +56,18 @@ class StoreError(RobustcmpError):
     """A run's directory cannot be read or written."""
 
 
-def check_count(name: str, value: object) -> None:
-    """Raise `UsageError` unless a value is a whole number of 1 or more."""
+def check_count(name: str, value: object) -> int:
+    """Return a whole number of 1 or more, of NumPy or not, or raise `UsageError`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise UsageError(f"{name} should be 1 or more, received {value!r}")
+    return int(value)
 
 
-def check_seed(seed: object) -> None:
-    """Raise `UsageError` unless a value is a whole number of 64 bits, which is what draws are keyed by."""
+def check_seed(seed: object, name: str = "seed") -> int:
+    """Return a whole number of 64 bits, which is what draws are keyed by, or raise `UsageError`."""
     if not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**63:
-        raise UsageError(f"seed should be a 64-bit integer, received {seed!r}")
+        raise UsageError(f"{name} should be a 64-bit integer, received {seed!r}")
+    return int(seed)
 
 
 def unknown(kind: str, given: object, allowed: Iterable[str]) -> UsageError:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .attacks.suite import Suite, load_suite
 from .checks import missing, run_checks
-from .classifier import Classifier, check_batch_size, unwrapped
+from .classifier import Classifier, check_batch_size, largest_batch_size, unwrapped
 from .control import HELD, agreement, is_control
 from .environment import environment
 from .errors import ModelError, RobustcmpError, UsageError, check_count, check_seed
@@ -111,14 +111,11 @@ class Evaluation(Results):
                 raise missing("transfer", " and --transfer")
             contestants, outcomes = self._planned.contestants, self.dataset.success
 
-            def adversarials(source: int, attack: str) -> list[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+            def adversarials(source: int, attack: str) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
                 name, seed = contestants[source].name, contestants[source].training_seed
-                repeats = range(1 if self.deterministic(attack) else self.repeats(attack))
                 success = outcomes.sel(model=name, training_seed=seed, attack=attack).values
-                return [
-                    (self.adversarials(name, attack, training_seed=seed, repeat=repeat), success[repeat])
-                    for repeat in repeats
-                ]
+                for repeat in range(1 if self.deterministic(attack) else self.repeats(attack)):
+                    yield self.adversarials(name, attack, training_seed=seed, repeat=repeat), success[repeat]
 
             classifiers = [contestant.classifier for contestant in contestants]
             counts = run_transfer(classifiers, self.attacks, self._planned.labels, adversarials)
@@ -223,6 +220,7 @@ def evaluate(
     n = loaded.images if n is None else n
     repeated = loaded.repeated(repeats)
     check_question(n, batch_size, seed)
+    n, seed, batch_size = int(n), int(seed), None if batch_size is None else int(batch_size)  # JSON knows no NumPy
     images = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
     labels = check_labels(labels, len(images))
     if not len(images):
@@ -399,9 +397,11 @@ def _with_batch_sizes(
     sized = []
     for contestant in contestants:
         classifier, label = contestant.classifier, f"{contestant.name}/{contestant.training_seed}"
+        if classifier.on_gpu:
+            label += " on a GPU"
         if batch_size is None and label not in found:
             found[label] = classifier.measured_batch_size(images)
-        classifier = classifier.sized(batch_size or found[label])
+        classifier = classifier.sized(batch_size or min(found[label], largest_batch_size(images)))
         _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
         sized.append(replace(contestant, classifier=classifier))
     return sized, found

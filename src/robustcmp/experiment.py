@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .attacks.base import AttackResult, Extras
+from .attacks.base import AttackResult, Extras, pixels
 from .attacks.suite import RunnableAttack, Suite
 from .classifier import Classifier
 from .weights import digest, json_digest
@@ -107,13 +107,11 @@ def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = 
     cells : Cells
         What is in it is not done again.
     progress : callable, optional
-        Called with a number of queries that are done, of `most_queries` in all.
+        Called with a number of queries that are done, of `queries_left` in all.
     """
-    for contestant, name, missing, done in _missing(planned, cells):
-        attack = planned.suite.attacks[name]
-        if done:
-            attack = attack.knowing(cells.extras(done[0].key))
-        meter = _Meter(progress or (lambda queries: None), most_queries(planned, attack))
+    for contestant, attack, missing in _missing(planned, cells):
+        most = most_queries(planned, attack, len(missing))
+        meter = _Meter(progress or (lambda queries: None), most, len(missing))
         results = attack.outcomes(
             contestant.classifier.watched(meter.count),
             planned.images,
@@ -130,44 +128,45 @@ def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = 
 
 def queries_left(planned: Plan, cells: Cells) -> int:
     """Return how many queries the missing cells take at the most."""
-    return sum(
-        most_queries(planned, planned.suite.attacks[name]) * len(missing)
-        for _, name, missing, _ in _missing(planned, cells)
-    )
+    return sum(most_queries(planned, attack, len(missing)) for _, attack, missing in _missing(planned, cells))
 
 
-def most_queries(planned: Plan, attack: RunnableAttack) -> int:
-    """Return how many queries one cell of an attack takes at the most."""
-    return attack.most_queries * len(planned.images)
+def most_queries(planned: Plan, attack: RunnableAttack, repeats: int) -> int:
+    """Return how many queries so many repeats of an attack on one model take at the most."""
+    return attack.most_queries(pixels(planned.images), repeats) * len(planned.images)
 
 
-def _missing(planned: Plan, cells: Cells) -> Iterator[tuple[Contestant, str, list[Cell], list[Cell]]]:
-    """Yield each model and attack of which cells are not there yet, with these, and with those that are."""
+def _missing(planned: Plan, cells: Cells) -> Iterator[tuple[Contestant, RunnableAttack, list[Cell]]]:
+    """Yield each model and attack of which cells are not there yet, with these; the attack knows what is there."""
     contestants = {(contestant.name, contestant.training_seed): contestant for contestant in planned.contestants}
-    for (model, seed, attack), group in groupby(
+    for (model, seed, name), group in groupby(
         planned.cells, key=lambda cell: (cell.model, cell.training_seed, cell.attack)
     ):
         its_cells = list(group)
         missing = [cell for cell in its_cells if cell.key not in cells]
+        done = next((cell for cell in its_cells if cell.key in cells), None)
         if missing:
-            done = [cell for cell in its_cells if cell not in missing]
-            yield contestants[model, seed], attack, missing, done
+            attack = planned.suite.attacks[name]
+            yield contestants[model, seed], attack.knowing(cells.extras(done.key)) if done else attack, missing
 
 
 class _Meter:
-    """Turns queries into progress: never more than a cell can take, and all of it once the cell is finished."""
+    """Turns queries into progress: never more than all cells can take, and each cell's share once it is finished."""
 
-    def __init__(self, progress: Callable[[int], object], cell: int):
-        self._progress, self._cell, self._left = progress, cell, cell
+    def __init__(self, progress: Callable[[int], object], most: int, cells: int):
+        self._progress, self._most, self._cells = progress, most, cells
+        self._done = self._finished = 0
         self._one_at_a_time = threading.Lock()
 
     def count(self, queries: int) -> None:
         with self._one_at_a_time:
-            queries = min(queries, self._left)
-            self._left -= queries
-            self._progress(queries)
+            self._go_to(min(self._done + queries, self._most))
 
     def finish_cell(self) -> None:
         with self._one_at_a_time:
-            self._progress(self._left)
-            self._left = self._cell
+            self._finished += 1
+            self._go_to(max(self._done, self._most * self._finished // self._cells))
+
+    def _go_to(self, done: int) -> None:
+        self._progress(done - self._done)
+        self._done = done

@@ -288,10 +288,10 @@ def check_images(
             f"images should be float32 in {bounds}, received dtype {array.dtype}. For 8-bit images: images / 255"
         )
     array = np.ascontiguousarray(array, np.float32)
-    if not np.isfinite(array).all():
-        raise UsageError(f"images hold NaN or infinity, the first in image {_first(~np.isfinite(array))}")
-    outside = (array < bounds[0]) | (array > bounds[1])
-    if outside.any():
+    if array.size and not bounds[0] <= array.min() <= array.max() <= bounds[1]:  # nor if one is NaN
+        if not np.isfinite(array).all():
+            raise UsageError(f"images hold NaN or infinity, the first in image {_first(~np.isfinite(array))}")
+        outside = (array < bounds[0]) | (array > bounds[1])
         raise UsageError(
             f"images should lie within the bounds {bounds}, received values from {array.min()} to {array.max()}, "
             f"the first outside in image {_first(outside)}. {remedy}"
@@ -343,11 +343,6 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "
             f"{type(error).__name__}: {error}"
         ) from error
-    if logits.ndim != 2:
-        raise ModelError(
-            f"model {name!r} should answer {len(some)} images with logits ({len(some)}, classes), "
-            f"received shape {logits.shape}"
-        )
     if alone.shape != (1, logits.shape[1]):
         raise ModelError(
             f"model {name!r} should answer one image with logits (1, {logits.shape[1]}), as it answers {len(some)} "

@@ -64,7 +64,9 @@ def common_subset(
 
 
 def flat(models: Models) -> list[fb.models.base.Model]:
-    """Return all models of all lists."""
+    """Return all models of all lists, or raise `UsageError` for what is no dict."""
+    if not isinstance(models, Mapping):
+        raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
     return [model for entry in models.values() for model in (entry if isinstance(entry, Sequence) else [entry])]
 
 

@@ -6,7 +6,7 @@ Do networks of one framework share weaknesses more than networks of different on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ def run_transfer(
     targets: Sequence[Classifier],
     attacks: Sequence[str],
     labels: NDArray[np.int64],
-    adversarials: Callable[[int, str], Sequence[tuple[NDArray[np.float32], NDArray[np.bool_]]]],
+    adversarials: Callable[[int, str], Iterable[tuple[NDArray[np.float32], NDArray[np.bool_]]]],
 ) -> NDArray[np.int64]:
     """Count the adversarial images of every model that fool every other.
 
@@ -51,9 +51,11 @@ def run_transfer(
                 counts[source, :, k, 1] += int(success.sum())
                 counts[source, :, k, 2] += len(success)
                 for target, classifier in enumerate(targets):
-                    # The source's own were judged when they were found.
-                    fooled = success if target == source else classifier.predict(images) != labels
-                    counts[source, target, k, 0] += int((fooled & success).sum())
+                    if target == source:  # its own were judged when they were found
+                        fooled = success[success]
+                    else:
+                        fooled = classifier.predict(images[success]) != labels[success]
+                    counts[source, target, k, 0] += int(fooled.sum())
     return counts
 
 

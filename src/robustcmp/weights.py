@@ -35,7 +35,7 @@ def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         sha.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
-        sha.update(array.tobytes())
+        sha.update(array.data)
     return sha.hexdigest()
 
 

@@ -102,6 +102,12 @@ def first_on_grid(
     return first, queries
 
 
+def pixels(images: Images) -> int:
+    """Return how many pixels an image has."""
+    _, height, width, _ = images.shape
+    return int(height * width)
+
+
 def judge(classifier: Classifier, images: Images, labels: Labels, outcome: Found) -> AttackResult:
     """Ask once more about every image that was found, and measure the distances of those that hold."""
     classes = np.full(len(images), -1, np.int64)
@@ -123,7 +129,16 @@ def judge(classifier: Classifier, images: Images, labels: Labels, outcome: Found
     )
 
 
-def _room(part: AttackResult, n: int) -> AttackResult:
+def _tensor(value: Any) -> ep.Tensor:
+    try:
+        return cast(ep.Tensor, ep.astensor(value))
+    except ValueError:
+        raise UsageError(
+            f"expected a NumPy array, or a tensor of the model's framework, received {type(value).__name__}"
+        ) from None
+
+
+def room(part: AttackResult, n: int) -> AttackResult:
     """Return a result like a part's, with room for n images."""
 
     def empty(values: NDArray[Any]) -> NDArray[Any]:
@@ -138,13 +153,14 @@ def _joined(results: Iterator[list[AttackResult]], parts: Sequence[slice], n: in
     wholes: list[AttackResult] = []
     for part in parts:
         of_repeats = next(results)
-        wholes = wholes or [_room(result, n) for result in of_repeats]
+        wholes = wholes or [room(result, n) for result in of_repeats]
         for whole, result in zip(wholes, of_repeats, strict=True):
-            _put(whole, part, result)
+            put(whole, part, result)
     return wholes
 
 
-def _put(whole: AttackResult, where: slice, part: AttackResult) -> None:
+def put(whole: AttackResult, where: slice, part: AttackResult) -> None:
+    """Copy the result of some images into that of all."""
     for name, values in vars(part).items():
         if name != "extras":
             getattr(whole, name)[where] = values
@@ -219,10 +235,9 @@ class Attack(MinimizationAttack):
         """The distance that the attack keeps small."""
         return L0() if self.norm == "l0" else cast(fb.distances.Distance, getattr(fb.distances, self.norm))
 
-    @property
     @abstractmethod
-    def most_queries(self) -> int:
-        """How many queries one image can take at the most, for the progress bar."""
+    def most_queries(self, pixels: int, repeats: int) -> int:
+        """Return how many queries one image can take at the most, in so many repeats; for the progress bar."""
 
     @property
     def grid(self) -> list[float]:
@@ -281,21 +296,22 @@ class Attack(MinimizationAttack):
         repeats: Sequence[int],
         batch_size: int | None = None,
     ) -> Iterator[AttackResult]:
-        """Yield `attack` of each of the repeats; answers that they have in common are asked for once."""
+        """Return an iterator of `attack` of each of the repeats; answers they have in common are asked for once."""
         numpy_images = isinstance(images, np.ndarray)
-        classifier = Classifier(model, batch_size, like=None if numpy_images else ep.astensor(images).raw)
-        repeats = list(repeats)
+        classifier = Classifier(model, batch_size, like=None if numpy_images else _tensor(images).raw)
+        seed, repeats = check_seed(seed), [check_seed(repeat, "a repeat") for repeat in repeats]
         x = check_images(images if numpy_images else classifier.array(images), classifier.bounds)
         if not len(x):
             raise UsageError("expected at least one image, received none")
         classifier = classifier.sized_for(x, batch_size)
         classes = classifier.logits(x[:1]).shape[1]
-        y = check_labels(labels if isinstance(labels, np.ndarray) else ep.astensor(labels).numpy(), len(x), classes)
-        check_seed(seed)
-        if len(x) * len(repeats) * self.most_queries >= WORTH_COMPILING:
+        y = check_labels(labels if isinstance(labels, np.ndarray) else _tensor(labels).numpy(), len(x), classes)
+        if len(x) * self.most_queries(pixels(x), len(repeats)) >= WORTH_COMPILING:
             classifier = classifier.compiled(x)
-        for result in self.outcomes(classifier, x, y, seed, repeats):
-            yield result if numpy_images else replace(result, adversarials=classifier.tensor(result.adversarials))
+        results = self.outcomes(classifier, x, y, seed, repeats)
+        if numpy_images:
+            return results
+        return (replace(result, adversarials=classifier.tensor(result.adversarials)) for result in results)
 
     def outcomes(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
@@ -305,10 +321,13 @@ class Attack(MinimizationAttack):
         The images are cut into parts that fit into a batch: so memory does not grow with their number, and the parts
         are done side by side. Repeats that share answers are all done together, others as many as fill a batch.
         """
+        if self.deterministic and len(repeats) > 1:
+            [result] = self.outcomes(classifier, images, labels, seed, repeats[:1])
+            yield from [result] * len(repeats)
+            return
         parts = classifier.parts(images)
-        at_once = (
-            len(repeats) if self.shares_answers else max(1, classifier.largest_part(images) // len(images[parts[0]]))
-        )
+        a_batch = max(1, classifier.largest_part(images) // len(images[parts[0]]))
+        at_once = max(1, len(repeats)) if self.shares_answers else a_batch
         together = [repeats[start : start + at_once] for start in range(0, len(repeats), at_once)]
 
         def attack(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:

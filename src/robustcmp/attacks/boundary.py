@@ -76,18 +76,15 @@ class Boundary(Attack):
         spherical_step: float = 0.01,
         source_step: float = 0.01,
     ):
-        check_count("iterations", iterations)
-        check_count("max_directions", max_directions)
         if not (0 < spherical_step < np.inf and 0 < source_step < np.inf):
             raise UsageError(f"both steps should be more than 0 and finite, received {spherical_step}, {source_step}")
-        self.iterations = iterations
-        self.max_directions = max_directions
-        self.spherical_step = spherical_step
-        self.source_step = source_step
+        self.iterations = check_count("iterations", iterations)
+        self.max_directions = check_count("max_directions", max_directions)
+        self.spherical_step = float(spherical_step)
+        self.source_step = float(source_step)
 
-    @property
-    def most_queries(self) -> int:
-        return START_DRAWS + BLENDS + self.iterations * self.max_directions
+    def most_queries(self, pixels: int, repeats: int) -> int:
+        return repeats * (START_DRAWS + BLENDS + self.iterations * self.max_directions)
 
     def _find(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]

@@ -44,18 +44,15 @@ class FGSM(Attack):
 
     deterministic = True
     needs_gradient = True
-    shares_answers = True
     norm = "linf"
 
     def __init__(self, *, epsilons: int = 100, max_epsilon: float = 0.1):
-        check_count("epsilons", epsilons)
         if not 0 < max_epsilon < np.inf:
             raise UsageError(f"max_epsilon should be more than 0 and finite, received {max_epsilon}")
-        self.epsilons = epsilons
-        self.max_epsilon = max_epsilon
+        self.epsilons = check_count("epsilons", epsilons)
+        self.max_epsilon = float(max_epsilon)
 
-    @property
-    def most_queries(self) -> int:
+    def most_queries(self, pixels: int, repeats: int) -> int:
         return self.epsilons
 
     @property
@@ -73,8 +70,7 @@ class FGSM(Attack):
         adversarials = images.copy()
         adversarials[found] = np.clip(stepped(x, step, found, grid[first[found]]), lower, upper)
         epsilon = np.where(found, grid[first], np.inf)
-        for _ in repeats:
-            yield Found(found, adversarials, queries, {"smallest_epsilon": epsilon})
+        yield Found(found, adversarials, queries, {"smallest_epsilon": epsilon})
 
 
 def stepped(x: Any, step: Any, rows: Any, sizes: Any) -> Any:

@@ -17,7 +17,7 @@ from .. import frameworks
 from ..classifier import Classifier
 from ..errors import HostError, ModelError
 from ..model import FunctionsModel
-from .base import AttackResult, Extras, Found, Images, Labels, judge
+from .base import AttackResult, Extras, Found, Images, Labels, judge, put, room
 
 # The modules of foolbox.attacks whose attacks ask for nothing but the model's answers.
 GRADIENT_FREE = {
@@ -59,7 +59,6 @@ class FoolboxAttack:
 
     semantics = 1
     deterministic = False
-    most_queries = 1  # Foolbox does not say
 
     def __init__(self, attack: fb.attacks.base.Attack, settings: dict[str, Any], epsilons: list[float] | None):
         self.attack = attack
@@ -70,6 +69,10 @@ class FoolboxAttack:
         }
         self.needs_gradient = type(attack).__module__.rpartition(".")[2] not in GRADIENT_FREE
         self.grid = epsilons or []
+
+    def most_queries(self, pixels: int, repeats: int) -> int:
+        """Return one a repeat: Foolbox does not say how many there are."""
+        return repeats
 
     def knowing(self, extras: Extras) -> FoolboxAttack:
         """Return itself: its repeats have nothing in common."""
@@ -83,22 +86,18 @@ class FoolboxAttack:
         if isinstance(classifier.model, FunctionsModel) and (self.needs_gradient or "torch" in frameworks.installed()):
             attacked = Classifier(classifier.model.in_torch(), classifier.batch_size)
         for repeat in repeats:
-            adversarials, success = [], []
+            whole, done = None, 0
             with _seeded(attacked, self.settings["class"], seed, repeat):
-                for clipped, fooled in attacked.in_batches(partial(self._attack, attacked), images, labels):
-                    adversarials.append(clipped)
-                    success.append(fooled)
-            at_each = np.concatenate(success)
-            found = Found(
-                at_each[:, -1],
-                np.concatenate(adversarials),
-                np.full(len(images), -1, np.int64),
-                {"epsilon_success": at_each} if self.grid else {},
-            )
-            yield judge(classifier, images, labels, found)
+                for found in attacked.in_batches(partial(self._found, attacked), images, labels):
+                    part = slice(done, done + len(found.found))
+                    result = judge(classifier, images[part], labels[part], found)
+                    whole, done = whole or room(result, len(images)), part.stop
+                    put(whole, part, result)
+            assert whole is not None  # there is at least one image
+            yield whole
 
-    def _attack(self, classifier: Classifier, images: Images, labels: Labels) -> tuple[Images, NDArray[np.bool_]]:
-        """Return the adversarial images at the largest ε, and success (N, epsilons) at each."""
+    def _found(self, classifier: Classifier, images: Images, labels: Labels) -> Found:
+        """Return what is found at the largest ε, and success (N, epsilons) at each."""
         x, criterion = classifier.tensor(images), fb.criteria.Misclassification(classifier.tensor(labels))
         epsilons: list[float | None] = [*self.grid] or [None]
         try:
@@ -114,7 +113,13 @@ class FoolboxAttack:
                 f"Foolbox's {self.settings['class']} cannot attack a model of {classifier.framework.name}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        return classifier.array(clipped[-1]), classifier.array(fooled).T
+        at_each: NDArray[np.bool_] = classifier.array(fooled).T
+        return Found(
+            at_each[:, -1],
+            classifier.array(clipped[-1]),
+            np.full(len(images), -1, np.int64),
+            {"epsilon_success": at_each} if self.grid else {},
+        )
 
 
 @contextmanager

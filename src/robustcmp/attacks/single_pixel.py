@@ -53,13 +53,12 @@ class SinglePixel(Attack):
     shares_answers = True
 
     def __init__(self, *, max_pixels: int = 100, exact: bool = False):
-        check_count("max_pixels", max_pixels)
-        self.max_pixels = max_pixels
+        self.max_pixels = check_count("max_pixels", max_pixels)
         self.exact = exact
 
-    @property
-    def most_queries(self) -> int:
-        return 2 * self.max_pixels
+    def most_queries(self, pixels: int, repeats: int) -> int:
+        asks_all = self.exact and "vulnerable_map" not in self._known
+        return 2 * (pixels if asks_all else min(pixels, repeats * self.max_pixels))
 
     def _find(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
@@ -105,9 +104,9 @@ class _Answers:
         n, height, width, _ = images.shape
         self._bounds, self._images = np.array(classifier.bounds, np.float32), images
         self._places = np.arange(height * width).reshape(1, height, width, 1)
-        self._clean = classifier.predict(images).astype(np.int16)
+        self._clean = classifier.predict(images).astype(np.int32)
         self._candidates = Candidates(classifier, with_pixel, images, self._places)
-        self.classes = np.full((n, height * width, 2), UNKNOWN, np.int16)
+        self.classes = np.full((n, height * width, 2), UNKNOWN, np.int32)
 
     def fill(self, positions: NDArray[np.int64]) -> None:
         """Ask about both values at positions (N, m) of each image, where that is not known yet."""

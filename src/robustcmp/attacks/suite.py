@@ -66,11 +66,10 @@ class RunnableAttack(Protocol):
     @property
     def needs_gradient(self) -> bool: ...
     @property
-    def most_queries(self) -> int: ...
-    @property
     def grid(self) -> list[float]: ...
     @property
     def settings(self) -> dict[str, Any]: ...
+    def most_queries(self, pixels: int, repeats: int) -> int: ...
     def knowing(self, extras: Extras) -> RunnableAttack: ...
     def outcomes(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
@@ -122,11 +121,11 @@ class Suite:
         said = (
             repeats if isinstance(repeats, Mapping) else {} if repeats is None else dict.fromkeys(self.attacks, repeats)
         )
+        repeated = dict.fromkeys(self.attacks, self.repeats)
         for name, count in said.items():
             if name not in self.attacks:
                 raise unknown("attack", name, self.attacks)
-            check_count("repeats", count)
-        repeated = dict.fromkeys(self.attacks, self.repeats) | dict(said)
+            repeated[name] = check_count("repeats", count)
         same = [name for name, attack in self.attacks.items() if attack.deterministic]
         return repeated | dict.fromkeys(same, max(repeated.values()))
 

@@ -59,6 +59,9 @@ class Hosted(NumPy, TrainableFramework):
     def version(self) -> str:
         return str(self.process().greeting["version"])
 
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return getattr(error, "out_of_memory", False) or super().is_out_of_memory(error)
+
     def cell_begins(self) -> None:
         self._restarts = 1
 

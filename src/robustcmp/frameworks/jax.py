@@ -31,10 +31,12 @@ from ..architecture import (
 )
 from ..errors import ModelError, UsageError
 from ..weights import Weights
+from ..workers import cores
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("NPROC", str(cores()))  # by itself XLA does not look at OMP_NUM_THREADS
 
 import jax
 import jax.numpy as jnp

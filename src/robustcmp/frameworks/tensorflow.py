@@ -30,10 +30,12 @@ from ..architecture import (
 )
 from ..errors import ModelError, UsageError, WeightsError
 from ..weights import Weights, paired
+from ..workers import cores
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cores()))  # by itself it does not look at OMP_NUM_THREADS
 
 import keras
 import tensorflow as tf
@@ -50,12 +52,12 @@ def _device(name: Device) -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if name == "cuda" and not gpus:
         raise UsageError("device 'cuda' was asked for, but tensorflow sees no GPU. Use device='cpu' or 'auto'.")
-    if gpus:
-        tf.config.experimental.enable_tensor_float_32_execution(False)  # too few bits for a comparison of near ties
     return "/GPU:0" if gpus and name != "cpu" else "/CPU:0"
 
 
-def _share_gpus() -> None:
+def _prepare_gpus() -> None:
+    # TF32 has too few bits for a comparison of near ties; there is one switch, for models of Foolbox's own as well.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
     # By default TensorFlow takes all memory of a GPU, and the other frameworks get none.
     for gpu in tf.config.list_physical_devices("GPU"):
         try:
@@ -64,7 +66,7 @@ def _share_gpus() -> None:
             return  # the caller has used the GPU already, and chose how
 
 
-_share_gpus()
+_prepare_gpus()
 
 
 class TensorFlow(TrainableFramework):
@@ -118,7 +120,8 @@ class TensorFlow(TrainableFramework):
             return traced, pullback
 
     def is_out_of_memory(self, error: Exception) -> bool:
-        return isinstance(error, tf.errors.ResourceExhaustedError) or super().is_out_of_memory(error)
+        full = isinstance(error, tf.errors.InternalError) and "Dst tensor is not initialized" in str(error)  # a GPU
+        return full or isinstance(error, tf.errors.ResourceExhaustedError) or super().is_out_of_memory(error)
 
     @contextmanager
     def forked_rng(self, seed: int) -> Iterator[None]:

@@ -53,25 +53,30 @@ class _NoTF32:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._kept: list[bool] = []
+        self._kept: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._kept = [backend.allow_tf32 for backend in self._backends()]
-                for backend in self._backends():
-                    backend.allow_tf32 = False
+                self._kept = self._switches()
+                for backend, name, _ in self._kept:
+                    setattr(backend, name, False if name == "allow_tf32" else "ieee")
             self._inside += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                for backend, allowed in zip(self._backends(), self._kept, strict=True):
-                    backend.allow_tf32 = allowed
+                for backend, name, kept in self._kept:
+                    setattr(backend, name, kept)
 
-    def _backends(self) -> tuple[Any, Any]:
-        return torch.backends.cudnn, torch.backends.cuda.matmul
+    def _switches(self) -> list[tuple[Any, str, Any]]:
+        cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+        try:
+            return [(its, "allow_tf32", its.allow_tf32) for its in (cudnn, matmul)]
+        except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
+            newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
+            return [(its, "fp32_precision", its.fp32_precision) for its in newer]
 
 
 _NO_TF32 = _NoTF32()
@@ -115,7 +120,7 @@ class Torch(TrainableFramework):
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            with torch.enable_grad():
+            with torch.enable_grad(), _exact(x.device):
                 logits = function(x.requires_grad_())
                 if not logits.requires_grad:  # nothing on the way to the images can be differentiated
                     return torch.zeros_like(x)
@@ -143,7 +148,7 @@ class Torch(TrainableFramework):
 
     def is_out_of_memory(self, error: Exception) -> bool:
         # The memory of a CPU runs out with a RuntimeError, and so does that of a GPU inside of TorchScript.
-        known = ("can't allocate memory", "not enough memory", "out of memory")
+        known = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
         torch_says = isinstance(error, RuntimeError) and any(words in str(error) for words in known)
         return torch_says or super().is_out_of_memory(error)
 

@@ -172,7 +172,8 @@ class HostProcess:
         if os.fstat(self._output.fileno()).st_blocks * 512 > MOST_OUTPUT:
             os.ftruncate(self._output.fileno(), 0)  # it goes on where it was; what lies before takes no room
         if "error" in answer:
-            raise HostError(f"the host {self.name} failed in {call}: {answer['error']}")
+            full = bool(answer.get("out_of_memory"))
+            raise HostError(f"the host {self.name} failed in {call}: {answer['error']}", out_of_memory=full)
         return answer, answered
 
     def _received(self, seconds: float, what: str, hint: str = "") -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

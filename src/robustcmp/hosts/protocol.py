@@ -38,6 +38,7 @@ MOST_HEADER = 2**22  # bytes
 MOST_ARRAYS = 2**32  # bytes of all arrays of a message
 MOST_DIMENSIONS = 32
 CHUNK = 2**20
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "OOM when allocating")  # in errors
 MEMORY = "ROBUSTCMP_HOST_MEMORY"  # the variable with the number of the file that is mapped
 MEMORY_SIZE = 2**26  # bytes; larger messages go over the socket
 
@@ -344,7 +345,9 @@ def serve(kind: Any) -> None:
             end(0)
         except Exception as error:
             traceback.print_exc()
-            channel.send({"error": f"{type(error).__name__}: {error}"})
+            said = f"{type(error).__name__}: {error}"
+            full = isinstance(error, MemoryError) or any(words in said for words in OUT_OF_MEMORY)
+            channel.send({"error": said, "out_of_memory": full})
 
 
 def end(status: int) -> None:
