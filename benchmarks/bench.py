@@ -246,17 +246,23 @@ def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
             for name, n in attacks.items():
                 command = [str(python), str(HERE / "rivals" / script), str(task), "--attack", name]
                 command += ["--images", str(n), "--threads", str(THREADS)]
-                done = subprocess.run(command, capture_output=True, text=True)
+                rounds: list[dict[str, Any]] = []
+                for _ in range(ROUNDS if drawn()[name].deterministic else 1):  # those take a second or two
+                    done = subprocess.run(command, capture_output=True, text=True)
+                    if done.returncode:
+                        break
+                    theirs = json.loads(done.stdout)
+                    ours = timed(counted, drawn()[name], n, 1, tried)
+                    rounds.append(theirs | {"ours_seconds": ours["seconds"]})
                 if done.returncode:
                     yield {"tool": script, "attack": name, "failed": done.stderr.strip().splitlines()[-1:]}
                     continue
-                theirs = json.loads(done.stdout)
-                ours = timed(counted, drawn()[name], n, 1, tried)
                 differ = np.flatnonzero(np.array(theirs["fooled"]) != np.array(ours["fooled"]))
                 margins = logits[differ, -1] - logits[differ, -2]
-                row = theirs | {
-                    "ours_seconds": ours["seconds"],
-                    "times": theirs["seconds"] / ours["seconds"],
+                row = sorted(rounds, key=lambda its: its["seconds"] / its["ours_seconds"])[len(rounds) // 2]
+                row |= {
+                    "times": row["seconds"] / row["ours_seconds"],
+                    "of_rounds": [its["seconds"] / its["ours_seconds"] for its in rounds],
                     "fooled_otherwise": len(differ),
                     "of_these_with_a_clean_margin_above_12": int((margins > 12).sum()),
                 }
