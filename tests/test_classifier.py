@@ -307,6 +307,25 @@ def test_torchs_compiled_networks_run_out_of_a_gpus_memory_in_their_own_words() 
     assert get_framework("torch").is_out_of_memory(RuntimeError(words))
 
 
+@pytest.mark.needs("tensors")
+def test_answers_and_gradients_are_asked_exactly(
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    exact = framework.exact
+
+    def watched(like: object) -> object:
+        asked.append(like)
+        return exact(like)
+
+    monkeypatch.setattr(framework, "exact", watched)
+    classifier = Classifier(zoo_model(framework))
+    classifier.logits(digits.images[:2])
+    assert len(asked) == 1
+    classifier.vjp(digits.images[:2], np.ones((2, 10), np.float32))
+    assert len(asked) == 2
+
+
 def test_torchs_tf32_is_off_until_the_last_thread_has_gone() -> None:
     import torch
 

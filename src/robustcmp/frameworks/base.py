@@ -72,7 +72,8 @@ class Framework(ABC):
 
     def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits (N, K) for a batch, without gradients: arrays with N entries each."""
-        return self.array(function(*(self.tensor(array, like) for array in arrays)))
+        with self.exact(like):
+            return self.array(function(*(self.tensor(array, like) for array in arrays)))
 
     def filled_size(self, n: int) -> int:
         """Return to how many a batch of n is better filled up, where each new size costs time or memory."""
@@ -104,7 +105,8 @@ class Framework(ABC):
         self, pullback: Pullback, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:
         """Return the gradient for a batch of images in the function's own layout."""
-        return self.array(pullback(self.tensor(images, like), self.tensor(v, like)))
+        with self.exact(like):
+            return self.array(pullback(self.tensor(images, like), self.tensor(v, like)))
 
     def compiled(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any

@@ -120,7 +120,7 @@ class Torch(TrainableFramework):
 
     def pullback(self, function: Function) -> Pullback:
         def pull_back(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            with torch.enable_grad(), _exact(x.device):
+            with torch.enable_grad():
                 logits = function(x.requires_grad_())
                 if not logits.requires_grad:  # nothing on the way to the images can be differentiated
                     return torch.zeros_like(x)
