@@ -1,0 +1,67 @@
+"""The SHA-256 of every table and summary that is made from the runs in this folder.
+
+``python docs/results/digests.py`` compares them with ``digests.json``, which ``--write`` writes anew: a change of the
+code that should change no figure changes none of these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import robustcmp as rc
+from robustcmp.report import to_markdown, to_text
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+STORED = HERE / "digests.json"
+PAGES = ("README.md", "docs/results.md", "docs/is-it-the-framework.md", "docs/the-paper-again.md")
+MARKED = re.compile(r"<!-- (?P<name>[^/].*?) -->\n(?P<table>.*?)<!-- /(?P=name) -->", re.DOTALL)
+
+
+def of_run(run: str) -> dict[str, str]:
+    """Return the digests of a run's tables, as text and as Markdown, and of its summary."""
+    ev = rc.open_run(HERE / run)
+    summary = {key: value for key, value in ev.to_json().items() if key != "out"}
+    return {
+        "text": _digest(to_text(ev)),
+        "markdown": _digest(to_markdown(ev)),
+        "summary": _digest(json.dumps(summary, sort_keys=True)),
+    }
+
+
+def of_pages() -> dict[str, str]:
+    """Return the digests of the tables between the marks of the pages, which ``tables.py`` writes."""
+    return {
+        f"{page}: {table['name']}": _digest(table["table"])
+        for page in PAGES
+        for table in MARKED.finditer((ROOT / page).read_text(encoding="utf-8"))
+    }
+
+
+def runs() -> list[str]:
+    """Return the names of the runs in this folder."""
+    return sorted(path.parent.name for path in HERE.glob("*/results.h5"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def main() -> int:
+    """Compare or write the digests and return the exit status."""
+    digests = {"runs": {run: of_run(run) for run in runs()}, "pages": of_pages()}
+    if "--write" in sys.argv[1:]:
+        STORED.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+        return 0
+    stored = json.loads(STORED.read_text(encoding="utf-8"))
+    differ = [name for part in stored for name in stored[part] if stored[part][name] != digests[part].get(name)]
+    print(f"differ: {', '.join(differ)}" if differ else "every table is as it was")
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
