@@ -38,15 +38,16 @@ import numpy as np
 from spent import Spent
 
 import robustcmp as rc
-from robustcmp.architecture import get_architecture
 from robustcmp.attacks.suite import RunnableAttack, load_suite
-from robustcmp.classifier import BATCH_SIZES, Classifier
-from robustcmp.environment import environment
 from robustcmp.errors import MissingDataError, UsageError
 from robustcmp.frameworks import get_framework
 from robustcmp.hosts import environments
-from robustcmp.model import check_gradient
-from robustcmp.zoo import Name, find_weights, load_test_set
+from robustcmp.models.classifier import BATCH_SIZES, Classifier
+from robustcmp.models.preflight import check_gradient
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.provenance import environment
+from robustcmp.zoo.loading import load_test_set
+from robustcmp.zoo.names import Name, find_weights
 
 HERE = Path(__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "jax")

@@ -12,7 +12,8 @@ from unittest import mock
 import robustcmp.attacks.base
 import robustcmp.attacks.boundary
 import robustcmp.attacks.fgsm
-from robustcmp.classifier import Candidates, Classifier
+from robustcmp.models.candidates import Candidates
+from robustcmp.models.classifier import Classifier
 
 
 class Spent(ExitStack):

@@ -19,7 +19,13 @@ import reference as ref
 from numpy.typing import NDArray
 
 from robustcmp import frameworks, load_dataset, load_model
-from robustcmp.architecture import (
+from robustcmp.data.dataset import Dataset
+from robustcmp.errors import DataError
+from robustcmp.files import user_cache
+from robustcmp.frameworks import Framework, TrainableFramework
+from robustcmp.hosts import environments
+from robustcmp.models.model import Model
+from robustcmp.networks.architecture import (
     Architecture,
     BatchNorm,
     Conv,
@@ -30,12 +36,7 @@ from robustcmp.architecture import (
     Relu,
     Residual,
 )
-from robustcmp.data import Dataset, user_cache
-from robustcmp.errors import DataError
-from robustcmp.frameworks import Framework, TrainableFramework
-from robustcmp.hosts import environments
-from robustcmp.model import Model
-from robustcmp.weights import Weights
+from robustcmp.networks.weights import Weights
 
 # What a framework can do; a test that needs more than logits says so with @pytest.mark.needs(...). "tensors" are its
 # own, not NumPy's, and networks of them can be wrapped; what "compiles" is asked through a snapshot; of the "first of

@@ -9,7 +9,7 @@ from typing import IO
 
 import numpy as np
 
-from robustcmp import hosting
+from robustcmp.cli import hosts as hosting
 from robustcmp.hosts import environments
 
 run = environments._run

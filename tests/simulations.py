@@ -23,20 +23,20 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 import robustcmp as rc
-from robustcmp.attacks import SinglePixel
-from robustcmp.inference import Outcomes, run_tests
-from robustcmp.statistics import (
+from robustcmp.analysis.outcomes import Outcomes
+from robustcmp.analysis.significance import run_tests
+from robustcmp.analysis.statistics.draws import common_draws
+from robustcmp.analysis.statistics.hypotheses import mantel, pooled_t
+from robustcmp.analysis.statistics.intervals import (
     Interval,
     bootstrap_interval,
-    common_draws,
     difference_intervals,
-    mantel,
-    nested_variance,
-    pooled_t,
     t_interval,
     two_way_interval,
     wilson_interval,
 )
+from robustcmp.analysis.statistics.variance import nested_variance
+from robustcmp.attacks import SinglePixel
 
 MANY = 2000
 DRAWS = 10_000

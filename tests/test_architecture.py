@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from robustcmp.architecture import (
+from robustcmp.errors import UsageError
+from robustcmp.networks.architecture import (
     ARCHITECTURES,
     Architecture,
     BatchNorm,
@@ -23,7 +24,6 @@ from robustcmp.architecture import (
     Residual,
     get_architecture,
 )
-from robustcmp.errors import UsageError
 
 
 def published_sizes() -> dict[str, dict[str, int]]:

@@ -15,15 +15,16 @@ from conftest import NumpyNetwork
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.architecture import Architecture, get_architecture
 from robustcmp.attacks import FGSM, Attack, AttackResult, Boundary, SinglePixel, base, boundary
 from robustcmp.attacks.base import first_on_grid
-from robustcmp.classifier import Candidates, Classifier
-from robustcmp.data import Dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.model import Model
-from robustcmp.weights import Weights
+from robustcmp.models.candidates import Candidates
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
+from robustcmp.networks.architecture import Architecture, get_architecture
+from robustcmp.networks.weights import Weights
 
 UNIT = (0.0, 1.0)
 NEAR_TIE = 1e-4  # the margin of the top two logits below which floating point may decide
@@ -351,7 +352,7 @@ def test_fgsm_on_a_confident_network(
 
 
 def zoo_trained(framework: TrainableFramework) -> Weights:
-    from robustcmp.zoo import Name, find_weights
+    from robustcmp.zoo.names import Name, find_weights
 
     content = find_weights(Name("lenet5", "digits", framework.name))
     assert content is not None

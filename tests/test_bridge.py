@@ -14,11 +14,12 @@ import robustcmp as rc
 from robustcmp import frameworks
 from robustcmp.attacks import FGSM, Boundary, SinglePixel
 from robustcmp.attacks.base import Attack
-from robustcmp.classifier import Classifier
-from robustcmp.data import Dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.model import FunctionsModel, in_unit_bounds
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import FunctionsModel
+from robustcmp.models.preflight import in_unit_bounds
 
 N = 24
 

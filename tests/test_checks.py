@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp import checks
-from robustcmp import eval as eval_command
-from robustcmp.checks import ADVICE, FAIL, NOT_APPLICABLE, PASS, Check, Checked
-from robustcmp.data import Dataset
+from robustcmp.cli import eval as eval_command
+from robustcmp.comparison import ModelsAtHand
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.report import _check_notes, notes, tables, to_text
+from robustcmp.records.checks import FAIL, NOT_APPLICABLE, PASS, Check, Checked
+from robustcmp.report.report import _check_notes, notes, tables, to_text
+from robustcmp.runs import checks
+from robustcmp.runs.checks import ADVICE
 
 torch = pytest.importorskip("torch")
 
@@ -47,7 +49,7 @@ def run(model: Any, data: Dataset, suite: Path, **options: Any) -> rc.Evaluation
 
 
 def outcomes(ev: rc.Evaluation) -> dict[str, str]:
-    table = ev.checks
+    table = ev.run_checks()
     assert tuple(table.columns) == ("check", "model", "outcome", "figure", "advice")
     return dict(zip(table.check, table.outcome, strict=True))
 
@@ -142,8 +144,8 @@ def test_a_saturated_softmax(network: Any, digits: Dataset, suite: Path) -> None
 def test_answers_that_differ_each_time(network: Any, digits: Dataset, suite: Path) -> None:
     model = rc.wrap(Module(network))
     ev = run(model, digits, suite)
-    assert ev._planned is not None
-    classifier = ev._planned.contestants[0].classifier
+    assert isinstance(ev._at_hand, ModelsAtHand)
+    classifier = ev._at_hand._planned.contestants[0].classifier
     random = np.random.default_rng(0)
     infer = classifier._infer
     classifier._infer = lambda images: infer(images) + random.normal(0, 1e-2, (len(images), 10)).astype(np.float32)  # type: ignore[method-assign]
@@ -221,7 +223,7 @@ def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
     model = fb.NumPyModel(logits, bounds=(0, 1))
     labels = logits(digits.images).argmax(axis=1)
     ev = rc.evaluate({"model": model}, digits.images, labels, suite=path, n=10, progress=False)
-    table = ev.checks.set_index("check")
+    table = ev.run_checks().set_index("check")
     assert table.outcome["two passes agree"] == PASS
     for check in set(ADVICE) - {"two passes agree"}:
         assert table.outcome[check] == NOT_APPLICABLE, check
@@ -262,7 +264,7 @@ def test_pgd_that_falls_with_epsilon_is_seen(
 
     monkeypatch.setattr(checks._One, "_pgd", falling)
     ev = run(rc.wrap(Module(network)), digits, suite)
-    table = ev.checks.set_index("check")
+    table = ev.run_checks().set_index("check")
     assert table.outcome["pgd rises with epsilon"] == FAIL
     assert "100% at 1" in table.figure["pgd rises with epsilon"]
 
@@ -282,10 +284,10 @@ def test_they_are_stored_and_read_and_otherwise_the_error_names_the_command(
 ) -> None:
     ev = run(rc.wrap(Module(network)), digits, suite, out=tmp_path / "run")
     opened = rc.open_run(tmp_path / "run")
-    with pytest.raises(UsageError, match=r"stored without its checks, and its models are not at hand.*robustcmp.eval"):
+    with pytest.raises(UsageError, match=r"stored without its checks.*robustcmp\.evaluate"):
         _ = opened.checks
-    assert "Health checks: not made; `ev.checks` makes them." in notes(opened)
-    made = ev.checks
+    assert "Health checks: not made; `ev.run_checks()` makes them." in notes(opened)
+    made = ev.run_checks()
     opened = rc.open_run(tmp_path / "run")
     assert opened.checks.equals(made)
     (total,) = (note for note in notes(opened) if note.startswith("Health checks on 40 images: "))

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.attacks.foolbox import FoolboxAttack
-from robustcmp.classifier import Classifier, check_batch_size
-from robustcmp.data import Dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import Framework, TrainableFramework, get_framework
-from robustcmp.model import Model
+from robustcmp.models.batches import check_batch_size
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 
 Zoo = Callable[..., Model]
 ATTACKS: list[Attack] = [FGSM(), SinglePixel(max_pixels=40), Boundary(iterations=20, max_directions=2)]

@@ -21,14 +21,16 @@ import pytest
 from conftest import files
 
 import robustcmp as rc
-from robustcmp import command, data, training
-from robustcmp import eval as eval_command
-from robustcmp import train as train_command
 from robustcmp.attacks import AttackResult
-from robustcmp.experiment import Cell
-from robustcmp.store import Run
-from robustcmp.weights import read_weights
-from robustcmp.zoo import SHIPPED
+from robustcmp.cli import command
+from robustcmp.cli import eval as eval_command
+from robustcmp.cli import train as train_command
+from robustcmp.data import mnist
+from robustcmp.networks.weights import read_weights
+from robustcmp.records.cell import Cell
+from robustcmp.records.store import Run
+from robustcmp.zoo import training
+from robustcmp.zoo.recipes import SHIPPED
 
 QUICK = """
 description = "two attacks without a long search"
@@ -201,7 +203,7 @@ def test_every_framework_on_digits_where_mnist_cannot_be_had(
         nowhere = f"http://127.0.0.1:{probe.getsockname()[1]}/"
     monkeypatch.delenv("ROBUSTCMP_DATA", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(data, "MNIST_URLS", (nowhere,))
+    monkeypatch.setattr(mnist, "URLS", (nowhere,))
     done = run(eval_command.main, "--model", "lenet1", "--suite", "smoke", "--images", 2, "--batch-size", 64, "--json")
     assert done.status == 0, done.err
     summary = json.loads(done.out)
@@ -213,7 +215,7 @@ def test_every_framework_on_digits_where_mnist_cannot_be_had(
     lines = [line for line in done.err.splitlines() if "cannot be had" in line]
     assert len(lines) == 1
     assert lines[0].startswith("mnist cannot be had here, so this runs on digits")
-    assert "--data-dir" in lines[0]
+    assert "$ROBUSTCMP_DATA" in lines[0]
     # Asked for by name, it is an error, before anything is done.
     named = run(eval_command.main, *quick(dataset="mnist", out="named"))
     assert named.status == 1
@@ -404,7 +406,7 @@ def test_a_framework_that_is_not_installed(run: Call, monkeypatch: pytest.Monkey
 
 
 def test_no_framework_at_all(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("robustcmp.zoo.installed", list)
+    monkeypatch.setattr("robustcmp.zoo.loading.installed", list)
     done = run(eval_command.main, *quick(framework=None))
     assert done.status == 2
     assert "no framework is installed. Install one with: pip install 'robustcmp[torch]'" in done.err
@@ -613,7 +615,7 @@ def test_weights_of_another_training_are_kept(run: Call, elsewhere: Path) -> Non
     before = files(elsewhere)
     done = run(train_command.main, *training_of(epochs=2))
     assert done.status == 1
-    assert "Delete it, or train into another directory with out= (--out)" in done.err
+    assert "Delete it, or train into another directory with out.\nSee --out." in done.err
     assert files(elsewhere) == before
 
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp import eval as eval_command
-from robustcmp import zoo
-from robustcmp.architecture import get_architecture
-from robustcmp.control import agreement, differing, verdict
-from robustcmp.data import Dataset
+from robustcmp.analysis.control import differing, verdict
+from robustcmp.cli import eval as eval_command
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import get_framework, installed
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.runs.control import agreement
+from robustcmp.zoo import loading
 
 SUITE = """
 images = 60
@@ -118,14 +119,14 @@ def test_the_command_ends_with_1_where_it_fails(
     assert list(passed["same_weights"]["differ"]["fgsm"]) == ["torch|jax"]
     assert passed["out"] == "runs/lenet1-digits-quick-same-weights-tensorflow"
 
-    honest = zoo.same_weights
+    honest = loading.same_weights
 
     def careless(*given: Any, **options: Any) -> dict[str, rc.Model]:
         models = honest(*given, **options)
         perturbed(models["jax"], 0.5)
         return models
 
-    monkeypatch.setattr(zoo, "same_weights", careless)
+    monkeypatch.setattr(loading, "same_weights", careless)
     assert eval_command.main([*arguments, "--out", "careless"]) == 1
     captured = capfd.readouterr()
     assert json.loads(captured.out)["same_weights"]["passed"] is False

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import robustcmp
-from robustcmp import command, frameworks
-from robustcmp.eval import _parser as eval_parser
-from robustcmp.hosting import _parser as hosts_parser
-from robustcmp.train import _parser as train_parser
+from robustcmp import frameworks
+from robustcmp.cli import command
+from robustcmp.cli.eval import _parser as eval_parser
+from robustcmp.cli.hosts import _parser as hosts_parser
+from robustcmp.cli.train import _parser as train_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])

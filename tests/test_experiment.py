@@ -23,11 +23,12 @@ import robustcmp as rc
 from robustcmp import Evaluation
 from robustcmp.attacks import Boundary
 from robustcmp.attacks.suite import load_suite
-from robustcmp.data import Dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.experiment import Cell, queries_left, run
-from robustcmp.model import Model
-from robustcmp.store import Run
+from robustcmp.models.model import Model
+from robustcmp.records.cell import Cell
+from robustcmp.records.store import Run
+from robustcmp.runs.executor import queries_left, run
 
 Zoo = Callable[..., Model]
 
@@ -130,7 +131,7 @@ def test_the_bar_moves_with_the_queries_and_ends_full(
     compare: Callable[..., Evaluation], suite: Path, tmp_path: Path
 ) -> None:
     suite.write_text(SUITE.replace("max_pixels = 20", "max_pixels = 20\nexact = true"), encoding="utf-8")
-    planned = compare(out=tmp_path / "run")._planned
+    planned = compare(out=tmp_path / "run")._at_hand._planned
     assert planned is not None
     moves: list[int] = []
     left = queries_left(planned, Run.create(tmp_path / "empty", True))
@@ -228,10 +229,10 @@ def test_an_attack_may_have_fewer_repeats(
         median = float(np.quantile(ev.dataset.l2.sel(model=model, attack="boundary", repeat=0), 0.5, method="higher"))
         assert ev.distance_quantile(model, "boundary") == median
     assert len(ev.tests()) > 0
-    assert set(ev.checks.check[ev.checks.outcome != "not applicable"]) == set(
-        all_three.checks.check[all_three.checks.outcome != "not applicable"]
+    assert set(ev.run_checks().check[ev.checks.outcome != "not applicable"]) == set(
+        all_three.run_checks().check[all_three.checks.outcome != "not applicable"]
     )
-    assert not ev.transfer().of_all.isnull().any()
+    assert not ev.run_transfer().of_all.isnull().any()
     with pytest.raises(UsageError, match="no repeat 1 of boundary"):
         ev.adversarials("torch", "boundary", repeat=1)
     assert rc.open_run(tmp_path / "run").own_repeats == {"boundary": 1}
@@ -273,7 +274,7 @@ def test_cells_without_images_count_as_finished(
 def test_the_batch_size_that_was_found_is_kept(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from robustcmp.model import Classifier
+    from robustcmp.models.model import Classifier
 
     monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images: 32)
     compare(out=tmp_path / "run", batch_size=None, repeats=1)

@@ -20,19 +20,19 @@ from conftest import gpus
 from numpy.typing import NDArray
 
 from robustcmp import frameworks
-from robustcmp.architecture import Architecture, Dense, Flatten, get_architecture, is_trainable, vgg
 from robustcmp.attacks.boundary import blended
 from robustcmp.attacks.fgsm import stepped
 from robustcmp.attacks.single_pixel import with_pixel
-from robustcmp.data import Dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import Framework, Make, TrainableFramework, get_framework
 from robustcmp.frameworks.base import padded, rounded_up
 from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
-from robustcmp.model import Classifier, Model
-from robustcmp.weights import Weights
-from robustcmp.zoo import Name, find_weights
+from robustcmp.models.model import Classifier, Model
+from robustcmp.networks.architecture import Architecture, Dense, Flatten, get_architecture, is_trainable, vgg
+from robustcmp.networks.weights import Weights
+from robustcmp.zoo.names import Name, find_weights
 
 RandomWeights = Callable[[Architecture, int], Weights]
 NumpyNetwork = Callable[[Architecture, Weights], Any]

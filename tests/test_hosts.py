@@ -27,17 +27,19 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import robustcmp as rc
-from robustcmp import eval, frameworks, hosting, train
-from robustcmp.architecture import Architecture, Dense, Flatten
+from robustcmp import frameworks
 from robustcmp.attacks import FGSM, Boundary, SinglePixel
-from robustcmp.classifier import Classifier
-from robustcmp.data import Dataset
+from robustcmp.cli import eval, train
+from robustcmp.cli import hosts as hosting
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import HostError, ModelError, UsageError
 from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
 from robustcmp.hosts.process import HostProcess
 from robustcmp.hosts.protocol import MAGIC, Channel, Closed, ProtocolError
-from robustcmp.model import wrap
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import wrap
+from robustcmp.networks.architecture import Architecture, Dense, Flatten
 
 HOST = Path(__file__).parent / "linear_host.py"
 LINEAR = Architecture("linear", (28, 28, 1), (Flatten("flatten"), Dense("logits", 10)))

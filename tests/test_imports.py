@@ -1,4 +1,4 @@
-"""Data flows one way, a framework is imported by its adapter alone, and importing the package loads none."""
+"""The house: two wings that meet at records, a framework in its adapter alone, and what each door loads."""
 
 from __future__ import annotations
 
@@ -15,28 +15,20 @@ import robustcmp
 
 SOURCE = Path(robustcmp.__file__).parent
 
-# A module may import those above its own line, and those that stand in its own line.
-ORDER = [
-    ["errors"],
-    ["environment", "draws", "data", "architecture"],
-    ["weights"],
-    ["frameworks", "hosts", "workers"],
-    ["classifier"],
-    ["model"],
-    ["bridge", "training", "ingest"],
-    ["zoo", "subset"],
-    ["attacks"],
-    ["experiment", "checks", "transfer"],
-    ["store"],
-    ["indicator", "statistics", "control"],
-    ["inference"],
-    ["results"],
-    ["report"],
-    ["evaluation"],
-    ["command"],
-    ["eval", "train", "hosting"],
+GROUND = ["errors", "files", "provenance", "threads"]
+# A folder may import those above its own line, and itself.
+RUNNING = [
+    [*GROUND],
+    ["records", "data", "networks", "hosts"],
+    ["frameworks"],
+    ["models"],
+    ["zoo", "attacks"],
+    ["runs"],
 ]
-RANK = {module: rank for rank, line in enumerate(ORDER) for module in line}
+READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation"]]
+TOP = [["comparison"], ["cli"], ["eval", "train"]]  # they may import both wings
+
+WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
     "torch": {"frameworks/torch.py", "hosts/torch_host.py"},
     "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
@@ -45,18 +37,34 @@ ONLY_IN = {
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},
-    "sklearn": {"data.py"},
+    "sklearn": {"data/digits.py"},
 }
-NOT_LOADED = ["torch", "tensorflow", "keras", "jax", "sklearn", "xarray", "pandas", "scipy.stats", "statsmodels"]
+FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "sklearn"]
+NOT_LOADED = [*FRAMEWORKS, "foolbox", "eagerpy", "xarray", "pandas", "scipy.stats", "statsmodels"]
 
 
 def sources() -> list[Path]:
     return sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 
 
-def module_of(path: Path) -> str:
+def room_of(path: Path) -> str:
     """The part of the package that a file belongs to: its folder, or itself."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def allowed(room: str) -> set[str]:
+    """What a room may import beside itself."""
+    for wing in WINGS.values():
+        for place, line in enumerate(wing):
+            if room in line:
+                above = {other for lines in wing[:place] for other in lines}
+                return above | ({*GROUND} if room in GROUND else set())
+    everything = {other for wing in WINGS.values() for line in wing for other in line}
+    for line in TOP:
+        if room in line:
+            return everything
+        everything |= {*line}
+    raise AssertionError(f"{room} has no place in the house")
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -72,48 +80,81 @@ def imports(path: Path) -> Iterator[str]:
             yield from (".".join([*base, name.name]) for name in node.names)
 
 
+def rooms() -> set[str]:
+    return {room_of(path) for path in sources()} - {"resources"}
+
+
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_data_flows_one_way(path: Path) -> None:
-    here = module_of(path)
+def test_a_room_imports_what_it_may(path: Path) -> None:
+    here = room_of(path)
     if here == "resources":
         assert not list(imports(path))
         return
     for name in imports(path):
         parts = name.split(".")
-        if parts[0] == "robustcmp" and len(parts) > 1 and parts[1] in RANK:
-            assert RANK[parts[1]] <= RANK[here], f"{here} imports {parts[1]}, which comes after it"
+        if parts[0] == "robustcmp" and len(parts) > 1 and parts[1] in rooms() - {here}:
+            assert parts[1] in allowed(here), f"{here} imports {parts[1]}"
 
 
-def test_every_module_has_its_place() -> None:
-    assert {module_of(path) for path in sources()} - {"resources"} == set(RANK)
+def test_the_wings_meet_at_records_and_the_ground_alone() -> None:
+    running, reading = ({room for line in wing for room in line} for wing in WINGS.values())
+    assert running & reading == {*GROUND, "records"}
+    assert rooms() == running | reading | {room for line in TOP for room in line}
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent for path in SOURCE.glob("*/__init__.py")), ids=lambda it: it.name)
+def test_a_folder_says_what_lives_there_and_what_it_may_import(folder: Path) -> None:
+    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    assert said.splitlines()[0].endswith(".")
+    assert "Imports" in said or folder.name == "resources"
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_framework_is_imported_by_its_adapter_alone(path: Path) -> None:
     for name in imports(path):
-        allowed = ONLY_IN.get(name.partition(".")[0])
-        assert allowed is None or path.relative_to(SOURCE).as_posix() in allowed, name
+        in_files = ONLY_IN.get(name.partition(".")[0])
+        assert in_files is None or path.relative_to(SOURCE).as_posix() in in_files, name
 
 
-@pytest.mark.parametrize("module", ["indicator", "statistics"])
-def test_numbers_can_be_analysed_without_frameworks_or_store(module: str) -> None:
-    named = {name.partition(".")[0] for name in imports(SOURCE / f"{module}.py")}
-    allowed = {"__future__", "collections", "math", "typing", "numpy", "robustcmp"}
-    assert named <= allowed | ({"contextlib", "scipy", "statsmodels"} if module == "statistics" else set())
-    own = {name.split(".")[1] for name in imports(SOURCE / f"{module}.py") if name.startswith("robustcmp.")}
-    assert own <= {"errors"}
+@pytest.mark.parametrize("path", sorted((SOURCE / "analysis" / "statistics").glob("*.py")), ids=lambda path: path.stem)
+def test_statistics_are_made_from_arrays_alone(path: Path) -> None:
+    standard = {"__future__", "collections", "contextlib", "math", "typing"}
+    assert {name.partition(".")[0] for name in imports(path)} <= {
+        *standard,
+        "numpy",
+        "scipy",
+        "statsmodels",
+        "robustcmp",
+    }
+    own = {name for name in imports(path) if name.startswith("robustcmp.")}
+    assert all(name.startswith(("robustcmp.errors", "robustcmp.analysis.statistics")) for name in own)
 
 
 def test_importing_the_package_loads_no_framework() -> None:
-    code = f"import sys, robustcmp; print([name for name in {NOT_LOADED} if name in sys.modules])"
+    assert loaded("import robustcmp", NOT_LOADED) == []
+
+
+def test_opening_printing_and_drawing_a_run_loads_no_framework_and_nothing_that_runs(tmp_path: Path) -> None:
+    run = SOURCE.parents[1] / "docs" / "results" / "lenet5-mnist-guo2019"
+    page = tmp_path / "page.html"
+    code = f"import robustcmp as rc; ev = rc.open_run({str(run)!r}); text = str(ev); ev.to_html({str(page)!r})"
+    running = {room for line in RUNNING for room in line} - {*GROUND, "records"}
+    unwanted = [*FRAMEWORKS, "foolbox", "eagerpy", *(f"robustcmp.{room}" for room in sorted(running))]
+    assert loaded(code, unwanted) == []
+    assert page.stat().st_size
+
+
+def loaded(code: str, modules: list[str]) -> list[str]:
+    """Run code in a fresh process, and return which of the modules it has loaded."""
+    code += f"; import sys; print([name for name in {modules} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    names: list[str] = ast.literal_eval(done.stdout)
+    return names
 
 
 def test_no_public_function_has_the_name_of_a_submodule() -> None:
-    modules = {path.stem for path in SOURCE.glob("*.py")} | {"attacks", "frameworks"}
     functions = {name for name in robustcmp.__all__ if callable(getattr(robustcmp, name))}
-    assert not functions & modules
+    assert not functions & rooms()
 
 
 def test_every_folder_of_the_package_is_in_the_wheel() -> None:

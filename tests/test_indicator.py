@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustcmp import robustness_indicator
+from robustcmp.analysis.indicator import NO_SPREAD, common_attacks, indicator_terms, reversed_pairs, variants
 from robustcmp.errors import UsageError
-from robustcmp.indicator import NO_SPREAD, common_attacks, indicator_terms, reversed_pairs, variants
 
 Exact = dict[str, dict[str, Fraction]]
 

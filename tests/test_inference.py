@@ -17,34 +17,31 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.errors import UsageError
-from robustcmp.inference import (
-    ALL,
-    COLUMNS,
-    Outcomes,
-    has_framework_level,
-    indicator_ranges,
-    run_tests,
-    variance,
-)
-from robustcmp.statistics import (
+from robustcmp.analysis.indicator_ranges import indicator_ranges
+from robustcmp.analysis.outcomes import Outcomes
+from robustcmp.analysis.significance import ALL, COLUMNS, has_framework_level, run_tests
+from robustcmp.analysis.statistics.hypotheses import (
     NOTHING_VARIES,
-    bootstrap_interval,
     cochran_q,
-    difference_intervals,
     f_test,
     friedman,
     holm,
     label_permutation,
     mcnemar,
-    nested_variance,
     pooled_t,
     sign_flips,
     sign_test,
+)
+from robustcmp.analysis.statistics.intervals import (
+    bootstrap_interval,
+    difference_intervals,
     t_interval,
     two_way_interval,
     wilson_interval,
 )
+from robustcmp.analysis.statistics.variance import nested_variance
+from robustcmp.analysis.variance import variance
+from robustcmp.errors import UsageError
 
 Rates = NDArray[np.float64]
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp import eval as eval_command
-from robustcmp.architecture import get_architecture
-from robustcmp.classifier import Classifier
-from robustcmp.data import Dataset
+from robustcmp.cli import eval as eval_command
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
-from robustcmp.ingest import Sources, load_network
-from robustcmp.weights import WeightsFile, write_weights
-from robustcmp.zoo import Name, find_weights
+from robustcmp.models.classifier import Classifier
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.networks.weights import WeightsFile, write_weights
+from robustcmp.zoo.from_files import Sources, load_network
+from robustcmp.zoo.names import Name, find_weights
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import robustcmp as rc
-from robustcmp import eval as eval_command
-from robustcmp import train as train_command
-from robustcmp.architecture import get_architecture
+from robustcmp.cli import eval as eval_command
+from robustcmp.cli import train as train_command
 from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import installed
-from robustcmp.zoo import Name, find_weights
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.zoo.names import Name, find_weights
 
 NETWORK = """
 [architecture]

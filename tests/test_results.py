@@ -19,14 +19,15 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.data import Dataset
+from robustcmp.analysis.indicator import indicator_terms
+from robustcmp.analysis.outcomes import Outcomes
+from robustcmp.analysis.results import Results
+from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_interval
+from robustcmp.analysis.variance import variance
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.indicator import indicator_terms
-from robustcmp.inference import Outcomes, variance
-from robustcmp.model import Classifier
-from robustcmp.report import Table, _points, headline, notes, tables, title, to_html, to_markdown, to_text
-from robustcmp.results import Results
-from robustcmp.statistics import bootstrap_interval, wilson_interval
+from robustcmp.models.model import Classifier
+from robustcmp.report.report import Table, _points, headline, notes, tables, title, to_html, to_markdown, to_text
 
 BATCH = 32
 ZooModel = Callable[..., rc.Model]

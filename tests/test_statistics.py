@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from robustcmp.analysis.statistics.hypotheses import mantel
+from robustcmp.analysis.statistics.intervals import NO_EVIDENCE, bootstrap_interval, wilson_interval
 from robustcmp.errors import UsageError
-from robustcmp.statistics import NO_EVIDENCE, bootstrap_interval, mantel, wilson_interval
 
 
 def wilson(successes: int, n: int, confidence: float) -> tuple[float, float]:

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.attacks import AttackResult
 from robustcmp.errors import ModelError, StoreError, UsageError
-from robustcmp.experiment import Cell
-from robustcmp.store import Run, assemble
+from robustcmp.records.cell import Cell
+from robustcmp.records.store import Run
+from robustcmp.runs.assembly import assemble
 
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1

@@ -9,11 +9,11 @@ import foolbox as fb
 import pytest
 
 import robustcmp as rc
+from robustcmp.analysis.control import HELD
+from robustcmp.analysis.paper import published
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.attacks.suite import FOOLBOX, OURS, load_suite, suite_names
-from robustcmp.control import HELD
 from robustcmp.errors import UsageError
-from robustcmp.results import published
 
 Write = Callable[[str], Path]
 FGSM = '[attacks.x]\nattack = "FGSM"\n'

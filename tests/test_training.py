@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from robustcmp.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
-from robustcmp.data import Dataset, load_dataset
-from robustcmp.environment import environment, package_version
+from robustcmp.data import load_dataset
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, Trainer
-from robustcmp.training import Augmentation, Recipe, batch_order, train
-from robustcmp.weights import Weights, WeightsFile, read_weights
+from robustcmp.networks.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
+from robustcmp.networks.weights import Weights, WeightsFile, read_weights
+from robustcmp.provenance import environment, package_version
+from robustcmp.zoo.recipes import Recipe
+from robustcmp.zoo.training import Augmentation, batch_order, train
 
 pytestmark = pytest.mark.needs("trainable")
 

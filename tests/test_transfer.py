@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp import eval as eval_command
-from robustcmp.classifier import Classifier
-from robustcmp.data import Dataset
+from robustcmp.analysis.transfer import as_dataset, blocks
+from robustcmp.cli import eval as eval_command
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.report import tables
-from robustcmp.transfer import as_dataset, blocks, run_transfer
+from robustcmp.models.classifier import Classifier
+from robustcmp.report.report import tables
+from robustcmp.runs.transfer import run_transfer
 
 SUITE = """
 images = 30
@@ -48,7 +49,7 @@ def models(zoo_model: Any) -> dict[str, list[rc.Model]]:
 
 def test_every_pair_is_counted_again(models: Any, digits: Dataset, suite: Path, tmp_path: Path) -> None:
     ev = rc.evaluate(models, digits.images, digits.labels, suite=suite, out=tmp_path / "run", progress=False)
-    found = ev.transfer()
+    found = ev.run_transfer()
     assert dict(found.sizes) == {"source": 3, "target": 3, "attack": 3}
     assert found.source.values.tolist() == found.target.values.tolist() == ["jax/0", "jax/1", "torch/0"]
     flat = [("jax", 0, models["jax"][0]), ("jax", 1, models["jax"][1]), ("torch", 0, models["torch"][0])]
@@ -81,7 +82,7 @@ def test_every_pair_is_counted_again(models: Any, digits: Dataset, suite: Path, 
     assert table.rows[0][-1] == table.rows[2][-1] == "–"
     assert 0 < float(opened.transfer_blocks.p[1]) <= 1
     (tmp_path / "run" / "transfer.json").unlink()
-    with pytest.raises(UsageError, match=r"stored without its transfer.*robustcmp.eval.*--transfer"):
+    with pytest.raises(UsageError, match=r"stored without its transfer.*robustcmp\.evaluate.*run_transfer"):
         rc.open_run(tmp_path / "run").transfer()
     with pytest.raises(UsageError, match="stored without its transfer"):
         _ = rc.open_run(tmp_path / "run").transfer_blocks
@@ -117,7 +118,7 @@ def test_blocks_are_means_within_and_across_frameworks() -> None:
 def test_without_images_there_is_no_transfer(models: Any, digits: Dataset, suite: Path) -> None:
     ev = rc.evaluate(models, digits.images, digits.labels, suite=suite, n=5, keep_images=False, progress=False)
     with pytest.raises(StoreError, match="stored without images"):
-        ev.transfer()
+        ev.run_transfer()
 
 
 def test_the_command_makes_it(

@@ -16,17 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from robustcmp.architecture import Architecture, get_architecture
 from robustcmp.errors import WeightsError
-from robustcmp.weights import (
-    Weights,
-    WeightsFile,
-    check_shapes,
-    digest,
-    read_weights,
-    write_atomically,
-    write_weights,
-)
+from robustcmp.files import digest, write_atomically
+from robustcmp.networks.architecture import Architecture, get_architecture
+from robustcmp.networks.weights import Weights, WeightsFile, check_shapes, read_weights, write_weights
 
 RandomWeights = Callable[[Architecture, int], Weights]
 

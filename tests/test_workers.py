@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from robustcmp.workers import cores, in_order
+from robustcmp.threads import cores, in_order
 
 Check = Callable[[], None]
 

@@ -13,17 +13,20 @@ import numpy as np
 import pytest
 from conftest import HOSTS, at_hand
 
-from robustcmp import Model, fit, frameworks, load_model, predict, zoo
-from robustcmp.architecture import ARCHITECTURES, get_architecture
-from robustcmp.data import DATASETS, Dataset
+from robustcmp import Model, fit, frameworks, load_model, predict
+from robustcmp.cli.command import described
+from robustcmp.cli.train import _parser
+from robustcmp.data import DATASETS
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import MissingDataError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.hosts import environments
-from robustcmp.model import Classifier
-from robustcmp.train import _parser
-from robustcmp.training import Recipe
-from robustcmp.weights import WeightsFile, read_weights, write_weights
-from robustcmp.zoo import Name, find_weights, frameworks_with, load_recipe
+from robustcmp.models.model import Classifier
+from robustcmp.networks.architecture import ARCHITECTURES, get_architecture
+from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
+from robustcmp.zoo import fitting, loading, recipes
+from robustcmp.zoo.names import Name, find_weights, frameworks_with
+from robustcmp.zoo.recipes import Recipe, load_recipe
 
 SEEDS = {"mnist": (0, 1, 2), "digits": (0,)}
 SHIPPED = [
@@ -71,7 +74,7 @@ def load(name: Name, **options: Any) -> Model:
 
 @pytest.mark.parametrize("model", ARCHITECTURES)
 def test_recipes_that_ship_can_be_read(model: str) -> None:
-    names = [path.name for path in zoo.SHIPPED.iterdir() if path.name.endswith(".toml")]
+    names = [path.name for path in recipes.SHIPPED.iterdir() if path.name.endswith(".toml")]
     assert f"{model}.toml" in names
     assert {name.removesuffix(".toml") for name in names} == set(ARCHITECTURES)
     for dataset in ("mnist", "digits") if model.startswith("lenet") else ("cifar10",):
@@ -158,9 +161,9 @@ def test_accuracy_on_all_of_mnist(
 
 
 @pytest.mark.whole_zoo
-@pytest.mark.parametrize("path", sorted(path.name for path in (zoo.SHIPPED / "weights").iterdir()))
+@pytest.mark.parametrize("path", sorted(path.name for path in (recipes.SHIPPED / "weights").iterdir()))
 def test_accuracy_on_the_whole_test_set_is_the_recorded_one(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    metadata = read_weights(Path(str(zoo.SHIPPED / "weights" / path))).metadata
+    metadata = read_weights(Path(str(recipes.SHIPPED / "weights" / path))).metadata
     keys = ("framework", "dataset", "recipe")
     seed = metadata["training_seed"]
     if metadata["framework"] in environments.RECIPES:
@@ -194,7 +197,7 @@ def test_weights_of_one_framework_answer_alike_in_every_other(
 
 
 def test_vgg16_comes_with_the_command_that_makes_it() -> None:
-    with pytest.raises(WeightsError, match=r"robustcmp\.train --model vgg16 --framework torch --dataset cifar10"):
+    with pytest.raises(WeightsError, match=r"robustcmp\.fit\(model='vgg16', dataset='cifar10', framework='torch'"):
         load_model("vgg16", framework="torch")
 
 
@@ -244,8 +247,9 @@ def test_broken_own_weights_are_not_passed_over(framework: TrainableFramework, o
 def test_missing_weights_come_with_the_command_that_trains_them(name: Name) -> None:
     with pytest.raises(WeightsError, match=f"no weights for lenet1-digits-{name.framework}-default-11") as caught:
         load(name)
-    assert name.command in str(caught.value)
-    program, *arguments = shlex.split(name.command)[2:]
+    assert "robustcmp.fit(model='lenet1', dataset='digits', framework=" in str(caught.value)
+    command = described(caught.value).splitlines()[-1].partition(": ")[2]
+    program, *arguments = shlex.split(command)[2:]
     assert program == "robustcmp.train"
     options = _parser().parse_args(arguments)
     assert (options.model, options.framework, options.dataset) == ("lenet1", [name.framework], "digits")
@@ -311,7 +315,7 @@ def test_recipes_that_nothing_has() -> None:
 
 def test_a_recipe_file_with_a_mistake_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lenet5.toml").write_text("[default.digits]\nepochs = 0\nbatch_size = 32\nlearning_rate = 0.1\n")
-    monkeypatch.setattr(zoo, "SHIPPED", tmp_path)
+    monkeypatch.setattr(recipes, "SHIPPED", tmp_path)
     with pytest.raises(UsageError, match=r"lenet5\.toml, \[default\.digits\]: .*\$\.epochs"):
         load_recipe("lenet5", "digits")
 
@@ -339,13 +343,13 @@ def test_a_finished_training_is_not_done_again(name: Name, tmp_path: Path, monke
     first = quick(name, tmp_path)
     before = (tmp_path / name.file).read_bytes()
 
-    monkeypatch.setattr(zoo, "train", never)
+    monkeypatch.setattr(fitting, "train", never)
     again = quick(name, tmp_path)
     assert again.info == first.info
     assert (tmp_path / name.file).read_bytes() == before
 
     # And another training than the one that lies there is an error that changes nothing.
-    with pytest.raises(WeightsError, match=r"was trained with .*'epochs': 1.*'epochs': 2.*out= \(--out\)"):
+    with pytest.raises(WeightsError, match=r"was trained with .*'epochs': 1.*'epochs': 2.*with out"):
         quick(name, tmp_path, epochs=2)
     assert (tmp_path / name.file).read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".h5"] == [name.file]
@@ -388,7 +392,7 @@ def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(zoo, "train", never)
+    monkeypatch.setattr(fitting, "train", never)
     with pytest.raises(UsageError, match="cannot be written"):
         quick(Name("lenet1", "digits", installed()[0]), tmp_path / "file" / "out")
 
@@ -398,7 +402,7 @@ def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
 
 def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
     said: list[str] = []
-    models = zoo.load_models("lenet1", dataset="digits", device="cpu", say=said.append)
+    models = loading.load_models("lenet1", dataset="digits", device="cpu", say=said.append)
     assert list(models) == installed()
     assert said == [f"{name}: lenet1 trained on digits, from the zoo that ships" for name in installed()]
     assert [(len(seeds), seeds[0].framework) for seeds in models.values()] == [(1, name) for name in installed()]
@@ -408,9 +412,9 @@ def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
     assert shipped is not None
     keep(shipped, Name("lenet1", "digits", first, seed=4), own_cache)
     said.clear()
-    with pytest.raises(WeightsError, match=rf"no weights for lenet1-digits-{installed()[1]}-default-4.*--framework"):
-        zoo.load_models("lenet1", dataset="digits", seeds=(0, 4), device="cpu")
-    models = zoo.load_models(
+    with pytest.raises(WeightsError, match=rf"no weights for lenet1-digits-{installed()[1]}-default-4.*robustcmp"):
+        loading.load_models("lenet1", dataset="digits", seeds=(0, 4), device="cpu")
+    models = loading.load_models(
         "lenet1", dataset="digits", frameworks=[first], seeds=(0, 4), device="cpu", say=said.append
     )
     assert {name: len(seeds) for name, seeds in models.items()} == {first: 2}
@@ -423,20 +427,20 @@ def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
         ({"frameworks": ["torch", "torch"]}, UsageError, "framework was given twice: torch, torch"),
         ({"seeds": (0, 0)}, UsageError, "training seed was given twice: 0, 0"),
         ({"seeds": (0, -2)}, UsageError, "received -2"),
-        ({"seeds": (0, 9)}, WeightsError, r"no weights for lenet1-digits-torch-default-9.*python -m robustcmp\.train"),
+        ({"seeds": (0, 9)}, WeightsError, r"no weights for lenet1-digits-torch-default-9.*robustcmp\.fit"),
         ({"dataset": "digit"}, UsageError, r"unknown dataset 'digit': did you mean 'digits'\?"),
         ({"recipe": "defalt"}, UsageError, r"'defalt': did you mean 'default'\?"),
     ],
 )
 def test_comparisons_that_cannot_be(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        zoo.load_models("lenet1", **({"dataset": "digits"} | options))
+        loading.load_models("lenet1", **({"dataset": "digits"} | options))
 
 
 def test_a_comparison_without_any_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zoo, "installed", list)
+    monkeypatch.setattr(loading, "installed", list)
     with pytest.raises(UsageError, match="no framework is installed"):
-        zoo.load_models("lenet1", dataset="digits")
+        loading.load_models("lenet1", dataset="digits")
 
 
 def test_digits_stand_in_for_mnist_only_where_no_dataset_was_asked_for(
@@ -450,12 +454,12 @@ def test_digits_stand_in_for_mnist_only_where_no_dataset_was_asked_for(
         assert (name, split) == ("digits", "test")
         return digits
 
-    monkeypatch.setattr(zoo, "load_dataset", without_mnist)
-    assert zoo.load_test_set("lenet5", say=said.append) is digits
+    monkeypatch.setattr(loading, "load_dataset", without_mnist)
+    assert loading.load_test_set("lenet5", say=said.append) is digits
     assert len(said) == 1
     assert "mnist cannot be had here, so this runs on digits" in said[0]
     for options in ({"dataset": "mnist"}, {"data_dir": "nowhere"}):
         with pytest.raises(MissingDataError, match="no network"):
-            zoo.load_test_set("lenet5", say=said.append, **options)
-    assert zoo.load_test_set("lenet5", "digits", say=said.append) is digits
+            loading.load_test_set("lenet5", say=said.append, **options)
+    assert loading.load_test_set("lenet5", "digits", say=said.append) is digits
     assert len(said) == 1

@@ -11,11 +11,11 @@ import math
 import sys
 
 import robustcmp as rc
-from robustcmp.architecture import get_architecture
-from robustcmp.data import stratified_split
+from robustcmp.data.dataset import stratified_split
 from robustcmp.frameworks import get_framework
-from robustcmp.training import VALIDATION_FRACTION, Augmentation, batch_order
-from robustcmp.zoo import load_recipe
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.zoo.recipes import load_recipe
+from robustcmp.zoo.training import VALIDATION_FRACTION, Augmentation, batch_order
 
 if __name__ == "__main__":
     torch, source, batches = get_framework("torch"), get_framework(sys.argv[1]), int(sys.argv[2])

@@ -11,8 +11,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from robustcmp.architecture import get_architecture
-from robustcmp.weights import read_weights, write_weights
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.networks.weights import read_weights, write_weights
 
 WEIGHTS = Path(__file__).parents[1] / "zoo" / "weights"
 

@@ -11,7 +11,7 @@ import foolbox as fb
 import numpy as np
 
 import robustcmp as rc
-from robustcmp.classifier import Classifier
+from robustcmp.models.classifier import Classifier
 
 RUN = Path(__file__).parents[1] / "docs" / "results" / "resnet20-cifar10-guo2019"
 EPSILON = 0.03

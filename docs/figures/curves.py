@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from robustcmp.weights import WeightsFile, read_weights
+from robustcmp.networks.weights import WeightsFile, read_weights
 
 COLORS = {"torch": "#d1495b", "tensorflow": "#edae49", "jax": "#30638e"}  # told apart by all kinds of colour vision
 STYLES = {"torch": "-", "tensorflow": "--", "jax": ":"}

@@ -12,7 +12,7 @@ import numpy as np
 from curves import COLORS
 
 import robustcmp as rc
-from robustcmp.statistics import t_interval
+from robustcmp.analysis.statistics.intervals import t_interval
 
 HERE = Path(__file__).parent
 RUNS = HERE.parent / "results"

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import robustcmp as rc
-from robustcmp.report import to_markdown
-from robustcmp.statistics import t_interval
-from robustcmp.weights import read_weights
+from robustcmp.analysis.statistics.intervals import t_interval
+from robustcmp.networks.weights import read_weights
+from robustcmp.report.report import to_markdown
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -1,17 +1,25 @@
 """Is one trained model easier to fool than another, and is the difference real?
 
-The public names. Importing this package loads no framework.
+The public names. Each is imported when it is first asked for: opening a stored run loads no framework and no attack.
 """
 
-from . import attacks, statistics
-from .bridge import wrap_functions
-from .data import Dataset, load_dataset
-from .errors import RobustcmpError
-from .evaluation import Evaluation, evaluate, open_run
-from .indicator import robustness_indicator
-from .model import Model, predict, wrap
-from .subset import common_subset
-from .zoo import fit, load_model, same_weights
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import attacks
+    from .analysis import statistics
+    from .analysis.indicator import robustness_indicator
+    from .comparison import evaluate
+    from .data import Dataset, load_dataset
+    from .errors import RobustcmpError
+    from .evaluation import Evaluation, open_run
+    from .models.functions import wrap_functions
+    from .models.model import Model, predict, wrap
+    from .runs.subset import common_subset
+    from .zoo.carrying import same_weights
+    from .zoo.fitting import fit
+    from .zoo.loading import load_model
 
 __all__ = [
     "Dataset",
@@ -32,3 +40,36 @@ __all__ = [
     "wrap",
     "wrap_functions",
 ]
+
+_HOME = {
+    "Dataset": "data",
+    "Evaluation": "evaluation",
+    "Model": "models.model",
+    "RobustcmpError": "errors",
+    "common_subset": "runs.subset",
+    "evaluate": "comparison",
+    "fit": "zoo.fitting",
+    "load_dataset": "data",
+    "load_model": "zoo.loading",
+    "open_run": "evaluation",
+    "predict": "models.model",
+    "robustness_indicator": "analysis.indicator",
+    "same_weights": "zoo.carrying",
+    "wrap": "models.model",
+    "wrap_functions": "models.functions",
+}
+_MODULES = {"attacks": "attacks", "statistics": "analysis.statistics"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{_MODULES[name]}", __name__)
+    if name in _HOME:
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral
 
 
 class RobustcmpError(Exception):
-    """The base class of every error that robustcmp raises on purpose."""
+    """The base class of every error that robustcmp raises on purpose.
+
+    Attributes
+    ----------
+    parameters : tuple of str
+        The parameters of Python functions that the message is about; the commands name their options beside it.
+    """
+
+    def __init__(self, message: str, *, parameters: Sequence[str] = ()):
+        super().__init__(message)
+        self.parameters = tuple(parameters)
 
 
 class UsageError(RobustcmpError, ValueError):
@@ -29,6 +39,23 @@ class ModelError(RobustcmpError):
 
 class WeightsError(RobustcmpError):
     """A weights file is missing, broken, or belongs to another network."""
+
+
+class MissingWeightsError(WeightsError):
+    """There are no weights of a trained model.
+
+    Attributes
+    ----------
+    fit_arguments : dict
+        What `robustcmp.fit` would train them from.
+    """
+
+    def __init__(self, message: str, fit_arguments: dict[str, str | int]):
+        called = ", ".join(f"{name}={value!r}" for name, value in fit_arguments.items())
+        super().__init__(
+            f"{message} Train them with robustcmp.fit({called}).", parameters=["framework", "training_seeds"]
+        )
+        self.fit_arguments = fit_arguments
 
 
 class HostError(RobustcmpError):
@@ -59,14 +86,14 @@ class StoreError(RobustcmpError):
 def check_count(name: str, value: object) -> int:
     """Return a whole number of 1 or more, of NumPy or not, or raise `UsageError`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise UsageError(f"{name} should be 1 or more, received {value!r}")
+        raise UsageError(f"{name} should be 1 or more, received {value!r}", parameters=[name])
     return int(value)
 
 
 def check_seed(seed: object, name: str = "seed") -> int:
     """Return a whole number of 64 bits, which is what draws are keyed by, or raise `UsageError`."""
     if not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**63:
-        raise UsageError(f"{name} should be a 64-bit integer, received {seed!r}")
+        raise UsageError(f"{name} should be a 64-bit integer, received {seed!r}", parameters=[name])
     return int(seed)
 
 

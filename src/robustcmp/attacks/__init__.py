@@ -1,6 +1,7 @@
-"""The attacks, as Foolbox attack classes, and the suites that name them."""
+"""Running: the attacks, one a file, and the suites that name them. Imports models, records and the ground."""
 
-from .base import Attack, AttackResult
+from ..records.cell import AttackResult
+from .base import Attack
 from .boundary import Boundary
 from .fgsm import FGSM
 from .single_pixel import SinglePixel

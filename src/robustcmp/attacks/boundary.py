@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..classifier import Candidates, Classifier
-from ..draws import Draws
 from ..errors import UsageError, check_count
+from ..models.candidates import Candidates
+from ..models.classifier import Classifier
 from .base import Attack, Found, Images, Labels, first_on_grid, unit
+from .draws import Draws
 
 START_NOISE, DIRECTION = 1, 2
 START_DRAWS = 1000

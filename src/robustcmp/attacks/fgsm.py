@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..classifier import Candidates, Classifier
 from ..errors import ModelError, UsageError, check_count
+from ..models.candidates import Candidates
+from ..models.classifier import Classifier
 from .base import Attack, Found, Images, Labels, first_on_grid
 
 

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import frameworks
-from ..classifier import Classifier
 from ..errors import HostError, ModelError
-from ..model import FunctionsModel
-from .base import AttackResult, Extras, Found, Images, Labels, judge, put, room
+from ..models.classifier import Classifier
+from ..models.model import FunctionsModel
+from ..records.cell import AttackResult, Extras
+from .base import Found, Images, Labels, judge, put, room
 
 # The modules of foolbox.attacks whose attacks ask for nothing but the model's answers.
 GRADIENT_FREE = {

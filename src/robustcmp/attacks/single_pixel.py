@@ -9,10 +9,11 @@ import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
-from ..classifier import Candidates, Classifier
-from ..draws import Draws
 from ..errors import check_count
+from ..models.candidates import Candidates
+from ..models.classifier import Classifier
 from .base import Attack, Found, Images, Labels, unit
+from .draws import Draws
 
 PIXEL_ORDER = 0
 UNKNOWN = -1

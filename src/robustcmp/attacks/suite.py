@@ -33,10 +33,11 @@ from typing import Annotated, Any, Protocol, get_type_hints
 import foolbox as fb
 import msgspec
 
-from ..classifier import Classifier
 from ..errors import RobustcmpError, UsageError, check_count, unknown
-from ..weights import json_digest
-from .base import AttackResult, Extras, Images, Labels
+from ..files import json_digest
+from ..models.classifier import Classifier
+from ..records.cell import AttackResult, Extras
+from .base import Images, Labels
 from .boundary import Boundary
 from .fgsm import FGSM
 from .foolbox import FoolboxAttack

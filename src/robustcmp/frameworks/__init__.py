@@ -1,4 +1,4 @@
-"""The frameworks, by name. An adapter, and with it its framework, is imported only when it is asked for."""
+"""Running: the frameworks, an adapter a file, imported when asked for. Imports hosts, networks and the ground."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
-from ..environment import framework_versions
 from ..errors import ModelError, UsageError, unknown
 from ..hosts import environments
+from ..provenance import framework_versions
 from .base import DataFormat, Device, Framework, Function, Make, Pullback, TrainableFramework, Trainer
 
 __all__ = [

@@ -17,8 +17,8 @@ import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architecture import Architecture
-from ..weights import Weights
+from ..networks.architecture import Architecture
+from ..networks.weights import Weights
 
 DataFormat = Literal["channels_first", "channels_last"]
 Device = Literal["auto", "cpu", "cuda"]

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architecture import Architecture, is_trainable
 from ..errors import HostError, ModelError, UsageError
 from ..hosts.process import HostProcess
-from ..weights import Weights
+from ..networks.architecture import Architecture, is_trainable
+from ..networks.weights import Weights
 from .base import Device, Function, TrainableFramework, Trainer
 from .numpy import NumPy
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architecture import (
+from ..errors import ModelError, UsageError
+from ..networks.architecture import (
     STATISTICS,
     Architecture,
     BatchNorm,
@@ -29,9 +30,8 @@ from ..architecture import (
     Residual,
     is_trainable,
 )
-from ..errors import ModelError, UsageError
-from ..weights import Weights
-from ..workers import cores
+from ..networks.weights import Weights
+from ..threads import cores
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.

@@ -15,7 +15,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ..architecture import (
+from ..errors import ModelError, UsageError, WeightsError
+from ..networks.architecture import (
     Architecture,
     BatchNorm,
     Conv,
@@ -28,9 +29,8 @@ from ..architecture import (
     Residual,
     is_trainable,
 )
-from ..errors import ModelError, UsageError, WeightsError
-from ..weights import Weights, paired
-from ..workers import cores
+from ..networks.weights import Weights, paired
+from ..threads import cores
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets

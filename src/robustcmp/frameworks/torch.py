@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..architecture import (
+from ..errors import ModelError, UsageError, WeightsError
+from ..networks.architecture import (
     Architecture,
     BatchNorm,
     Conv,
@@ -31,8 +32,7 @@ from ..architecture import (
     Shape,
     is_trainable,
 )
-from ..errors import ModelError, UsageError, WeightsError
-from ..weights import Weights, paired
+from ..networks.weights import Weights, paired
 from .base import Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
 
 _log = logging.getLogger("robustcmp")

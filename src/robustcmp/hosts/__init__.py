@@ -1,1 +1,1 @@
-"""Models in environments of their own: the protocol, the process, the environments, and a host for each framework."""
+"""Running: models in environments of their own, a host a framework. Imports the ground."""

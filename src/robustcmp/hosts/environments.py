@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..data import user_cache
 from ..errors import HostError, UsageError, unknown
-from ..workers import cores
+from ..files import user_cache
+from ..threads import cores
 from .process import HostProcess
 
 HERE = Path(__file__).parent
@@ -267,12 +267,12 @@ def _recipe(name: str, script: str | os.PathLike[str] | None, requirements: str 
         if name not in RECIPES:
             raise unknown("host", name, RECIPES)
         if requirements is not None:
-            raise UsageError("--requirements goes with the --script of a host of one's own")
+            raise UsageError("requirements go with a script", parameters=["requirements", "script"])
         return RECIPES[name]
     if name in (*RECIPES, "torch", "tensorflow", "jax", "numpy") or not NAME.fullmatch(name):
         raise UsageError(f"a host of one's own should have another name, of a-z, 0-9 and @._-; received {name!r}")
     if requirements is None:
-        raise UsageError("a host of one's own needs --requirements beside --script")
+        raise UsageError("a script needs requirements beside it", parameters=["requirements", "script"])
     for path in (Path(script), Path(requirements)):
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
@@ -311,7 +311,8 @@ def _find_python(version: str, given: str | None) -> str:
             raise UsageError(f"expected CPython {version} in {given}, received {found or 'no Python'}")
     raise UsageError(
         f"there is no CPython {version}. Install it, for example with pyenv install {version} or uv python install "
-        f"{version}, or name it with --python."
+        f"{version}, or name its interpreter with python.",
+        parameters=["python"],
     )
 
 

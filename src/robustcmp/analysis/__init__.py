@@ -1,0 +1,1 @@
+"""Reading: rates, intervals, tests, variance and the indicator, from records. Imports records and the ground."""

@@ -1,0 +1,51 @@
+"""Whether the same-weights control passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+LARGEST_LOGITS = 1e-4
+"""The largest difference of logits, in standard deviations of all of them."""
+
+
+LARGEST_PREDICTIONS = 1e-3
+"""The largest share of images that are taken for another class."""
+
+
+LARGEST_OUTCOMES = 2e-3
+"""The largest share of attacked images that fall in one framework and not in another, under FGSM and single pixel."""
+
+
+HELD = ("FGSM", "SinglePixel")
+PASSED = (
+    "Passed: the same weights come out alike, so the evaluation adds nothing of its own. It does not say that a "
+    "difference between trained models comes from their frameworks."
+)
+FAILED = (
+    "Not passed: the same weights do not come out alike, so no difference between trained models means anything until "
+    "it is known why."
+)
+
+
+def differing(success: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
+    """Return, for each pair of frameworks, how many images fall in one and not in the other.
+
+    Parameters
+    ----------
+    success : dict of str to ndarray of bool, shape (trainings, repeats, images)
+        By framework. An image counts once, in however many trainings and repeats it differs.
+    """
+    return {f"{a}|{b}": int((success[a] != success[b]).any(axis=(0, 1)).sum()) for a, b in combinations(success, 2)}
+
+
+def verdict(measured: Mapping[str, float], differ: Mapping[str, dict[str, int]], held: Sequence[str], n: int) -> bool:
+    """Say whether the control passed; `held` are the attacks of which at most 2 in 1,000 of n images may differ."""
+    return (
+        measured["logits"] <= LARGEST_LOGITS
+        and measured["predictions"] <= LARGEST_PREDICTIONS
+        and all(count <= LARGEST_OUTCOMES * n for attack in held for count in differ[attack].values())
+    )

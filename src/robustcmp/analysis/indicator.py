@@ -1,0 +1,132 @@
+"""The robustness indicator R(m) of Guo et al., from success rates alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+
+Rates = Mapping[str, Mapping[str, float]]
+NO_SPREAD = 1e-9
+"""Success rates nearer than this are the same: counts differ by 1/n or not at all."""
+
+
+def common_attacks(rates: Rates) -> list[str]:
+    """Return the attacks that every model has a success rate for, in the order of the first model."""
+    models = list(rates.values())
+    return [
+        attack
+        for attack in (models[0] if models else {})
+        if all(attack in model and np.isfinite(model[attack]) for model in models)
+    ]
+
+
+def indicator_terms(rates: Rates) -> dict[str, dict[str, float]]:
+    """Return P(m, A) = (S[m][A] − min) / (max − min) over the models, 0 where max − min ≤ 1e-9.
+
+    Parameters
+    ----------
+    rates : dict of dict of float
+        Success rates in [0, 1] by model and attack. Attacks that a model lacks, or has NaN for, are left out.
+
+    Returns
+    -------
+    dict of dict of float
+        By model and attack, in [0, 1].
+
+    Raises
+    ------
+    UsageError
+        A rate lies outside [0, 1].
+    """
+    terms: dict[str, dict[str, float]] = {model: {} for model in rates}
+    for attack in common_attacks(rates):
+        values = np.array([rates[model][attack] for model in rates], np.float64)
+        if values.min() < 0 or values.max() > 1:
+            raise UsageError(
+                f"success rates should be in [0, 1], received {values.min()} to {values.max()} for {attack!r}"
+            )
+        for model, term in zip(rates, relative(values), strict=True):
+            terms[model][attack] = float(term)
+    return terms
+
+
+def relative(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return where values lie between the smallest and the largest along the last axis, 0 where these are the same."""
+    low = values.min(axis=-1, keepdims=True)
+    spread = values.max(axis=-1, keepdims=True) - low
+    return np.where(spread > NO_SPREAD, values - low, 0.0) / np.where(spread > NO_SPREAD, spread, 1.0)
+
+
+def robustness_indicator(rates: Rates) -> dict[str, float]:
+    """Return R(m) = Σ over attacks A of P(m, A): how easily each model is fooled beside the others.
+
+    Smaller is more robust. R depends on which models stand beside each other: it says where a model lies between the
+    least and the most easily fooled one, attack by attack, and nothing about how far those two are apart.
+
+    Parameters
+    ----------
+    rates : dict of dict of float
+        Success rates in [0, 1] by model and attack. Only attacks that every model has are summed.
+
+    Returns
+    -------
+    dict of str to float
+        From 0 to the number of attacks.
+
+    Raises
+    ------
+    UsageError
+        A rate lies outside [0, 1].
+
+    References
+    ----------
+    Guo et al., "An Orchestrated Empirical Study on Deep Learning Frameworks and Platforms", arXiv:1811.05187, 2018.
+
+    Examples
+    --------
+    >>> robustness_indicator({"a": {"fgsm": 0.2, "boundary": 1.0}, "b": {"fgsm": 0.4, "boundary": 1.0}})
+    {'a': 0.0, 'b': 1.0}
+    """
+    return {model: float(sum(values.values())) for model, values in indicator_terms(rates).items()}
+
+
+def variants(rates: Rates) -> dict[str, dict[str, float]]:
+    """Return R as it is and as it would be: without each attack in turn, and without each model in turn.
+
+    Parameters
+    ----------
+    rates : dict of dict of float
+        As for `robustness_indicator`. With one attack, or with two models or fewer, nothing is left out.
+
+    Returns
+    -------
+    dict of dict of float
+        By what was left out, then by model: ``"all"``, ``"without fgsm"``, …, ``"torch left out"``, …
+
+    Examples
+    --------
+    >>> variants({"a": {"fgsm": 0.2, "pixel": 0.1}, "b": {"fgsm": 0.4, "pixel": 0.0}})
+    {'all': {'a': 1.0, 'b': 1.0}, 'without fgsm': {'a': 1.0, 'b': 0.0}, 'without pixel': {'a': 0.0, 'b': 1.0}}
+    """
+    found = {"all": robustness_indicator(rates)}
+    attacks = common_attacks(rates)
+    for attack in attacks if len(attacks) > 1 else []:
+        left = {model: {a: rate for a, rate in its.items() if a != attack} for model, its in rates.items()}
+        found[f"without {attack}"] = robustness_indicator(left)
+    for model in rates if len(rates) > 2 else []:
+        found[f"{model} left out"] = robustness_indicator({m: its for m, its in rates.items() if m != model})
+    return found
+
+
+def reversed_pairs(r: Mapping[str, float], other: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return the pairs of models of which `r` has the first as more robust and `other` the second.
+
+    >>> reversed_pairs({"a": 0.0, "b": 1.0, "c": 2.0}, {"a": 1.0, "b": 0.5})
+    [('a', 'b')]
+    """
+    both = [model for model in r if model in other]
+    return [(a, b) for a in both for b in both if r[a] < r[b] and other[a] > other[b]]

@@ -1,0 +1,59 @@
+"""How far R can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .indicator import relative
+from .outcomes import Outcomes
+from .significance import (
+    RESAMPLES,
+)
+from .statistics.intervals import resampled_rates
+
+if TYPE_CHECKING:
+    pass
+
+
+class IndicatorRange(NamedTuple):
+    """How far R of one model varies over resamples.
+
+    Attributes
+    ----------
+    low, high : float
+        What 95 % of the resamples lie between: a bootstrap range, and no confidence interval, as the smallest and the
+        largest rate make R irregular.
+    ranks : list of float
+        The share of resamples in which the model is the most robust one, the second, and so on; ties are shared.
+    """
+
+    low: float
+    high: float
+    ranks: list[float]
+
+
+def indicator_ranges(
+    outcomes: Sequence[Outcomes], resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, IndicatorRange]:
+    """Return how far R varies if other images had been attacked, and, with several trainings, others been trained.
+
+    An image is drawn with everything that happened to it, in all models, attacks and repeats, and a training run with
+    all its attacks.
+    """
+    from scipy.stats import rankdata
+
+    names = list(outcomes[0].success)
+    values = [np.stack([its.success[name].mean(axis=1) for its in outcomes]) for name in names]
+    totals = relative(np.stack(resampled_rates(values, resamples, seed), axis=-1)).sum(axis=1)
+    first, last = (rankdata(totals.round(9), method=method, axis=1) for method in ("min", "max"))
+    places = np.arange(1, len(names) + 1)
+    held = (first[..., None] <= places) & (places <= last[..., None])
+    ranks = (held / (last - first + 1)[..., None]).mean(axis=0)
+    low, high = np.quantile(totals, [0.025, 0.975], axis=0)
+    return {
+        name: IndicatorRange(float(low[i]), float(high[i]), [float(share) for share in ranks[i]])
+        for i, name in enumerate(names)
+    }

@@ -1,0 +1,60 @@
+"""What one attack did to every trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What one attack did to every trained model on the images of a comparison.
+
+    Attributes
+    ----------
+    attack : str
+        Its name.
+    deterministic : bool
+        Whether all repeats are one and the same.
+    success : dict of str to ndarray of bool
+        By framework (the name of the models), (training runs, repeats, images).
+    seeds : dict of str to list of int
+        The training seeds, by framework.
+    expected : dict of str to ndarray of float64, optional
+        For exact single pixel: the probability of each image to fall to a draw of positions, (training runs, images).
+    l2 : dict of str to ndarray of float64, optional
+        The distances, for an attack whose distances are what it is about; +inf where it failed.
+    """
+
+    attack: str
+    deterministic: bool
+    success: Mapping[str, NDArray[np.bool_]]
+    seeds: Mapping[str, list[int]]
+    expected: Mapping[str, NDArray[np.float64]] | None = None
+    l2: Mapping[str, NDArray[np.float64]] | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        """The trained models: ``torch``, or ``torch/3`` where there are several trainings of one framework."""
+        several = any(len(seeds) > 1 for seeds in self.seeds.values())
+        return [f"{name}/{seed}" if several else name for name, seeds in self.seeds.items() for seed in seeds]
+
+    @property
+    def image_means(self) -> NDArray[np.float64]:
+        """How often each image falls, (models, images): over all draws, else over repeats, which are no images."""
+        means = self.expected or {name: its.mean(axis=1) for name, its in self.success.items()}
+        return np.concatenate(list(means.values()))
+
+    @property
+    def rates(self) -> dict[str, NDArray[np.float64]]:
+        """A rate for each training run, by framework: the expectation over all draws where that is known."""
+        if self.expected is not None:
+            return {name: its.mean(axis=1) for name, its in self.expected.items()}
+        return {name: its.mean(axis=(1, 2)) for name, its in self.success.items()}

@@ -1,0 +1,56 @@
+"""What the statistics share: checks of values, and what can be said without evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+
+ONE_TRAINING = "With one training per framework, framework and training run cannot be told apart."
+NO_VARIANCE = 1e-24  # of rates: what rounding leaves of equal ones
+ROUNDING = 1e-12  # sums of means within it are equal
+
+
+def check_same_images(*arrays: NDArray[Any]) -> None:
+    """Raise `UsageError` for arrays of different shapes, or with NaN."""
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise UsageError(f"expected values of the same images, received the shapes {', '.join(map(str, shapes))}")
+    check_values(*arrays)
+
+
+def check_values(*arrays: NDArray[Any]) -> None:
+    """Raise `UsageError` for NaN: an outcome that is missing is no outcome."""
+    if any(np.isnan(array).any() for array in arrays):
+        raise UsageError("expected a value for every image and training, received NaN")
+
+
+def one_training(trainings: Sequence[int]) -> str:
+    """Say why one training of a framework is too few, where it is that."""
+    return f" {ONE_TRAINING}" if 1 in trainings else ""
+
+
+@contextmanager
+def needs_statsmodels() -> Iterator[None]:
+    """Say how statsmodels is installed where it cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(f"tests need statsmodels ({error}). Install it with: pip install 'robustcmp[stats]'") from None
+
+
+def pooled_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
+    """Return the variance within groups and its degrees of freedom."""
+    if len(groups) < 2 or min(len(group) for group in groups) < 2:
+        raise UsageError(
+            "expected two frameworks and two trainings of each, or more; received "
+            f"{', '.join(str(len(group)) for group in groups)} trainings.{one_training([len(its) for its in groups])}"
+        )
+    check_values(*groups)
+    df = sum(len(group) - 1 for group in groups)
+    return float(sum(((group - group.mean()) ** 2).sum() for group in groups)) / df, df

@@ -1,0 +1,327 @@
+"""Tests of hypotheses about success rates, and their adjustment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .foundations import (
+    NO_VARIANCE,
+    ROUNDING,
+    check_same_images,
+    check_values,
+    needs_statsmodels,
+    pooled_variance,
+)
+from .intervals import (
+    blocks,
+)
+
+# Tests -------------------------------------------------------------------------------------------------------------
+
+
+class Evidence(NamedTuple):
+    """A test's statistic and its p value; where nothing varies, 0 and 1."""
+
+    statistic: float
+    p: float
+
+
+NOTHING_VARIES = Evidence(0.0, 1.0)
+
+
+def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
+    """Test whether models are fooled equally often by a deterministic attack, on the same images (Cochran 1950).
+
+    Parameters
+    ----------
+    outcomes : ndarray of bool, shape (models, images)
+
+    Examples
+    --------
+    >>> cochran_q(np.ones((3, 5), bool))
+    Evidence(statistic=0.0, p=1.0)
+    """
+    if not (outcomes.any(axis=0) & ~outcomes.all(axis=0)).any():
+        return NOTHING_VARIES
+    with needs_statsmodels():
+        from statsmodels.stats.contingency_tables import cochrans_q
+
+    found = cochrans_q(outcomes.T.astype(np.int64))
+    return Evidence(float(found.statistic), float(found.pvalue))
+
+
+def mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Evidence:
+    """Test whether two models are fooled equally often by a deterministic attack: McNemar's test, exact.
+
+    The statistic is the number of images that fall in `a` alone; the p value is that of a fair coin among those that
+    fall in one alone.
+
+    Examples
+    --------
+    >>> mcnemar(np.array([True] * 6), np.array([False] * 6))
+    Evidence(statistic=6.0, p=0.03125)
+    """
+    check_same_images(a, b)
+    return _coin(int(np.count_nonzero(a & ~b)), int(np.count_nonzero(b & ~a)))
+
+
+def sign_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> Evidence:
+    """Test whether `a` is above `b` as often as below; equal values, also two of +inf, say nothing.
+
+    Examples
+    --------
+    >>> sign_test(np.array([1.0, 2.0, np.inf]), np.array([0.5, 2.0, np.inf]))
+    Evidence(statistic=1.0, p=1.0)
+    """
+    check_same_images(a, b)
+    return _coin(int(np.count_nonzero(a > b)), int(np.count_nonzero(a < b)))
+
+
+def _coin(one: int, other: int) -> Evidence:
+    from scipy.stats import binomtest
+
+    return Evidence(float(one), float(binomtest(one, one + other).pvalue)) if one + other else NOTHING_VARIES
+
+
+def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> list[Evidence]:
+    """Test mean differences between two models by flipping the sign of each image's difference at random.
+
+    For random attacks: the differences are those of an image's means over repeats. If it made no difference which of
+    two models is which, every sign would be as likely as the other. Two-sided; the data count as one of the flips, so
+    p is at least 1/(resamples + 1).
+
+    Parameters
+    ----------
+    differences : ndarray of float64, shape (pairs, images)
+
+    Returns
+    -------
+    list of Evidence
+        The statistic is the mean difference.
+
+    Examples
+    --------
+    >>> sign_flips(np.zeros((1, 10)))
+    [Evidence(statistic=0.0, p=1.0)]
+    """
+    check_values(differences)
+    rng = np.random.default_rng(seed)
+    pairs, n = differences.shape
+    observed = np.abs(differences.sum(axis=1))
+    reached = np.zeros(pairs, np.int64)
+    some = differences[:, differences.any(axis=0)]  # the sign of a zero says nothing
+    for size in blocks(resamples, max(*some.shape, 1)):
+        signs = rng.integers(0, 2, (size, some.shape[1]), np.int8) * 2.0 - 1.0
+        reached += (np.abs(signs @ some.T) >= observed - ROUNDING).sum(axis=0)
+    p = (1 + reached) / (1 + resamples)
+    return [Evidence(float(mean), float(its)) for mean, its in zip(differences.sum(axis=1) / max(n, 1), p, strict=True)]
+
+
+def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> Evidence:
+    """Test whether models differ at all, by permuting the models' values within each image at random.
+
+    For random attacks, where Cochran's Q is for deterministic ones. The statistic is the variance of the models'
+    means.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (models, images)
+        Means over repeats.
+
+    Examples
+    --------
+    >>> label_permutation(np.ones((3, 5)))
+    Evidence(statistic=0.0, p=1.0)
+    """
+    check_values(values)
+    n = values.shape[1]
+    observed = float(values.mean(axis=1).var()) if n else 0.0
+    differs = values[:, np.ptp(values, axis=0) > 0]  # the other images add the same to every model
+    if not differs.size:
+        return NOTHING_VARIES
+    rng = np.random.default_rng(seed)
+    reached = 0
+    for size in blocks(resamples, differs.size):
+        permuted = rng.permuted(np.broadcast_to(differs, (size, *differs.shape)), axis=1)
+        reached += int((permuted.sum(axis=2).var(axis=1) / n**2 >= observed - ROUNDING).sum())
+    return Evidence(observed, (1 + reached) / (1 + resamples))
+
+
+def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 10_000, seed: int = 0) -> Evidence:
+    """Test whether pairs of one group have larger values than pairs of two, by permuting which group each belongs to.
+
+    One-sided (Mantel 1967, "The detection of disease clustering and a generalized regression approach"). What a source
+    adds to all of its targets, and a target to all of its sources, is taken out first, by least squares. The statistic
+    is the mean of the rest within groups minus the mean across.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (N, N)
+        From each source to each target; the diagonal is not looked at, and what is NaN is left out.
+    groups : sequence of str
+        The group of each. The permutations keep their sizes.
+
+    Returns
+    -------
+    Evidence
+        NaN for both where no group has two members, or there is one group.
+
+    Examples
+    --------
+    >>> values = np.kron(np.eye(2), np.ones((4, 4)))
+    >>> mantel(values, list("aaaabbbb")).p < 0.05  # of 35 ways of halving eight
+    True
+    """
+    members = np.unique(groups, return_inverse=True)[1]
+    n = len(members)
+    known = np.isfinite(values) & ~np.eye(n, dtype=np.bool_)
+    sources, targets = np.nonzero(known)
+    design = np.concatenate([np.eye(n)[sources], np.eye(n)[targets]], axis=1)
+    rest = np.zeros((n, n))
+    rest[known] = values[known] - design @ np.linalg.lstsq(design, values[known], rcond=None)[0]
+
+    def differences(members: NDArray[np.int64]) -> NDArray[np.float64]:
+        """For each row of groups (rows, N) that of the means; NaN where there are no pairs of a kind."""
+        within = (members[:, :, None] == members[:, None, :]).reshape(-1, n * n).astype(np.float64)
+        pairs, total = within @ known.ravel(), within @ rest.ravel()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: NDArray[np.float64] = total / pairs - (rest.sum() - total) / (known.sum() - pairs)
+        return np.where(np.isfinite(found), found, np.nan)
+
+    [observed] = differences(members[None])
+    if np.isnan(observed):
+        return Evidence(math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    reached = 0
+    for size in blocks(resamples, n * n):
+        permuted = members[np.array([rng.permutation(n) for _ in range(size)])]
+        reached += int((~(differences(permuted) < observed - ROUNDING)).sum())  # NaN is no evidence against
+    return Evidence(float(observed), (1 + reached) / (1 + resamples))
+
+
+def friedman(values: NDArray[np.float64]) -> Evidence:
+    """Test whether models differ in a value an image, such as a distance, by its ranks within each image.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (models, images)
+        +inf ranks last. Two models are a sign test.
+
+    Examples
+    --------
+    >>> friedman(np.ones((3, 5)))
+    Evidence(statistic=0.0, p=1.0)
+    """
+    check_values(values)
+    if len(values) < 3:
+        return sign_test(values[0], values[1])
+    if (values == values[0]).all():
+        return NOTHING_VARIES
+    from scipy.stats import friedmanchisquare
+
+    found = friedmanchisquare(*values)
+    return Evidence(float(found.statistic), float(found.pvalue))
+
+
+def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
+    """Test whether frameworks differ in their mean rate, the training run being the unit (one-way ANOVA).
+
+    Where no training differs from another of its framework the statistic is 0 and p is 1.
+
+    Parameters
+    ----------
+    groups : sequence of ndarray of float64, shape (training runs,)
+        A rate for each trained model, framework by framework; the numbers of runs may differ. Two frameworks with two
+        trainings each, or more.
+
+    Raises
+    ------
+    UsageError
+        A framework has one training: there is nothing to measure a difference by.
+
+    Examples
+    --------
+    >>> statistic, p = f_test([np.array([0.1, 0.2]), np.array([0.3, 0.4])])
+    >>> round(statistic, 6), round(p, 4)
+    (8.0, 0.1056)
+    """
+    within, df = pooled_variance(groups)
+    means = np.array([group.mean() for group in groups])
+    sizes = np.array([len(group) for group in groups])
+    between = float((sizes * (means - np.average(means, weights=sizes)) ** 2).sum()) / (len(groups) - 1)
+    if between <= NO_VARIANCE or within <= NO_VARIANCE:
+        return NOTHING_VARIES
+    from scipy.special import fdtrc
+
+    return Evidence(between / within, float(fdtrc(len(groups) - 1, df, between / within)))
+
+
+class Difference(NamedTuple):
+    """A test of a difference of two means, with its 95 % interval before any adjustment."""
+
+    statistic: float
+    p: float
+    difference: float
+    low: float
+    high: float
+
+
+def pooled_t(groups: Sequence[NDArray[np.float64]], a: int, b: int, confidence: float = 0.95) -> Difference:
+    """Test whether two frameworks differ in their mean rate, with the variance between trainings pooled over all.
+
+    Student's t; the variance within frameworks is taken to be one, and estimated from all groups. Where no training
+    differs from another of its framework there is nothing to measure a difference by: the statistic is 0, p is 1, and
+    the interval everything, -1 to 1. Rates of a few images in a thousand are often equal by chance. Intervals are cut
+    to -1 to 1.
+
+    Parameters
+    ----------
+    groups : sequence of ndarray of float64, shape (training runs,)
+        As for `f_test`.
+    a, b : int
+        Which of the groups are compared.
+
+    Raises
+    ------
+    UsageError
+        A framework has one training.
+
+    Examples
+    --------
+    >>> found = pooled_t([np.array([0.1, 0.2]), np.array([0.3, 0.4])], 0, 1)
+    >>> round(found.statistic, 3), round(found.p, 4), round(found.low, 3), round(found.high, 3)
+    (-2.828, 0.1056, -0.504, 0.104)
+    """
+    from scipy.special import stdtr, stdtrit
+
+    within, df = pooled_variance(groups)
+    difference = float(groups[a].mean() - groups[b].mean())
+    error = math.sqrt(within * (1 / len(groups[a]) + 1 / len(groups[b])))
+    half = float(stdtrit(df, 0.5 + confidence / 2)) * error
+    if within <= NO_VARIANCE:
+        return Difference(*NOTHING_VARIES, difference, -1.0, 1.0)
+    statistic = difference / error
+    p = float(2 * stdtr(df, -abs(statistic)))
+    return Difference(statistic, p, difference, max(difference - half, -1.0), min(difference + half, 1.0))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Return p values adjusted for their number (Holm 1979).
+
+    Examples
+    --------
+    >>> [round(float(its), 6) for its in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    if not p:
+        return []
+    check_values(np.array(p))
+    with needs_statsmodels():
+        from statsmodels.stats.multitest import multipletests
+
+    return [float(its) for its in multipletests(p, method="holm")[1]]

@@ -1,0 +1,270 @@
+"""Intervals of success rates and of their differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+from .foundations import (
+    NO_VARIANCE,
+    check_values,
+    pooled_variance,
+)
+
+
+class Interval(NamedTuple):
+    """Two ends, both included; NaN where there is no evidence."""
+
+    low: float
+    high: float
+
+
+NO_EVIDENCE = Interval(math.nan, math.nan)
+EVERYTHING = Interval(-1.0, 1.0)  # what a difference of rates may be
+
+
+def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Return the Wilson score interval of a rate: `successes` of `n` images (Wilson 1927).
+
+    For one model under a deterministic attack; it ranges over images.
+
+    Raises
+    ------
+    UsageError
+        `successes` is not from 0 to `n`.
+
+    Examples
+    --------
+    >>> low, high = wilson_interval(167, 1000)
+    >>> round(low, 3), round(high, 3)
+    (0.145, 0.191)
+    """
+    if not 0 <= successes <= n:
+        raise UsageError(f"successes should be from 0 to n = {n}, received {successes}")
+    if n == 0:
+        return NO_EVIDENCE
+    from scipy.stats import binomtest
+
+    low, high = binomtest(int(successes), int(n)).proportion_ci(confidence, method="wilson")
+    return Interval(float(low), float(high))
+
+
+def bootstrap_interval(
+    image_means: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """Return the percentile bootstrap interval of the mean of one value an image (Efron 1979).
+
+    For one model under a random attack: the values are each image's means over repeats, so that repeats do not add
+    to n. It ranges over images. Where every image always falls, or none ever, resampling sees no variation, and
+    Wilson's interval is given; of one other image nothing is known, 0 to 1.
+
+    Parameters
+    ----------
+    image_means : ndarray of float64, shape (N,)
+        In [0, 1].
+
+    Raises
+    ------
+    UsageError
+        A value is NaN.
+
+    Examples
+    --------
+    >>> bootstrap_interval(np.full(50, 0.5))
+    Interval(low=0.5, high=0.5)
+    """
+    check_values(image_means)
+    n = len(image_means)
+    if n == 0:
+        return NO_EVIDENCE
+    mean = float(image_means.mean())
+    if mean in (0.0, 1.0):
+        # Every resample is the same, which says nothing of images that were not seen.
+        return wilson_interval(int(mean) * n, n, confidence)
+    if n == 1:
+        return Interval(0.0, 1.0)
+    if np.ptp(image_means) == 0:
+        return Interval(mean, mean)
+    means = _resampled(image_means[None], resamples, seed)
+    low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return Interval(float(low), float(high))
+
+
+def t_interval(rates: NDArray[np.float64], confidence: float = 0.95) -> Interval:
+    """Return Student's interval of the mean of a framework's rates, one for each training run.
+
+    It ranges over training runs, on the images that were attacked. NaN for one training, and where all trainings have
+    one rate, as there is nothing to tell by how much another one would differ.
+
+    Raises
+    ------
+    UsageError
+        A rate is NaN.
+
+    Examples
+    --------
+    >>> low, high = t_interval(np.array([0.2, 0.25, 0.3]))
+    >>> round(low, 3), round(high, 3)
+    (0.126, 0.374)
+    """
+    from scipy.special import stdtrit
+
+    check_values(rates)
+    n = len(rates)
+    if n < 2 or np.var(rates, ddof=1) <= NO_VARIANCE:
+        return NO_EVIDENCE
+    half = float(stdtrit(n - 1, 0.5 + confidence / 2) * np.std(rates, ddof=1) / math.sqrt(n))
+    return Interval(float(np.mean(rates)) - half, float(np.mean(rates)) + half)
+
+
+def difference_intervals(
+    differences: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> list[Interval]:
+    """Return percentile bootstrap intervals of mean differences between models, over the images that both saw.
+
+    An image is drawn with everything that happened to it: all differences see the same resamples. Where no image
+    differs, resampling sees no variation, and Wilson's upper end for 0 of N stands on both sides; one image tells
+    nothing, -1 to 1.
+
+    Parameters
+    ----------
+    differences : ndarray of float64, shape (pairs, images)
+        One model's value for an image minus the other's, in [-1, 1]: means over repeats, so that repeats do not add
+        to N.
+
+    Raises
+    ------
+    UsageError
+        A value is NaN.
+
+    Examples
+    --------
+    >>> [(low, high)] = difference_intervals(np.zeros((1, 100)))
+    >>> round(low, 3), round(high, 3)
+    (-0.037, 0.037)
+    """
+    check_values(differences)
+    pairs, n = differences.shape
+    if n == 0:
+        return [NO_EVIDENCE] * pairs
+    means = _resampled(differences, resamples, seed)
+    ends = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0).T
+    unseen = wilson_interval(0, n, confidence).high
+    return [
+        Interval(float(low), float(high)) if its.any() and n > 1 else Interval(-unseen, unseen) if n > 1 else EVERYTHING
+        for (low, high), its in zip(ends, differences, strict=True)
+    ]
+
+
+def two_way_interval(
+    a: NDArray[np.float64], b: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """Return the range of the difference of two frameworks' mean rates over training runs and images together.
+
+    Both are drawn with replacement (Owen 2007, "The pigeonhole bootstrap"): the runs of each framework for itself,
+    the images together, as both frameworks saw the same. As runs are few, the range is stretched about the difference
+    by what Student's quantile is larger than the normal one. It is wider than it need be, by about the variance that
+    is counted twice. Where no training of either framework differs from another of it, or there is one image, there
+    is nothing to measure a difference by: everything, -1 to 1.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64, shape (training runs, images)
+        Means over repeats, in [0, 1]. The images are the same, the numbers of runs may differ.
+
+    Returns
+    -------
+    Interval
+        NaN where a framework has one training.
+
+    Raises
+    ------
+    UsageError
+        The numbers of images differ, or a value is NaN.
+
+    Examples
+    --------
+    >>> runs = np.random.default_rng(0).random((10, 200))
+    >>> low, high = two_way_interval(runs[:5], runs[5:])
+    >>> low < 0 < high
+    True
+    """
+    if min(len(a), len(b)) < 2 or not a.shape[1]:
+        return NO_EVIDENCE
+    from scipy.special import ndtri, stdtrit
+
+    if a.shape[1] != b.shape[1]:
+        raise UsageError(f"expected outcomes on the same images, received {a.shape[1]} and {b.shape[1]}")
+    check_values(a, b)
+    within, _ = pooled_variance([a.mean(axis=1), b.mean(axis=1)])
+    if within <= NO_VARIANCE or a.shape[1] == 1:
+        return EVERYTHING
+    of_a, of_b = resampled_rates([a, b], resamples, seed)
+    difference = float(a.mean() - b.mean())
+    ends = np.quantile(of_a - of_b, [0.5 - confidence / 2, 0.5 + confidence / 2]) - difference
+    stretch = stdtrit(len(a) + len(b) - 2, 0.5 + confidence / 2) / ndtri(0.5 + confidence / 2)
+    return Interval(*(float(np.clip(difference + stretch * end, -1, 1)) for end in ends))
+
+
+def resampled_rates(
+    values: Sequence[NDArray[np.float64]], resamples: int = 10_000, seed: int = 0
+) -> list[NDArray[np.float64]]:
+    """Return each framework's mean rate over resamples of images and, where it has several, of training runs.
+
+    Parameters
+    ----------
+    values : sequence of ndarray of float64, shape (training runs, images) or (attacks, training runs, images)
+        Framework by framework, on the same images; all attacks see the same resamples. The deviations of n runs are
+        scaled by √(n/(n − 1)), which resampling alone makes too small.
+
+    Returns
+    -------
+    list of ndarray of float64, shape (resamples,) or (resamples, attacks)
+    """
+    rng = np.random.default_rng(seed)
+    n = values[0].shape[-1]
+    parts = []
+    for size in blocks(resamples, n):
+        images = _weights(rng, n, size)
+        runs = [_unbiased(_weights(rng, its.shape[-2], size)) for its in values]
+        parts.append([_weighted(its, runs[i], images) for i, its in enumerate(values)])
+    return [np.concatenate(of_model) for of_model in zip(*parts, strict=True)]
+
+
+def _weighted(
+    values: NDArray[np.float64], runs: NDArray[np.float64], images: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the means of values (…, runs, images) under weights (resamples, runs) and (resamples, images)."""
+    of_runs = (images @ values.reshape(-1, values.shape[-1]).T).reshape(len(images), *values.shape[:-1])
+    mean: NDArray[np.float64] = np.einsum("b...r,br->b...", of_runs, runs)
+    return mean
+
+
+def _unbiased(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Stretch weights (resamples, n) about 1/n, so that what they weigh varies as n fresh ones would."""
+    n = weights.shape[1]
+    return weights if n == 1 else 1 / n + (weights - 1 / n) * math.sqrt(n / (n - 1))
+
+
+def _resampled(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
+    """Return the means of rows of values (rows, N) over resamples of the N, (resamples, rows)."""
+    rng = np.random.default_rng(seed)
+    n = values.shape[1]
+    return np.concatenate([_weights(rng, n, size) @ values.T for size in blocks(resamples, max(values.shape))])
+
+
+def _weights(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.float64]:
+    """Return how much each of n things weighs in each resample of n, (resamples, n)."""
+    drawn = rng.integers(0, n, (resamples, n)) + n * np.arange(resamples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n) / n
+
+
+def blocks(resamples: int, n: int) -> list[int]:
+    """Cut a number of resamples of n things into blocks that fit the memory."""
+    size = max(1, 2**22 // n)
+    return [min(size, resamples - start) for start in range(0, resamples, size)]

@@ -1,0 +1,107 @@
+"""``robustcmp hosts``: the environments of frameworks that live in a host."""
+
+from __future__ import annotations
+
+import signal
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..errors import UsageError
+from .command import Parser, run_command, say
+
+
+def _parser() -> Parser:
+    parser = Parser("robustcmp hosts", "Make, list, check and remove the environments of frameworks in hosts.")
+    parser.add_argument("action", choices=["create", "list", "check", "remove"], help="what to do")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="theano, …; check: all that there are if not given")
+    parser.add_argument("--python", help="create: the interpreter; one is looked for if not given")
+    parser.add_argument("--script", help="create: the file of a host of one's own")
+    parser.add_argument("--requirements", help="create: what pip installs for a host of one's own, with hashes")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the arguments name and return the exit status."""
+    return run_command(_hosts, "robustcmp hosts", arguments)
+
+
+def _hosts(given: Sequence[str]) -> None:
+    options = _parser().parse_args(given)
+    if options.action != "create" and (options.python or options.script or options.requirements):
+        raise UsageError("--python, --script and --requirements go with create")
+    if options.action in ("create", "remove") and not options.names:
+        raise UsageError(f"name the hosts to {options.action}. See robustcmp hosts list")
+    {"create": _create, "list": _list, "check": _check, "remove": _remove}[options.action](options)
+
+
+def _create(options: Namespace) -> None:
+    from ..hosts.environments import create
+
+    if options.script and len(options.names) != 1:
+        raise UsageError(f"--script is for one host, received {', '.join(options.names)}")
+    with _ended_by_signals():
+        for name in options.names:
+            create(name, script=options.script, requirements=options.requirements, python=options.python, say=say)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let a signal that ends this process be an exception, so that nothing half made and no tool is left behind."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _list(options: Namespace) -> None:
+    from ..errors import HostError, unknown
+    from ..hosts.environments import described, is_ready, names
+
+    for name in options.names or names():
+        if name not in names():
+            raise unknown("host", name, names())
+        try:
+            said = _words(described(name)) if is_ready(name) else f"not there; robustcmp hosts create {name}"
+        except HostError as error:
+            said = str(error)
+        print(f"{name}: {said}")
+
+
+def _check(options: Namespace) -> None:
+    """Start each host, and see that it is the one that the environment was made with."""
+    from ..errors import HostError
+    from ..hosts.environments import described, is_ready, names, start
+
+    broken = []
+    for name in options.names or filter(is_ready, names()):
+        try:
+            about = described(name)
+            host = start(name)
+            host.close()
+            if host.greeting["version"] != about["version"]:
+                raise HostError(f"the host {name} should be {about['version']}, received {host.greeting['version']}")
+        except HostError as error:
+            broken.append(str(error))
+        else:
+            print(f"{name}: {_words(about)}, answers")
+    if broken:
+        raise HostError("; ".join(broken))
+
+
+def _remove(options: Namespace) -> None:
+    from ..hosts.environments import remove
+
+    for name in options.names:
+        remove(name)
+        say(f"{name} is removed")
+
+
+def _words(about: dict[str, str]) -> str:
+    return f"{about['framework']} {about['version']}, Python {about['python']}, NumPy {about['numpy']}"

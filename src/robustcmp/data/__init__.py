@@ -1,0 +1,63 @@
+"""Running: datasets, one a file, images (N, H, W, C) float32 in [0, 1], labels (N,) int64. Imports the ground."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import unknown
+from ..files import as_path
+from . import cifar10, digits, mnist
+from .dataset import Dataset, stratified_split
+
+__all__ = ["DATASETS", "SPLITS", "Dataset", "load_dataset", "stratified_split"]
+
+DATASETS: dict[str, Callable[[str, Path | None], Dataset]] = {
+    "mnist": mnist.SOURCE.load,
+    "digits": digits.load,
+    "cifar10": cifar10.SOURCE.load,
+}
+SPLITS = ("train", "test")
+
+
+def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load one split of a dataset.
+
+    ``mnist`` and ``cifar10`` are looked for in ``data_dir``, and only there if it is given; else in the directory
+    that ``$ROBUSTCMP_DATA`` names, else in the user cache, else they are downloaded from their publisher into the
+    user cache and checked against the published checksums. Files that lie in a directory already are taken as they
+    are: ``Dataset.digest`` says what they held.
+
+    A directory holds the published files, in ``mnist/`` and ``cifar-10-batches-bin/`` or directly; MNIST's may be
+    gzipped or not. ``digits`` ships inside scikit-learn and needs no directory.
+
+    Parameters
+    ----------
+    name : ``mnist`` (28×28×1), ``digits`` (8×8, scaled to 28×28×1) or ``cifar10`` (32×32×3)
+    split : ``train`` or ``test``
+    data_dir : a directory with the dataset's files
+
+    Returns
+    -------
+    Dataset
+        ``images`` (N, H, W, C) float32 in [0, 1] and ``labels`` (N,) int64 in [0, 10).
+
+    Raises
+    ------
+    UsageError
+        The name or the split is unknown, or ``data_dir`` is no path.
+    DataError
+        The dataset cannot be had, or its files are broken.
+
+    Examples
+    --------
+    >>> data = load_dataset("digits", split="train")
+    >>> data.images.shape, data.images.dtype, data.labels.shape
+    ((1297, 28, 28, 1), dtype('float32'), (1297,))
+    """
+    if name not in DATASETS:
+        raise unknown("dataset", name, DATASETS)
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    return DATASETS[name](split, None if data_dir is None else as_path(data_dir))

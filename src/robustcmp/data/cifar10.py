@@ -1,0 +1,106 @@
+"""CIFAR-10: six files of the binary version."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from ..errors import DataError
+from ..files import write_atomically
+from .dataset import Pixels
+from .published import (
+    UNREADABLE,
+    Published,
+    broken,
+    check_labels,
+    fetch,
+    read_at_most,
+    reading,
+)
+
+URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+_TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+_TEST = ("test_batch.bin",)
+_RECORD = 1 + 3 * 32 * 32
+_FILE_BYTES = 10_000 * _RECORD
+
+
+def read_cifar(path: str | os.PathLike[str]) -> tuple[Pixels, Pixels]:
+    """Read one file of CIFAR-10's binary version.
+
+    The format: records of one label byte and 3,072 pixel bytes, all red ones first, then green, then blue, each
+    row by row.
+
+    Returns
+    -------
+    images : uint8, (N, 32, 32, 3), N at least 1
+    labels : uint8, (N,), in [0, 10)
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, does not consist of whole records, or has a label above 9.
+    """
+    path = Path(path)
+    with reading(path), open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size == 0 or size % _RECORD:
+            raise broken(path, f"one or more whole records of {_RECORD} bytes", f"{size} bytes")
+        records = np.frombuffer(read_at_most(file.read, size), dtype=np.uint8).reshape(-1, _RECORD)
+    labels = np.ascontiguousarray(records[:, 0])
+    check_labels(path, labels)
+    planes = records[:, 1:].reshape(-1, 3, 32, 32)
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+
+
+def _read(paths: Sequence[Path]) -> tuple[Pixels, Pixels]:
+    images, labels = zip(*map(read_cifar, paths), strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def _download(names: Sequence[str], folder: Path) -> list[Path]:
+    archive = fetch([URL], MD5, folder.parent)
+    try:
+        _unpack(archive, _TRAIN + _TEST, folder)
+    except UNREADABLE as error:
+        raise DataError(
+            f"Could not unpack {archive} into {folder}: {error}. Make room there, or name another cache with "
+            "$ROBUSTCMP_CACHE; if the archive is broken, delete it, and it is downloaded again."
+        ) from error
+    return [folder / name for name in names]
+
+
+def _unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
+    """Copy the named files of the archive's folder into ours; nothing in the archive decides what is written where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "r:gz") as tar:
+        members = {member.name: member for member in tar if member.isfile() and member.size <= _FILE_BYTES}
+        for name in names:
+            member = members.get(f"{folder.name}/{name}")
+            content = None if member is None else tar.extractfile(member)
+            if content is None:
+                raise broken(archive, f"{folder.name}/{name}, of at most {_FILE_BYTES} bytes, in it", "none")
+            write_atomically(folder / name, partial(_copy, content))
+
+
+def _copy(content: IO[bytes], target: Path) -> None:
+    with open(target, "wb") as file:
+        shutil.copyfileobj(content, file)
+
+
+SOURCE = Published(
+    name="cifar10",
+    folder="cifar-10-batches-bin",
+    files={"train": _TRAIN, "test": _TEST},
+    endings=("",),
+    read=_read,
+    download=_download,
+)

@@ -1,0 +1,166 @@
+"""Datasets that are published as files: found on this machine, else downloaded and checked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError, MissingDataError
+from ..files import as_path, user_cache
+from .dataset import Dataset, Pixels
+
+# Seconds to connect and seconds between two bytes: a firewall that drops packets must not look like work.
+DOWNLOAD_TIMEOUT = (10.0, 30.0)
+# What reading a damaged file raises, besides the disk's own errors.
+UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError)
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Published:
+    """A dataset of 8-bit images that is published as files.
+
+    Attributes
+    ----------
+    name : str
+        What it is called here.
+    folder : str
+        What its folder is called.
+    files : dict of str to tuple of str
+        The names of each split's files, in the order in which `read` wants them.
+    endings : tuple of str
+        What may follow a file's name.
+    read : callable
+        Paths to pixels (N, H, W, C) and labels (N,), both uint8.
+    download : callable
+        (names, folder) to the paths of the files, downloaded into that folder.
+    classes : int
+        How many classes there are.
+    """
+
+    name: str
+    folder: str
+    files: Mapping[str, tuple[str, ...]]
+    endings: tuple[str, ...]
+    read: Callable[[Sequence[Path]], tuple[Pixels, Pixels]]
+    download: Callable[[Sequence[str], Path], list[Path]]
+    classes: int = 10
+
+    def load(self, split: str, directory: Path | None) -> Dataset:
+        """Return one split, from a directory, or from wherever it can be had if None is given."""
+        pixels, labels = self.read(self._locate(split, directory))
+        images = np.divide(pixels, np.float32(255), dtype=np.float32)
+        return Dataset(images, labels.astype(np.int64), self.name, split, self.classes)
+
+    def _locate(self, split: str, directory: Path | None) -> list[Path]:
+        names = self.files[split]
+        if directory is not None:
+            paths = self._find(names, directory)
+            if len(paths) < len(names):
+                missing = _listed([name for name in names if name not in paths])
+                received = f"a directory without {missing}" if os.path.isdir(directory) else "no directory"
+                raise DataError(
+                    f"Expected {_listed(names, self.endings)} in {directory / self.folder} or {directory}; received "
+                    f"{received}. Name another directory with data_dir, or none, and the dataset is downloaded.",
+                    parameters=["data_dir"],
+                )
+            return list(paths.values())
+        cache = user_cache()
+        shared = os.environ.get("ROBUSTCMP_DATA")
+        for place in [as_path(shared), cache] if shared else [cache]:
+            paths = self._find(names, place)
+            if len(paths) == len(names):
+                return list(paths.values())
+        return self.download(names, cache / self.folder)
+
+    def _find(self, names: Sequence[str], directory: Path) -> dict[str, Path]:
+        paths = {}
+        for name in names:
+            places = (place / (name + end) for place in (directory / self.folder, directory) for end in self.endings)
+            # os.path.isfile, unlike Path.is_file, takes a directory that may not be entered as one that has no file.
+            path = next((place for place in places if os.path.isfile(place)), None)
+            if path is not None:
+                paths[name] = path
+        return paths
+
+
+def _listed(names: Sequence[str], endings: Sequence[str] = ("",)) -> str:
+    return ", ".join(" or ".join(name + end for end in endings) for name in names)
+
+
+def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
+    """Download a file into a folder, from the first address that has it, unless it is there already."""
+    import pooch
+
+    name = urls[0].rpartition("/")[2]
+    failures = []
+    for url in urls:
+        downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=DOWNLOAD_TIMEOUT)
+        try:
+            with _quiet(pooch.get_logger()):
+                return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, downloader=downloader))
+        except (OSError, ValueError) as error:  # the network, the cache's disk; another checksum
+            failures.append(f"  {url}: {error}")
+    raise MissingDataError(
+        f"Cannot get {name}: it is neither in $ROBUSTCMP_DATA ({os.environ.get('ROBUSTCMP_DATA') or 'not set'}) nor in "
+        f"the user cache ({folder}), and downloading it failed:\n" + "\n".join(failures) + "\n"
+        "Name a directory that holds the dataset with data_dir or $ROBUSTCMP_DATA, or use the dataset digits, which "
+        "needs no download.",
+        parameters=["data_dir", "dataset"],
+    )
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    # A filter, not a level: pooch's logger is in no hierarchy, so what it remembers of a level outlives the level.
+    logger.addFilter(_is_warning)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_warning)
+
+
+def _is_warning(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING
+
+
+def read_at_most(read: Callable[[int], bytes], limit: int) -> bytearray:
+    """Return what `read` gives, up to a number of bytes."""
+    # In pieces: read(limit) would take all the memory that a lying header asks for, whatever the file holds.
+    data = bytearray()
+    while len(data) < limit and (piece := read(min(_CHUNK, limit - len(data)))):
+        data += piece
+    return data
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise `DataError` for what cannot be read inside a ``with`` block."""
+    try:
+        yield
+    except UNREADABLE as error:
+        reason = getattr(error, "strerror", None) or error
+        raise broken(path, "a whole, readable file", f"“{reason}”") from error
+
+
+def broken(path: Path, expected: str, received: str) -> DataError:
+    """Return the error for a file that is not what was published."""
+    return DataError(
+        f"{path}: expected {expected}; received {received}. Replace it with the published file; if it lies in the "
+        "user cache, delete it, and it is downloaded again."
+    )
+
+
+def check_labels(path: Path, labels: Pixels, classes: int = 10) -> None:
+    """Raise `DataError` for a label that is none of the classes."""
+    if labels.max() >= classes:
+        raise broken(path, f"labels from 0 to {classes - 1}", f"a label {labels.max()}")

@@ -1,0 +1,348 @@
+"""Any Foolbox model seen from NumPy, asked as fast as its framework can."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import frameworks
+from ..errors import ModelError, UsageError, check_count
+from ..frameworks import DataFormat
+from ..frameworks.base import padded
+from ..threads import MOST_WORKERS, cores, in_order
+from .batches import DEFAULT_BATCH_SIZE, check_batch_size, default_batch_size, largest_batch_size
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
+AGREEMENT = 1e-5
+ROUNDS = 3  # in which batch sizes are measured
+LONG_BATCH = 1.0  # seconds
+# What an attack does for each batch besides asking, however large it is: FGSM on LeNet-5, two threads, took 8 µs more a
+# query with batches of 64 than with 256.
+OWN_SECONDS = 5e-4
+_log = logging.getLogger("robustcmp")
+
+
+class Classifier:
+    """A Foolbox model seen from NumPy: images (N, H, W, C) float32 in, logits (N, K) out, in batches.
+
+    Parameters
+    ----------
+    model : foolbox.models.base.Model
+        From `wrap`, or one that Foolbox made.
+    batch_size : int, optional
+        How many images are asked at once: 256 if it is left out.
+    like : tensor, optional
+        A tensor of the model's framework on its device; needed only for a Foolbox model that carries none.
+    asked : callable, optional
+        Called with the number of images after every batch that was asked, for a progress bar; from any thread.
+
+    Attributes
+    ----------
+    bounds : tuple of float
+        The smallest and the largest value of a pixel.
+    data_format : str
+        The layout of the model's own tensors.
+    workers : int
+        How many threads may ask at the same time.
+    """
+
+    def __init__(
+        self,
+        model: fb.models.base.Model,
+        batch_size: int | None = None,
+        like: Any = None,
+        asked: Callable[[int], None] | None = None,
+    ):
+        if not isinstance(model, fb.models.base.Model):
+            raise UsageError(
+                f"expected a Foolbox model, received {type(model).__name__}. Make one with robustcmp.wrap."
+            )
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+        if like is None:
+            like = _dummy(model)
+        self.model = model
+        self.batch_size = batch_size or DEFAULT_BATCH_SIZE
+        self.bounds: tuple[float, float] = (float(model.bounds[0]), float(model.bounds[1]))
+        self.framework = frameworks.recognise(like, getattr(unwrapped(model), "native", None))
+        self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
+        self.workers = 1
+        self._like = like
+        self._asked = asked
+        self._function: frameworks.Function = model
+        self._pullback: frameworks.Pullback | None = None
+        self._fits = [self.batch_size]  # what fits into the device's memory; shared with copies
+
+    # variants ----------------------------------------------------------------------------------------------------
+
+    def compiled(self, images: NDArray[np.float32]) -> Classifier:
+        """Return a classifier that asks a compiled snapshot of the model, from as many threads as there are cores.
+
+        A model that cannot be traced, or that answers otherwise once it is (by more than 1e-5, or for another number
+        of images), is asked as it is, one call after another; the logger ``robustcmp`` says so at level INFO.
+
+        Parameters
+        ----------
+        images : ndarray of float32, shape (N, H, W, C)
+            A few, to trace and to compare with.
+        """
+        some = images[: min(len(images), self.batch_size, 16)]
+        other = copy.copy(self)
+        try:
+            native = getattr(unwrapped(self.model), "native", None)
+            other._function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
+            for batch in (some, some[:1], some):  # torch optimises at the second call
+                before, after = self._infer(batch), other._infer(batch)
+                if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
+                    raise ModelError(f"it answers otherwise, by up to {np.abs(after - before).max():.2g}")
+        except Exception as error:
+            _log.info("%s is asked as it is, not compiled: %s: %s", self.model, type(error).__name__, error)
+            return self
+        other.workers = min(cores(), MOST_WORKERS)
+        return other
+
+    def watched(self, asked: Callable[[int], None]) -> Classifier:
+        """Return the same classifier with another callback."""
+        other = copy.copy(self)
+        other._asked = asked
+        return other
+
+    def sized(self, batch_size: int) -> Classifier:
+        """Return the same classifier with another batch size."""
+        other = copy.copy(self)
+        other.batch_size, other._fits = batch_size, [batch_size]
+        return other
+
+    def sized_for(self, images: NDArray[np.float32], batch_size: int | None) -> Classifier:
+        """Return the same classifier with a batch size of the caller's, or else with one that suits such images.
+
+        Raises
+        ------
+        UsageError
+            Such a batch is larger than this machine's memory.
+        """
+        if batch_size is None:
+            return self.sized(default_batch_size(images))
+        check_batch_size(batch_size, images)
+        return self.sized(batch_size)
+
+    # asking ------------------------------------------------------------------------------------------------------
+
+    def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits (N, K) of images (N, H, W, C)."""
+        return self._joined(self._infer, images, reduce=_logits)
+
+    def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the classes (N,) of images (N, H, W, C)."""
+        return self._classes(self._infer, images)
+
+    def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
+        return self._numpy_layout(self._joined(self._pull_back, images, v.astype(np.float32)))
+
+    def _infer(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self._ask(self._function, self._own(images))
+
+    def _ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+        n = len(arrays[0])
+        filled = self._filled(*arrays)
+        size = len(filled[0])
+        logits = self.framework.infer(function, self._like, *filled)
+        if logits.shape[:1] != (size,):
+            raise ModelError(f"the model should answer {size} images with as many rows, received {logits.shape}")
+        if self._asked is not None:
+            self._asked(n)
+        return logits[:n]
+
+    def _filled(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+        n = len(arrays[0])
+        size = min(self.framework.filled_size(n), max(n, self._fits[0]))
+        return [padded(array, size) for array in arrays]
+
+    def _classes(self, infer: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
+        if not len(arrays[0]):
+            return np.zeros(0, np.int64)
+        return self._joined(infer, *arrays, reduce=_argmax)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the model is on a GPU."""
+        return self.framework.is_on_gpu(self._like)
+
+    def exact(self) -> AbstractContextManager[None]:
+        """Keep the model's device from multiplying with fewer bits than float32 has, inside a ``with`` block."""
+        return self.framework.exact(self._like)
+
+    def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        pullback = self._pullback or self.framework.pullback(self.model)
+        x, its = self._filled(self._own(images), v)
+        gradient = self.framework.vjp(pullback, x, its, self._like)
+        return gradient[: len(images)]
+
+    def _joined(
+        self,
+        function: Callable[..., NDArray[np.float32]],
+        *arrays: NDArray[Any],
+        reduce: Callable[[NDArray[np.float32]], NDArray[Any]] = lambda answer: answer,
+    ) -> NDArray[Any]:
+        """Return what a function answers on batches of arrays; of each answer, what `reduce` makes of it."""
+        parts: list[NDArray[Any]] = []
+        shape: tuple[int, ...] = ()  # of the first answer
+        for answer in self.in_batches(function, *arrays):
+            shape = shape or answer.shape
+            if answer.shape[1:] != shape[1:]:
+                raise ModelError(
+                    "the model should answer every batch with the same classes, "
+                    f"received the shapes {shape}, {answer.shape}"
+                )
+            parts.append(reduce(answer))
+        return np.concatenate(parts)
+
+    def in_batches(self, function: Callable[..., Result], *arrays: NDArray[Any]) -> Iterator[Result]:
+        """Yield what a function answers on batches of arrays, smaller ones where the device's memory is too small."""
+        start = 0
+        while start < len(arrays[0]):
+            size = self._fits[0]  # read once, as another thread may halve it
+            batch = [array[start : start + size] for array in arrays]
+            try:
+                answer = function(*batch)
+            except Exception as error:
+                n = len(batch[0])
+                if n == 1 or not self.framework.is_out_of_memory(error):
+                    raise
+                self._fits[0] = min(self._fits[0], n // 2)
+                _log.info("a batch of %d does not fit into the memory; %d at once from now on", n, n // 2)
+            else:
+                start += len(batch[0])
+                yield answer
+
+    # tensors -----------------------------------------------------------------------------------------------------
+
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """Return an array as a tensor of the model: images (N, H, W, C) in its own layout, all else as it is."""
+        return self.framework.tensor(self._own(array) if array.ndim == 4 else array, self._like)
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        """The inverse of `tensor`."""
+        array = self.framework.array(tensor)
+        return self._numpy_layout(array) if array.ndim == 4 else array
+
+    def _own(self, images: NDArray[Any]) -> NDArray[Any]:
+        return images.transpose(0, 3, 1, 2) if self.data_format == "channels_first" else images
+
+    def _numpy_layout(self, images: NDArray[Any]) -> NDArray[Any]:
+        return np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self.data_format == "channels_first" else images
+
+    # side by side ------------------------------------------------------------------------------------------------
+
+    def largest_part(self, images: NDArray[np.float32]) -> int:
+        """Return how many such images are worked on at once: as many as a batch has, and not fewer than by default."""
+        return max(self.batch_size, default_batch_size(images))
+
+    def parts(self, images: NDArray[np.float32]) -> list[slice]:
+        """Cut images into parts for `map`: equal ones, no larger than a batch, a multiple of the workers."""
+        n, largest = len(images), self.largest_part(images)
+        count = -(-n // (largest * self.workers)) * self.workers
+        edges = [n * i // count for i in range(count + 1)]
+        return [slice(start, stop) for start, stop in pairwise(edges) if start < stop]
+
+    def map(self, function: Callable[[Classifier, Task], Result], tasks: Iterable[Task]) -> Generator[Result]:
+        """Yield function(classifier, task) of each task, in their order, several of them at work at once.
+
+        Each worker has its share of the cores, so that no two fight for one. A result depends on its task alone.
+        """
+        if self.workers == 1:
+            yield from (function(self, task) for task in tasks)
+            return
+
+        def work(task: Task, check: Callable[[], None]) -> Result:
+            def asked(images: int) -> None:
+                check()
+                if self._asked is not None:
+                    self._asked(images)
+
+            one = self.watched(asked)
+            one.workers = 1
+            return function(one, task)
+
+        before = self.framework.threads()
+        share = max(1, cores() // self.workers)
+        try:
+            yield from in_order(work, tasks, self.workers, lambda: self.framework.set_threads(share))
+        finally:
+            self.framework.set_threads(before)
+
+    def measured_batch_size(self, images: NDArray[np.float32], seconds: float = 0.1) -> int:
+        """Return the smallest batch size with which an attack asks nearly as fast as with the best, bounded by memory.
+
+        It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB in
+        float64. No size is tried beyond the first of which a batch takes more than a second.
+        Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
+        machine. A slow model has one round.
+        """
+        fitting = largest_batch_size(images)
+        sizes = [size for size in BATCH_SIZES if size <= fitting] or [fitting]
+        batch_seconds: dict[int, float] = {}
+        for _ in range(ROUNDS):
+            for size in sizes:
+                measured = self.workers * size / self._rate(images, size, seconds / ROUNDS)
+                batch_seconds[size] = min(batch_seconds.get(size, math.inf), measured)
+                if measured > LONG_BATCH:
+                    break
+            if sum(batch_seconds.values()) > seconds * len(sizes):
+                break
+        rates = {size: size / (its + OWN_SECONDS) for size, its in batch_seconds.items()}
+        return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
+
+    def _rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
+        batch = images[np.arange(size) % len(images)]
+
+        def rate(classifier: Classifier, _: int) -> float:
+            calls, passed, start = 0, 0.0, time.perf_counter()
+            while passed < seconds:
+                classifier._joined(classifier._infer, batch)
+                calls, passed = calls + 1, time.perf_counter() - start
+            return calls * size / passed
+
+        sized = self.sized(size)
+        sized.logits(batch)  # the first call may compile; after it, all threads begin together
+        return sum(sized.map(rate, range(self.workers)))
+
+
+def _logits(answer: NDArray[np.float32]) -> NDArray[np.float32]:
+    if answer.ndim != 2:
+        wanted = f"{len(answer)} images with logits ({len(answer)}, classes)"
+        raise ModelError(f"the model should answer {wanted}, received shape {answer.shape}")
+    return answer
+
+
+def _argmax(answer: NDArray[np.float32]) -> NDArray[np.int64]:
+    logits = _logits(answer)
+    if not np.isfinite(logits).all():
+        raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
+    classes: NDArray[np.int64] = logits.argmax(axis=1)
+    return classes
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the model that Foolbox's `TransformBoundsWrapper` wraps, or the model itself."""
+    while isinstance(model, fb.models.base.TransformBoundsWrapper):
+        model = model._model
+    return model
+
+
+def _dummy(model: Any) -> Any:
+    model = unwrapped(model)
+    return model.dummy.raw if hasattr(model, "dummy") else np.zeros(0, np.float32)  # foolbox.NumPyModel has none

@@ -1,0 +1,129 @@
+"""Networks in any code: functions from NumPy to NumPy behind Foolbox's `Model`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError, UsageError
+from .model import FunctionsModel, check_wrapping
+
+Logits = Callable[[NDArray[np.float32]], NDArray[np.floating[Any]]]
+VJP = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.floating[Any]]]
+FINITE_DIFFERENCES: Literal["finite-differences"] = "finite-differences"
+AT_ONCE = 256  # values of an image
+STEP = 1e-2  # of the bounds' width: a smaller one drowns in float32, a larger one meets more kinks
+_log = logging.getLogger("robustcmp")
+
+
+def wrap_functions(
+    *,
+    logits: Logits,
+    vjp: VJP | Literal["finite-differences"] | None = None,
+    bounds: tuple[float, float] = (0, 1),
+    outputs: str = "logits",
+    info: dict[str, Any] | None = None,
+) -> FunctionsModel:
+    """Wrap any code that answers NumPy arrays as a Foolbox model.
+
+    Parameters
+    ----------
+    logits : callable
+        Images (N, H, W, C) float32 within the bounds to logits (N, K), for any N. The answer for an image must not
+        depend on the others.
+    vjp : callable or "finite-differences", optional
+        Images and v (N, K) float32 to the gradient (N, H, W, C) of Σ v·logits with respect to the images. Without it
+        only attacks that need no gradient run. ``"finite-differences"`` takes central differences over a hundredth of
+        the bounds, at 2·H·W·C queries for each gradient of an image, which no attack counts; it is coarse where the
+        logits are not smooth, and of no use where they are constant piece by piece, as those of trees are.
+    bounds : tuple of float, default (0, 1)
+        The smallest and the largest value of a pixel.
+    outputs : str, default "logits"
+        ``"probabilities"`` where `logits` answers probabilities; their logarithm is taken, and `vjp` is that of the
+        probabilities.
+    info : dict, optional
+        Notes that are stored with results.
+
+    Returns
+    -------
+    Model
+        A `foolbox.models.base.Model` of NumPy arrays, and of torch tensors where torch is installed.
+
+    Raises
+    ------
+    UsageError
+        `logits` or `vjp` cannot be called, or a word or the bounds are unknown.
+
+    Examples
+    --------
+    >>> weights = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    >>> model = wrap_functions(
+    ...     logits=lambda x: x.reshape(len(x), 64) @ weights,
+    ...     vjp=lambda x, v: (v @ weights.T).reshape(x.shape),
+    ... )
+    >>> model
+    <robustcmp.Model numpy, bounds (0, 1)>
+    >>> model(np.zeros((2, 8, 8, 1), np.float32)).shape
+    (2, 3)
+    """
+    lower, upper = check_wrapping(bounds, outputs)
+    if not callable(logits):
+        raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
+    if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
+        _log.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
+        vjp = _finite_differences(_checked(logits, "logits", np.float64), lower, upper)
+    elif not (vjp is None or callable(vjp)):
+        raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')
+    return FunctionsModel(
+        _checked(logits, "logits"),
+        None if vjp is None else _checked(vjp, "vjp"),
+        "numpy",
+        (lower, upper),
+        np.zeros(0, np.float32),
+        "channels_last",
+        outputs=outputs,
+        info=info,
+        native=logits,
+    )
+
+
+def _checked(
+    function: Callable[..., Any], name: str, dtype: type[np.floating[Any]] = np.float32
+) -> Callable[..., NDArray[Any]]:
+    """Return a function whose answers are of a dtype, or that raises where they are no numbers, or no logits."""
+
+    def checked(*arrays: NDArray[np.float32]) -> NDArray[Any]:
+        answer = np.asarray(function(*arrays))
+        if answer.dtype.kind not in "fiu":
+            raise ModelError(f"{name} should answer an array of numbers, received dtype {answer.dtype}")
+        if name == "logits" and (answer.ndim != 2 or len(answer) != len(arrays[0])):
+            raise ModelError(
+                f"logits should answer (N, K), a row for each of {len(arrays[0])} images, received {answer.shape}"
+            )
+        return answer.astype(dtype)
+
+    return checked
+
+
+def _finite_differences(logits: Logits, lower: float, upper: float) -> VJP:
+    """Return the vector-Jacobian product by central differences, an image at a time; one-sided ones at the bounds."""
+    step = STEP * (upper - lower)
+
+    def vjp(images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        gradient = np.empty_like(images)
+        for image, weights, slopes in zip(images, v, gradient.reshape(len(images), -1), strict=True):
+            for start in range(0, image.size, AT_ONCE):
+                places = np.arange(start, min(start + AT_ONCE, image.size))
+                moves = np.zeros((len(places), image.size), np.float32)
+                moves[np.arange(len(places)), places] = step
+                moves = moves.reshape(-1, *image.shape)
+                above, below = np.minimum(image + moves, upper), np.maximum(image - moves, lower)
+                rise = (logits(above) - logits(below)) @ weights
+                slopes[places] = rise / (above - below).sum(axis=(1, 2, 3), dtype=np.float64)
+        return gradient
+
+    return vjp

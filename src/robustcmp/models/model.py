@@ -1,0 +1,268 @@
+"""Trained networks behind Foolbox's `Model`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import eagerpy as ep
+import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import frameworks
+from ..errors import ModelError, UsageError, unknown
+from ..frameworks import DataFormat, Device
+from .classifier import Classifier
+from .preflight import (
+    check_images,
+)
+
+OUTPUTS = ("logits", "probabilities")
+
+
+class Model(fb.models.base.ModelWithPreprocessing):
+    """A trained network as a Foolbox model; made by `wrap`, `load_model` and `fit`.
+
+    It is called with tensors of its framework in its own layout, as every Foolbox model is, and works in every
+    Foolbox attack.
+
+    Attributes
+    ----------
+    framework : str
+        Its framework's name.
+    native : object
+        The network that was wrapped.
+    bounds : foolbox.types.Bounds
+        The smallest and the largest value of a pixel.
+    data_format : str
+        ``"channels_first"`` or ``"channels_last"``.
+    info : dict
+        What is known of its training: model, dataset, recipe, training seed, accuracy, source. Empty for a network
+        of one's own.
+    """
+
+    def __init__(
+        self,
+        function: frameworks.Function,
+        framework: str,
+        bounds: tuple[float, float],
+        dummy: Any,
+        data_format: DataFormat,
+        preprocessing: dict[str, Any] | None = None,
+        outputs: str = "logits",
+        info: dict[str, Any] | None = None,
+        native: Any = None,
+    ):
+        super().__init__(function, bounds=bounds, dummy=ep.astensor(dummy), preprocessing=preprocessing)
+        self.framework = framework
+        self.data_format = data_format
+        self.outputs = outputs
+        self.info = info or {}
+        self.native = native
+
+    def __call__(self, inputs: Any) -> Any:
+        outputs = super().__call__(inputs)
+        if self.outputs == "logits":
+            return outputs
+        # softmax(log p) = p; the floor keeps a probability of exactly zero finite.
+        p, restore = ep.astensor_(outputs)
+        return restore(p.maximum(float(np.finfo(np.float32).tiny)).log())
+
+    def __repr__(self) -> str:
+        known = [str(self.info[key]) for key in ("model", "dataset", "training_seed") if key in self.info]
+        return (
+            f"<robustcmp.Model {' '.join([*known, self.framework])}, bounds ({self.bounds[0]:g}, {self.bounds[1]:g})>"
+        )
+
+
+class FunctionsModel(Model):
+    """A Foolbox model of functions of NumPy arrays; made by `wrap_functions`, and by `wrap` of what lives in a host.
+
+    It takes NumPy arrays and, where torch is installed, torch tensors, whose gradients come from `vjp`: so Foolbox's
+    gradient attacks reach it. Images are (N, H, W, C) in either.
+    """
+
+    def __init__(self, function: frameworks.Function, vjp: frameworks.Pullback | None, *arguments: Any, **more: Any):
+        super().__init__(function, *arguments, **more)
+        self._vjp = vjp
+
+    def __call__(self, inputs: Any) -> Any:
+        x = ep.astensor(inputs)
+        return self.in_torch()(inputs) if isinstance(x, ep.PyTorchTensor) else super().__call__(inputs)
+
+    def in_torch(self) -> Model:
+        """Return the same model of torch tensors, for what needs gradients of tensors.
+
+        Raises
+        ------
+        UsageError
+            torch is not installed.
+        """
+        torch = frameworks.get_framework("torch")
+        function, dummy = torch.through(super().__call__, self.vjp)
+        return Model(function, torch.name, (self.bounds[0], self.bounds[1]), dummy, self.data_format, info=self.info)
+
+    def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the gradient (N, H, W, C) of Σ v·logits with respect to images within the model's bounds.
+
+        Raises
+        ------
+        ModelError
+            There is no gradient, or it has another shape than the images.
+        """
+        if self._vjp is None:
+            raise ModelError(
+                "this model has no gradient, as robustcmp.wrap_functions got no vjp, so no gradient attack can run on "
+                'it. Use single pixel or boundary, or pass vjp=; vjp="finite-differences" asks the model instead.'
+            )
+        _, std, flip_axis = self._preprocess_args  # transform_bounds keeps the bounds' change here
+        inner = self._preprocess(ep.astensor(images)).raw
+        if self.outputs == "probabilities":  # of their logarithm
+            p = np.asarray(self._model(inner))
+            v = (v / np.maximum(p, np.finfo(np.float32).tiny)).astype(np.float32)
+        gradient: NDArray[np.float32] = self._vjp(inner, v)
+        if gradient.shape != images.shape:
+            raise ModelError(
+                f"vjp should answer images {images.shape} with as many values, received the shape {gradient.shape}"
+            )
+        if std is not None:
+            gradient = (gradient / std.raw).astype(np.float32)
+        return gradient if flip_axis is None else np.flip(gradient, flip_axis)
+
+
+def wrap(
+    native: Any,
+    *,
+    bounds: tuple[float, float] = (0, 1),
+    framework: str | None = None,
+    data_format: DataFormat | None = None,
+    preprocessing: dict[str, Any] | None = None,
+    outputs: str = "logits",
+    device: Device | None = None,
+    info: dict[str, Any] | None = None,
+) -> Model:
+    """Wrap a trained network as a Foolbox model.
+
+    Parameters
+    ----------
+    native : torch.nn.Module, keras.Model, or a function of JAX arrays
+        Images to logits (N, K). A torch module must be in evaluation mode. A JAX function is compiled: arrays that
+        it closes over are constants.
+    bounds : tuple of float, default (0, 1)
+        The smallest and the largest value of a pixel, before preprocessing.
+    framework : str, optional
+        ``"torch"``, ``"tensorflow"`` or ``"jax"``; found out from the object unless it is a plain function.
+    data_format : str, optional
+        ``"channels_first"`` or ``"channels_last"``; torch has the first, the others the last if nothing is said.
+    preprocessing : dict, optional
+        ``mean``, ``std``, ``axis``, ``flip_axis`` as in Foolbox, applied to the images within the bounds.
+    outputs : str, default "logits"
+        ``"probabilities"`` for a network that ends in a softmax and cannot be had without it. Their logarithm is
+        taken; gradients vanish where the softmax has saturated in float32, and gradient attacks then look weaker
+        than they are.
+    device : str, optional
+        ``"auto"`` (the default), ``"cpu"`` or ``"cuda"``.
+    info : dict, optional
+        Notes that are stored with results.
+
+    Returns
+    -------
+    Model
+        A `foolbox.models.base.Model`.
+
+    Raises
+    ------
+    UsageError
+        A word or the bounds are unknown, a device is not there, or a torch module is in training mode.
+    ModelError
+        The object is no network of a known framework.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
+    >>> wrap(network)
+    <robustcmp.Model torch, bounds (0, 1)>
+    """
+    lower, upper = check_wrapping(bounds, outputs)
+    if data_format not in (None, "channels_first", "channels_last"):
+        raise unknown("data_format", data_format, ("channels_first", "channels_last"))
+    frameworks.check_device(device or "auto")
+    adapter = frameworks.get_framework(framework) if framework else frameworks.recognise(native)
+    function, dummy = adapter.place(native, device or "auto")
+    more = (
+        adapter.name,
+        (lower, upper),
+        dummy,
+        data_format or adapter.data_format,
+        _float32(preprocessing),
+        outputs,
+        info,
+        native,
+    )
+    if hasattr(function, "vjp"):  # it lives in a host
+        if data_format == "channels_first":
+            raise UsageError(f"networks in the host {adapter.name} take images (N, H, W, C): leave data_format out")
+        return FunctionsModel(function, function.vjp, *more)
+    return Model(function, *more)
+
+
+def check_wrapping(bounds: tuple[float, float], outputs: str) -> tuple[float, float]:
+    """Return the bounds as floats, or raise `UsageError` for bounds or outputs that cannot be."""
+    try:
+        lower, upper = (float(bound + 0) for bound in bounds)  # no text
+    except (TypeError, ValueError):
+        raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds!r}") from None
+    if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
+        raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds}")
+    if outputs not in OUTPUTS:
+        raise unknown("outputs", outputs, OUTPUTS)
+    return lower, upper
+
+
+def _float32(preprocessing: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Foolbox wants mean and std in the dtype of the images; lists and scalars are accepted here."""
+    if preprocessing is None:
+        return None
+    return {
+        key: np.asarray(value, np.float32)
+        if key in ("mean", "std") and isinstance(value, (list, tuple, float, int, np.ndarray))
+        else value
+        for key, value in preprocessing.items()
+    }
+
+
+def predict(
+    model: fb.models.base.Model, images: NDArray[np.float32], *, batch_size: int | None = None
+) -> NDArray[np.int64]:
+    """Return the classes that a model sees in images, asked in batches.
+
+    Parameters
+    ----------
+    model : foolbox.models.base.Model
+        The model.
+    images : ndarray of float32, shape (N, H, W, C)
+        Within the model's bounds.
+    batch_size : int, optional
+        How many images are asked at once: 256, or as many as take 64 MiB in float64, if it is left out.
+
+    Returns
+    -------
+    ndarray of int64, shape (N,)
+
+    Raises
+    ------
+    UsageError
+        The images have another shape, hold NaN, or lie outside the model's bounds, or a batch of this size is larger
+        than the memory.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval()
+    >>> predict(wrap(network), np.zeros((3, 2, 2, 1), np.float32)).shape
+    (3,)
+    """
+    classifier = Classifier(model, batch_size)
+    x = check_images(images, classifier.bounds)
+    return classifier.sized_for(x, batch_size).predict(x)

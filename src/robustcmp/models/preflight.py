@@ -1,0 +1,133 @@
+"""What is checked of a model and of images before any work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import HostError, ModelError, UsageError
+from .classifier import Classifier, unwrapped
+
+UNIT_BOUNDS = (0.0, 1.0)
+UNIT_REMEDY = "Images are compared in [0, 1] whatever bounds a model has: divide 8-bit images by 255."
+
+
+def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
+    """Return a model that takes images in [0, 1], whatever bounds it has."""
+    if isinstance(model, fb.models.base.Model) and tuple(model.bounds) != UNIT_BOUNDS:
+        return model.transform_bounds(UNIT_BOUNDS)
+    return model
+
+
+def check_images(
+    images: Any, bounds: tuple[float, float], remedy: str = "Scale the images, or pass bounds= to robustcmp.wrap."
+) -> NDArray[np.float32]:
+    """Return images as float32 (N, H, W, C), or raise `UsageError` saying what is wrong with them."""
+    array = np.asarray(images)
+    if array.ndim != 4:
+        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}")
+    if array.shape[-1] not in (1, 3) and array.shape[1] in (1, 3):
+        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}: move the channels last")
+    if array.dtype.kind != "f":
+        raise UsageError(
+            f"images should be float32 in {bounds}, received dtype {array.dtype}. For 8-bit images: images / 255"
+        )
+    array = np.ascontiguousarray(array, np.float32)
+    if array.size and not bounds[0] <= array.min() <= array.max() <= bounds[1]:  # nor if one is NaN
+        if not np.isfinite(array).all():
+            raise UsageError(f"images hold NaN or infinity, the first in image {_first(~np.isfinite(array))}")
+        outside = (array < bounds[0]) | (array > bounds[1])
+        raise UsageError(
+            f"images should lie within the bounds {bounds}, received values from {array.min()} to {array.max()}, "
+            f"the first outside in image {_first(outside)}. {remedy}"
+        )
+    return array
+
+
+def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.int64]:
+    """Return labels as int64 (N,), or raise `UsageError` saying what is wrong with them."""
+    array = np.asarray(labels)
+    if array.shape != (n,):
+        raise UsageError(f"labels should have the shape ({n},), one for each image, received {array.shape}")
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"labels should be whole numbers, received dtype {array.dtype}")
+    if classes is not None and n and not 0 <= array.min() <= array.max() < classes:
+        raise UsageError(
+            f"labels should be from 0 to {classes - 1}, as the model has {classes} classes; "
+            f"received {array.min()} to {array.max()}"
+        )
+    return array.astype(np.int64)
+
+
+def _first(bad: NDArray[np.bool_]) -> int:
+    return int(np.flatnonzero(bad.any(axis=(1, 2, 3)))[0])
+
+
+def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+    """Ask a model about a few images and raise unless its answers are those of a classifier giving logits.
+
+    Raises
+    ------
+    ModelError
+        It does not accept the images, answers another shape or NaN, answers probabilities without saying so, or
+        answers differently when asked twice.
+    UsageError
+        A label is none of its classes.
+    """
+    some = images[: min(len(images), classifier.batch_size, 32)]
+    try:
+        logits = classifier.logits(some)
+        again = classifier.logits(some)
+        alone = classifier.logits(some[:1])
+    except HostError:
+        raise
+    except ModelError as error:
+        raise ModelError(f"model {name!r} is no classifier that gives logits: {error}") from error
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if alone.shape != (1, logits.shape[1]):
+        raise ModelError(
+            f"model {name!r} should answer one image with logits (1, {logits.shape[1]}), as it answers {len(some)} "
+            f"with {logits.shape}; received shape {alone.shape}"
+        )
+    if not np.isfinite(logits).all():
+        raise ModelError(f"model {name!r} answers NaN or infinity; check its weights and preprocessing")
+    insisted = getattr(unwrapped(classifier.model), "outputs", "logits") == "probabilities"
+    if not insisted and logits.shape[1] > 1 and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, atol=1e-4):
+        raise ModelError(
+            f"model {name!r} answers probabilities (every row lies in [0, 1] and sums to 1), where logits are "
+            "expected; with probabilities gradients vanish and success rates come out too low. "
+            "Leave out its last softmax, "
+            'or insist with robustcmp.wrap(..., outputs="probabilities").'
+        )
+    if insisted and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
+        raise ModelError(
+            f'model {name!r} was wrapped with outputs="probabilities", but its answers do not sum to 1. '
+            "Leave outputs away if it gives logits."
+        )
+    if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
+        raise ModelError(
+            f"model {name!r} answers differently when asked twice (by up to {np.abs(logits - again).max():.2g}): "
+            "switch off dropout and every other randomness"
+        )
+    check_labels(labels, len(images), logits.shape[1])
+
+
+def check_gradient(name: str, classifier: Classifier, images: NDArray[np.float32]) -> None:
+    """Raise `ModelError` if the gradient of every one of some images is zero or not finite."""
+    some = images[:64]
+    logits = classifier.logits(some)
+    v = np.zeros_like(logits)
+    v[np.arange(len(some)), logits.argmax(axis=1)] = 1
+    gradient = classifier.vjp(some, v)
+    if not np.isfinite(gradient).all() or not gradient.any():
+        raise ModelError(
+            f"the gradient of model {name!r} is {'zero' if np.isfinite(gradient).all() else 'not finite'}, "
+            "so gradient attacks on it mean nothing: check for rounding, detached tensors or saturated outputs"
+        )

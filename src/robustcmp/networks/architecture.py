@@ -1,0 +1,364 @@
+"""Network designs as data: what every framework builds, layer by layer.
+
+An architecture says what a network *is* and nothing about how a framework makes it. Shapes are (H, W, C),
+without the batch. Canonical weights are named by their layer: ``layer/kernel`` and ``layer/bias``, a convolution's
+kernel (height, width, in, out) and a dense one's (in, out), its inputs in (H, W, C) order; ``layer/gamma`` and
+``layer/beta`` of a batch norm, and its statistics ``layer/mean`` and ``layer/variance``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from ..errors import UsageError, unknown
+
+Shape = tuple[int, ...]
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class Conv(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A convolution with bias; (H, W, C) to (H', W', channels), H' = ⌊(H + 2·padding - kernel) / stride⌋ + 1.
+
+    Every side is padded with as many zeros, also where the stride is 2; TensorFlow's ``same`` would not.
+    """
+
+    name: str
+    channels: Positive
+    kernel: Positive
+    stride: Positive = 1
+    padding: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def output(self, shape: Shape) -> Shape:
+        height, width = ((size + 2 * self.padding - self.kernel) // self.stride + 1 for size in shape[:2])
+        return height, width, self.channels
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {"kernel": (self.kernel, self.kernel, shape[-1], self.channels), "bias": (self.channels,)}
+
+
+class Dense(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A fully connected layer with bias: (F,) to (units,)."""
+
+    name: str
+    units: Positive
+
+    def output(self, shape: Shape) -> Shape:
+        return (self.units,)
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {"kernel": (shape[0], self.units), "bias": (self.units,)}
+
+
+class BatchNorm(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """gamma·(x − mean) / √(variance + ε) + beta, for each channel, ε = 1e-5.
+
+    A training takes the mean and the variance of its batch, and moves the statistics a tenth of the way to them
+    (momentum 0.9 in Keras's notation, 0.1 in PyTorch's); a trained network takes the statistics.
+    """
+
+    name: str
+    epsilon: ClassVar[float] = 1e-5
+    momentum: ClassVar[float] = 0.9
+
+    def output(self, shape: Shape) -> Shape:
+        return shape
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return dict.fromkeys(("gamma", "beta", *STATISTICS), (shape[-1],))
+
+
+class Relu(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """max(0, x), element by element."""
+
+    name: str
+
+    def output(self, shape: Shape) -> Shape:
+        return shape
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {}
+
+
+class MaxPool(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The maximum over windows of size × size that do not overlap; a rest at the border is dropped."""
+
+    name: str
+    size: Positive
+
+    def output(self, shape: Shape) -> Shape:
+        height, width, channels = shape
+        return height // self.size, width // self.size, channels
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {}
+
+
+class GlobalAveragePool(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The mean of every channel: (H, W, C) to (C,)."""
+
+    name: str
+
+    def output(self, shape: Shape) -> Shape:
+        return (shape[-1],)
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {}
+
+
+class Flatten(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """(H, W, C) to (H·W·C,)."""
+
+    name: str
+
+    def output(self, shape: Shape) -> Shape:
+        return (math.prod(shape),)
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {}
+
+
+class Residual(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The sum of what the layers and what the shortcut make of the input; an empty shortcut is the input itself."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    shortcut: tuple[Layer, ...] = ()
+
+    def output(self, shape: Shape) -> Shape:
+        for layer in self.layers:
+            shape = layer.output(shape)
+        return shape
+
+    def weights(self, shape: Shape) -> dict[str, Shape]:
+        return {}
+
+
+Layer = Conv | Dense | BatchNorm | Relu | MaxPool | GlobalAveragePool | Flatten | Residual
+STATISTICS = ("mean", "variance")  # weights that a training measures and does not fit
+
+
+def is_trainable(name: str) -> bool:
+    """Say whether a training fits the canonical weight of that name, or only measures it."""
+    return name.rpartition("/")[2] not in STATISTICS
+
+
+class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A network design.
+
+    Attributes
+    ----------
+    name : str
+        The name it is asked for by, such as ``"lenet5"``.
+    input_shape : tuple of int
+        (H, W, C) of one image.
+    layers : tuple of Layer
+        In the order in which they are applied; the last one gives the logits.
+
+    Examples
+    --------
+    >>> get_architecture("lenet5").parameters
+    44426
+    """
+
+    name: str
+    input_shape: tuple[Positive, Positive, Positive]
+    layers: tuple[Layer, ...]
+
+    def walk(self) -> Iterator[tuple[Layer, Shape]]:
+        """Yield every layer with the shape of its input, a residual one before those inside it."""
+        yield from _walk(self.layers, self.input_shape)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The whole design in JSON's types, as it is stored beside weights."""
+        description: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return description
+
+    @property
+    def weight_shapes(self) -> dict[str, Shape]:
+        """The canonical weights' names and shapes, in the order of the layers."""
+        return {
+            f"{layer.name}/{name}": weight
+            for layer, shape in self.walk()
+            for name, weight in layer.weights(shape).items()
+        }
+
+    @property
+    def flattened(self) -> dict[str, tuple[int, int, int]]:
+        """The dense layers right after a flatten, with the (H, W, C) that was flattened.
+
+        A framework that keeps channels first flattens in another order than the canonical one; its adapter
+        reorders the rows of these layers' kernels.
+        """
+        found: dict[str, tuple[int, int, int]] = {}
+        last: Shape = ()
+        for layer, shape in self.walk():
+            if isinstance(layer, Dense) and len(last) == 3:
+                found[layer.name] = (last[0], last[1], last[2])
+            last = shape if isinstance(layer, Flatten) else ()
+        return found
+
+    @property
+    def classes(self) -> int:
+        """How many classes the last layer tells apart."""
+        *_, (layer, shape) = self.walk()
+        return layer.output(shape)[0]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers a training fits."""
+        return sum(math.prod(shape) for name, shape in self.weight_shapes.items() if is_trainable(name))
+
+    @property
+    def neurons(self) -> int:
+        """Neurons as Table 1 of Guo et al. counts the LeNets: channels of convolutions, pools and dense layers.
+
+        The table counts the softmax as a layer of its own, so the classes are added once more. For VGG-16 it leaves
+        out the pools, and for ResNet-20 the softmax, but takes in activations, batch norms and sums.
+        """
+        counted = [layer.output(shape)[-1] for layer, shape in self.walk() if isinstance(layer, Conv | MaxPool | Dense)]
+        return sum(counted) + self.classes
+
+
+def _walk(layers: tuple[Layer, ...], shape: Shape) -> Iterator[tuple[Layer, Shape]]:
+    for layer in layers:
+        yield layer, shape
+        if isinstance(layer, Residual):
+            yield from _walk(layer.layers, shape)
+            yield from _walk(layer.shortcut, shape)
+        shape = layer.output(shape)
+
+
+def _lenet(name: str, channels: tuple[int, int], dense: tuple[int, ...]) -> Architecture:
+    layers: list[Layer] = []
+    for i, width in enumerate(channels, 1):
+        layers += [Conv(f"conv{i}", width, 5), Relu(f"relu{i}"), MaxPool(f"pool{i}", 2)]
+    layers.append(Flatten("flatten"))
+    for i, width in enumerate(dense, 1):
+        layers += [Dense(f"dense{i}", width), Relu(f"dense_relu{i}")]
+    return Architecture(name, (28, 28, 1), (*layers, Dense("logits", 10)))
+
+
+def _resnet20() -> Architecture:
+    layers: list[Layer] = [Conv("conv", 16, 3, padding=1), BatchNorm("norm"), Relu("relu")]
+    width = 16
+    for stage, channels in enumerate((16, 32, 64), 1):
+        for block in "abc":
+            name, stride = f"block{stage}{block}", channels // width
+            inner = (
+                Conv(f"{name}_conv1", channels, 3, stride, padding=1),
+                BatchNorm(f"{name}_norm1"),
+                Relu(f"{name}_relu1"),
+                Conv(f"{name}_conv2", channels, 3, padding=1),
+                BatchNorm(f"{name}_norm2"),
+            )
+            shortcut = (Conv(f"{name}_shortcut", channels, 1, stride),) if stride > 1 else ()
+            layers += [Residual(name, inner, shortcut), Relu(f"{name}_relu2")]
+            width = channels
+    return Architecture("resnet20", (32, 32, 3), (*layers, GlobalAveragePool("pool"), Dense("logits", 10)))
+
+
+def vgg(
+    name: str, input_shape: tuple[int, int, int], blocks: tuple[tuple[int, ...], ...], dense: tuple[int, ...]
+) -> Architecture:
+    layers: list[Layer] = []
+    for i, widths in enumerate(blocks, 1):
+        for j, channels in enumerate(widths, 1):
+            at = f"{i}_{j}"
+            layers += [Conv(f"conv{at}", channels, 3, padding=1), BatchNorm(f"norm{at}"), Relu(f"relu{at}")]
+        layers.append(MaxPool(f"pool{i}", 2))
+    layers.append(Flatten("flatten"))
+    for i, units in enumerate(dense, 1):
+        layers += [Dense(f"dense{i}", units), BatchNorm(f"dense_norm{i}"), Relu(f"dense_relu{i}")]
+    return Architecture(name, input_shape, (*layers, Dense("logits", 10), BatchNorm("logits_norm")))
+
+
+VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+# As in Table 1 of Guo et al. LeCun et al. 1998: valid 5×5 convolutions, ReLU and 2×2 max pools. He et al. 2016, for
+# CIFAR, n = 3. Simonyan and Zisserman 2015, with a batch norm after every convolution and every dense layer.
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        _lenet("lenet1", (4, 12), ()),
+        _lenet("lenet5", (6, 16), (120, 84)),
+        _resnet20(),
+        vgg("vgg16", (32, 32, 3), VGG16, (4096, 4096)),
+    )
+}
+
+
+def get_architecture(name: str) -> Architecture:
+    """Return the architecture of that name, or of a file with a table ``[architecture]``.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name, or the file has a mistake.
+    """
+    if name.endswith(".toml"):
+        return _read(Path(name))
+    if name not in ARCHITECTURES:
+        raise unknown("model", name, [*ARCHITECTURES, "FILE.toml"])
+    return ARCHITECTURES[name]
+
+
+def _read(path: Path) -> Architecture:
+    """Read a network of a user's own; it is called as its file is."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("architecture")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"the model {path} cannot be read: {error}") from None
+    try:
+        if not isinstance(table, dict):
+            raise UsageError("expected a table [architecture] with input_shape and layers")
+        if path.stem in ARCHITECTURES:
+            raise UsageError(f"there is a network {path.stem} already. Give the file another name")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", path.stem):
+            raise UsageError("the file's name should be of letters, digits, - and _")
+        architecture = msgspec.convert({**table, "name": path.stem}, Architecture)
+        _check(architecture)
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"the model {path}: {error}. Layers are {', '.join(KINDS)}.") from None
+    return architecture
+
+
+KINDS = {kind.__name__: kind for kind in Layer.__args__}
+# How many dimensions a layer's input must have; the others take images as well as features.
+DIMENSIONS: dict[Any, int] = {Conv: 3, MaxPool: 3, GlobalAveragePool: 3, Flatten: 3, Dense: 1}
+
+
+def _check(architecture: Architecture) -> None:
+    """Raise `UsageError` for layers that do not fit together."""
+    if len(_checked(architecture.layers, architecture.input_shape, set())) != 1:
+        raise UsageError("the last layer should give logits (K,)")
+
+
+def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
+    """Check some layers on an input of a shape, their names against those seen, and return the output's shape."""
+    for layer, following in zip_longest(layers, layers[1:]):
+        what = f"the layer {layer.name!r} ({type(layer).__name__})"
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", layer.name) or layer.name in seen:
+            raise UsageError(f"{what} should have a name of its own, of letters, digits and _")
+        seen.add(layer.name)
+        if len(shape) != DIMENSIONS.get(type(layer), len(shape)):
+            raise UsageError(f"{what} should get {'images' if len(shape) == 1 else 'features'}, received {shape}")
+        if isinstance(layer, Flatten) and not isinstance(following, Dense):
+            # Frameworks flatten in orders of their own, and only a dense layer's kernel is reordered.
+            raise UsageError(f"{what} should be followed by a Dense layer")
+        if isinstance(layer, Residual):
+            both = [_checked(its, shape, seen) for its in (layer.layers, layer.shortcut)]
+            if both[0] != both[1]:
+                raise UsageError(f"{what} should add equal shapes, received {both[0]} and {both[1]}")
+        output = layer.output(shape)
+        if min(output) < 1:
+            raise UsageError(f"{what} should leave something of its input, received {shape}")
+        shape = output
+    return shape

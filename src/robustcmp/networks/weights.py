@@ -1,0 +1,201 @@
+"""Trained weights in one canonical layout, kept in HDF5.
+
+A weights file holds a group ``weights`` with one dataset an array, a group ``curves`` with one value an epoch or a
+batch, and an attribute ``metadata``, a JSON object (recipe, versions, accuracy). Its first 512 bytes, which HDF5
+leaves to the user, hold the SHA-256 of all that follow. No pickle, no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import WeightsError
+from ..files import digest, write_atomically
+from .architecture import Architecture, Shape
+
+Weights = dict[str, NDArray[np.float32]]
+USER_BLOCK = 512
+SEAL = b"robustcmp weights, sha256 "
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """What a weights file holds.
+
+    Attributes
+    ----------
+    weights : dict of str to ndarray of float32
+        The canonical weights, see `robustcmp.architecture`.
+    metadata : dict
+        What made them: model, dataset, framework, recipe, training seed, versions, accuracy. JSON types only.
+    curves : dict of str to ndarray
+        One value an epoch: ``loss``, ``validation_accuracy``, ``learning_rate``, ``seconds``; and one a batch:
+        ``batch_loss``, which older files lack.
+    """
+
+    weights: Weights
+    metadata: dict[str, Any]
+    curves: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the weights alone: two trainings that ended alike have the same."""
+        return digest(self.weights)
+
+
+def _json(metadata: dict[str, Any]) -> str:
+    return json.dumps(metadata, sort_keys=True)
+
+
+def write_weights(path: Path, content: WeightsFile) -> None:
+    """Write a weights file; it appears whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        with h5py.File(temporary, "w", userblock_size=USER_BLOCK) as file:
+            for group, arrays in (("weights", content.weights), ("curves", content.curves)):
+                target = file.create_group(group)
+                for name, array in arrays.items():
+                    target.create_dataset(name, data=array, track_times=False)
+            file.attrs["metadata"] = _json(content.metadata)
+        _seal(temporary)
+
+    write_atomically(path, write)
+
+
+def read_weights(path: Path, architecture: Architecture | None = None) -> WeightsFile:
+    """Read a weights file and check it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    architecture : Architecture, optional
+        The network that the weights are for; names and shapes must fit it.
+
+    Raises
+    ------
+    WeightsError
+        The file is missing, is no HDF5, is truncated, has other bytes than its SHA-256 says, or belongs to another
+        network.
+    """
+    try:
+        _check_seal(path)
+        with h5py.File(path, "r") as file:
+            weights = _read_group(file["weights"])
+            curves = _read_group(file["curves"])
+            metadata = json.loads(file.attrs["metadata"])
+    except FileNotFoundError:
+        raise WeightsError(f"no weights file at {path}") from None
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise WeightsError(
+            f"{path} is no weights file of robustcmp, or it is broken ({error}). "
+            "Delete it and train again, or copy it anew."
+        ) from None
+    if architecture is not None:
+        check_shapes(weights, architecture, str(path))
+        trained = metadata.get("architecture", architecture.described)
+        if trained != architecture.described:
+            raise WeightsError(
+                f"{path} belongs to another network that was called {architecture.name}: its layers were {trained}. "
+                "Give the file of one of them another name."
+            )
+    return WeightsFile(weights, metadata, curves)
+
+
+def is_sealed(path: Path) -> bool:
+    """Say whether a file begins as our weights files do."""
+    with open(path, "rb") as file:
+        return file.read(len(SEAL)) == SEAL
+
+
+def _seal(path: Path) -> None:
+    """Write the SHA-256 of a file's content into its user block."""
+    with open(path, "r+b") as file:
+        file.seek(USER_BLOCK)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        file.write(SEAL + sha256.encode())
+
+
+def _check_seal(path: Path) -> None:
+    """Raise `WeightsError` unless a file is as it was written. HDF5 does not survive every broken file."""
+    with open(path, "rb") as file:
+        block = file.read(USER_BLOCK)
+        received = hashlib.file_digest(file, "sha256").hexdigest()
+    expected = block[len(SEAL) : len(SEAL) + 64].decode("ascii", "replace")
+    if not block.startswith(SEAL):
+        raise WeightsError(f"{path} is no weights file of robustcmp. Delete it and train again, or copy it anew.")
+    if expected != received:
+        raise WeightsError(
+            f"{path}: expected SHA-256 {expected}, received {received}: the file was changed after it was written, or "
+            "it is not whole. Delete it and train again, or copy it anew."
+        )
+
+
+def _read_group(group: Any) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    group.visititems(lambda name, item: arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    return arrays
+
+
+def check_shapes(weights: Mapping[str, NDArray[Any]], architecture: Architecture, source: str) -> None:
+    """Raise `WeightsError` unless names and shapes are those of the architecture."""
+    expected = architecture.weight_shapes
+    for name in [*expected, *weights]:
+        want, got = expected.get(name), weights[name].shape if name in weights else None
+        if want != got:
+            raise WeightsError(
+                f"{source}: {name} should be {want or 'absent'} for {architecture.name}, received {got or 'nothing'}. "
+                "The weights belong to another network."
+            )
+
+
+def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> dict[str, str]:
+    """Return which of a file's arrays belongs to which of a network's, from their names and shapes.
+
+    The names decide if they are the same, but for a prefix that all of a file's have (``module.``). If none of them is
+    the same, the order does.
+
+    Raises
+    ------
+    WeightsError
+        The shapes differ, one has more arrays, or only some of the names are the same.
+    """
+    names = _without_prefix(list(received), expected)
+    by_name = names.keys() & expected.keys()
+    pairs = [(name, name) for name in dict.fromkeys([*expected, *names])] if by_name else zip_longest(expected, names)
+    found = {}
+    for ours, theirs in pairs:
+        want, got = expected.get(ours), received.get(names.get(theirs, ""))
+        if want != got:
+            raise WeightsError(
+                f"{source}: expected {_array(ours, want)}, received {_array(names.get(theirs), got)}. "
+                "The weights belong to another network."
+            )
+        found[ours] = names[theirs]
+    return found
+
+
+def _without_prefix(names: list[str], expected: Mapping[str, Shape]) -> dict[str, str]:
+    """Return names by what is left of them without the prefix that all of them have, as far as none is expected."""
+    short = {name: name for name in names}
+    while short and not short.keys() & expected.keys():
+        firsts = {name.partition(".")[0] for name in short}
+        if len(firsts) > 1 or not all("." in name for name in short):
+            return {name: name for name in names}
+        short = {name.partition(".")[2]: full for name, full in short.items()}
+    return short
+
+
+def _array(name: str | None, shape: Shape | None) -> str:
+    return "no such array" if shape is None else f"{name} {shape}"

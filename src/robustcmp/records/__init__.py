@@ -1,0 +1,1 @@
+"""Plain data: what a run keeps, and the store that alone writes and reads it. Imports the ground."""

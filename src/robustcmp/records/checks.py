@@ -1,0 +1,56 @@
+"""Health checks: what came out of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
+
+PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of one model: its outcome, the figure that it rests on, and what to do about it."""
+
+    check: str
+    model: str
+    outcome: str
+    figure: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The checks of all models, and what PGD does at FGSM's largest ε: a lower bound on vulnerability.
+
+    Attributes
+    ----------
+    checks : list of Check
+        A row a check and model.
+    epsilon : float
+        The ε of PGD.
+    images : int
+        How many images were looked at.
+    pgd : dict of str to float
+        The success rate of PGD, by model; NaN where it cannot run.
+    """
+
+    checks: list[Check]
+    epsilon: float
+    images: int
+    pgd: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        pgd = {model: rate if math.isfinite(rate) else None for model, rate in self.pgd.items()}
+        return asdict(self) | {"pgd": pgd}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Checked:
+        """The inverse of `to_json`."""
+        pgd = {model: math.nan if rate is None else rate for model, rate in content["pgd"].items()}
+        return cls([Check(**check) for check in content["checks"]], content["epsilon"], content["images"], pgd)

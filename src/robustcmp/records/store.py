@@ -1,0 +1,300 @@
+"""A run on disk: a manifest, one small HDF5 file a finished cell, and all results in one file.
+
+``manifest.json`` says what was asked for and with what; ``cells/KEY.h5`` is one cell; ``results.h5`` holds a value an
+image of every cell that was asked for last, for xarray or h5py. No pickle anywhere. A file appears whole or not at
+all, so a run can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import StoreError, UsageError
+from ..files import make_directory, write_atomically
+from .cell import AttackResult, Cell, Extras
+
+if TYPE_CHECKING:
+    import xarray
+
+FORMAT = "robustcmp run 1"
+PER_IMAGE = ("success", "l0", "l2", "linf", "adversarial_class", "queries")
+
+
+class Run:
+    """The directory of a run."""
+
+    def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
+        self.directory = Path(directory)
+        self._keep_images = keep_images
+        self.temporary = False  # whether the directory goes with this object
+
+    @classmethod
+    def create(cls, directory: str | os.PathLike[str], keep_images: bool = True) -> Run:
+        """Return the run in a directory, made if it is not there.
+
+        Raises
+        ------
+        UsageError
+            The directory cannot be written, or holds something that is no run.
+        """
+        run = cls(directory, keep_images)
+        make_directory(run.directory)
+        if not run._manifest_path.exists() and not all(_is_temporary(path) for path in run.directory.iterdir()):
+            raise UsageError(f"{run.directory} is not empty and is no run of robustcmp. Name another directory.")
+        if run._manifest_path.exists():
+            run.manifest()  # a broken one is found before any work
+        run._remove_left_over()
+        return run
+
+    def _remove_left_over(self) -> None:
+        """Remove what sessions that were killed while they wrote have left."""
+        for path in [*self.directory.glob(".*.tmp"), *self.directory.glob("cells/.*.tmp")]:
+            pid = path.name.split(".")[-2]
+            if pid.isdigit() and int(pid) != os.getpid() and not _is_alive(int(pid)):
+                path.unlink(missing_ok=True)
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str]) -> Run:
+        """Return the finished run in a directory.
+
+        Raises
+        ------
+        UsageError
+            The directory is no run, or its results are not there yet.
+        """
+        run = cls(directory)
+        if not run._manifest_path.exists():
+            raise UsageError(f"{run.directory} is no run of robustcmp: it has no manifest.json")
+        if not run._results_path.exists():
+            raise UsageError(run._interrupted)
+        return run
+
+    @property
+    def _manifest_path(self) -> Path:
+        return self.directory / "manifest.json"
+
+    @property
+    def _results_path(self) -> Path:
+        return self.directory / "results.h5"
+
+    # the manifest ------------------------------------------------------------------------------------------------
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what was asked for last, or an empty dict if nothing was yet."""
+        if not self._manifest_path.exists():
+            return {}
+        try:
+            manifest: dict[str, Any] = json.loads(self._manifest_path.read_text(encoding="utf-8"))
+            if manifest["format"] != FORMAT:
+                raise UsageError(f"{self._manifest_path}: expected {FORMAT!r}, received {manifest['format']!r}")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{self._manifest_path} is no manifest of a run: {error!r}") from None
+        return manifest
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Write the manifest, unless it is there already word for word."""
+        text = json.dumps({"format": FORMAT} | manifest, indent=1, sort_keys=True) + "\n"
+        if not self._manifest_path.exists() or self._manifest_path.read_text(encoding="utf-8") != text:
+            write_atomically(self._manifest_path, lambda path: _write_text(path, text))
+
+    # cells -------------------------------------------------------------------------------------------------------
+
+    def _cell_path(self, key: str) -> Path:
+        return self.directory / "cells" / f"{key}.h5"
+
+    def __contains__(self, key: str) -> bool:
+        return self._cell_path(key).exists()
+
+    def save(self, cell: Cell, result: AttackResult) -> None:
+        """Write a finished cell."""
+
+        def write(path: Path) -> None:
+            with h5py.File(path, "w") as file:
+                for name in PER_IMAGE:
+                    file.create_dataset(name, data=getattr(result, name), track_times=False)
+                for name, values in result.extras.items():
+                    file.create_dataset(f"extras/{name}", data=values, track_times=False)
+                if self._keep_images:
+                    file.create_dataset(
+                        "adversarials",
+                        data=result.adversarials.astype(np.float32),
+                        compression="gzip",
+                        compression_opts=4,
+                        shuffle=True,
+                        track_times=False,
+                    )
+                file.attrs.update(
+                    model=cell.model, training_seed=cell.training_seed, attack=cell.attack, repeat=cell.repeat
+                )
+
+        write_atomically(self._cell_path(cell.key), write)
+
+    def load(self, key: str) -> dict[str, NDArray[Any]]:
+        """Return a cell's arrays by name, extras as ``extras/NAME``, without the adversarial images.
+
+        Raises
+        ------
+        StoreError
+            The cell's file is broken.
+        """
+        path = self._cell_path(key)
+        try:
+            with h5py.File(path, "r") as file:
+                arrays = {name: file[name][()] for name in PER_IMAGE}
+                extras = file.get("extras", {})
+                return arrays | {f"extras/{name}": extras[name][()] for name in extras}
+        except (OSError, KeyError) as error:
+            raise self._broken_cell(key, error) from None
+
+    def extras(self, key: str) -> Extras:
+        """Return what only a cell's attack has.
+
+        Raises
+        ------
+        StoreError
+            The cell's file is broken.
+        """
+        arrays = self.load(key).items()
+        return {name.removeprefix("extras/"): values for name, values in arrays if name.startswith("extras/")}
+
+    def _broken_cell(self, key: str, error: Exception) -> StoreError:
+        return StoreError(f"{self._cell_path(key)} is broken ({error}). Delete it; the same command makes it again.")
+
+    def has_images(self, key: str) -> bool:
+        """Whether a cell was stored with its adversarial images."""
+        if key not in self:
+            return False
+        try:
+            with h5py.File(self._cell_path(key), "r") as file:
+                return "adversarials" in file
+        except OSError as error:
+            raise self._broken_cell(key, error) from None
+
+    def adversarials(self, key: str) -> NDArray[np.float32]:
+        """Return a cell's adversarial images (N, H, W, C), the clean ones where the attack failed.
+
+        Raises
+        ------
+        StoreError
+            The cell was stored without images, or its file is gone or broken.
+        """
+        path = self._cell_path(key)
+        try:
+            with h5py.File(path, "r") as file:
+                if "adversarials" not in file:
+                    raise StoreError(
+                        f"{path} was stored without images. Delete it, and make it again with keep_images=True.",
+                        parameters=["keep_images"],
+                    )
+                images: NDArray[np.float32] = file["adversarials"][()]
+                return images
+        except FileNotFoundError:
+            raise StoreError(f"{path} is gone. The same command makes it again.") from None
+        except OSError as error:
+            raise self._broken_cell(key, error) from None
+
+    # results -----------------------------------------------------------------------------------------------------
+
+    def write_results(self, results: xarray.Dataset, manifest: dict[str, Any]) -> None:
+        """Write `results.h5` with the manifest that it answers, unless the same is there already."""
+        path = self._results_path
+        content = results.assign_attrs(manifest=json.dumps(manifest, sort_keys=True))
+        if path.exists():
+            try:
+                if self._load().identical(content):
+                    return
+            except StoreError:
+                pass  # it is written anew
+        write_atomically(path, lambda temporary: _write_netcdf(temporary, content))
+
+    def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
+        """Return what `write_results` wrote.
+
+        Raises
+        ------
+        UsageError
+            The run was asked another question since, and interrupted before that was answered.
+        StoreError
+            The file is broken.
+        """
+        content = self._load()
+        try:
+            manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._broken_results(error) from None
+        if {"format": FORMAT} | manifest != self.manifest():
+            raise UsageError(self._interrupted)
+        return content, manifest
+
+    def write_extra(self, name: str, answers: str, content: dict[str, Any]) -> None:
+        """Write `NAME.json`, with what it is an answer to."""
+        text = json.dumps({"answers": answers, name: content}, indent=1) + "\n"
+        write_atomically(self.directory / f"{name}.json", lambda path: _write_text(path, text))
+
+    def read_extra(self, name: str, answers: str) -> dict[str, Any] | None:
+        """Return what `write_extra` wrote, or None if there is nothing, or it answers something else."""
+        try:
+            content = json.loads((self.directory / f"{name}.json").read_text(encoding="utf-8"))
+            found: dict[str, Any] = content[name]
+            return found if content["answers"] == answers else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # it is made anew
+
+    def _load(self) -> xarray.Dataset:
+        import xarray
+
+        try:
+            return xarray.load_dataset(self._results_path, engine="h5netcdf")
+        except (OSError, ValueError, KeyError) as error:
+            raise self._broken_results(error) from None
+
+    def _broken_results(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"{self._results_path} is broken ({error!r}). Delete it; the same command makes it again from the cells."
+        )
+
+    @property
+    def _interrupted(self) -> str:
+        return (
+            f"the run {self.directory} was interrupted before its results were complete. "
+            "The same command, or the same call of robustcmp.evaluate, goes on from there."
+        )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
+
+
+def _is_temporary(path: Path) -> bool:
+    """Whether a file is what a session that was killed before its manifest was written may have left."""
+    return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _write_netcdf(path: Path, content: xarray.Dataset) -> None:
+    import h5netcdf  # type: ignore[import-untyped, unused-ignore]
+    from xarray.backends import H5NetCDFStore
+
+    # With its order tracked, as `to_netcdf` has it, a file also holds the time at which it was written.
+    with h5netcdf.File(path, "w", track_order=False) as file:
+        per_image = [name for name, variable in content.data_vars.items() if "image" in variable.dims]
+        compressed = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in per_image}
+        content.dump_to_store(H5NetCDFStore(file), encoding=compressed)

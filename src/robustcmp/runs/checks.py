@@ -1,0 +1,293 @@
+"""Health checks: a success rate means nothing if the attack is broken.
+
+Each check looks at one trained model, on at most a hundred of the images that were attacked, and passes, fails or is
+not applicable. After Carlini et al., "On Evaluating Adversarial Robustness", arXiv:1902.06705, 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attacks.boundary import CONVERGED
+from ..attacks.draws import Draws
+from ..attacks.fgsm import FGSM, loss_gradient
+from ..attacks.suite import Suite
+from ..errors import ModelError
+from ..models.classifier import Classifier
+from ..records.checks import FAIL, NOT_APPLICABLE, PASS, Check, Checked
+
+if TYPE_CHECKING:
+    import xarray
+
+IMAGES = 100
+STEPS = 40  # of PGD, each a tenth of the ball's radius: enough to cross it twice
+UNBOUNDED = 1.0  # as ε: every image within the bounds
+REACHED = 0.99  # by PGD without a bound
+L2_BUDGETS = (1.0, 2.0, 3.0)
+GAIN = 0.15  # of the median distance, in its second half
+PASSES = 1e-5  # of the logits' spread, between two passes
+SLOPES = 0.02  # error of the median slope along the gradient
+SLOPES_ACROSS = 0.1  # along a random direction, where the slope is small and kinks weigh more
+SLOPE_STEP = 3e-3  # in L2: a smaller one drowns in float32, a larger one meets the kinks of ReLU and pools
+TIES = 0.03  # the largest change of a pixel that breaks the ties of pools on a constant background
+KEPT = 0.8  # of the images that fall, at 8 bits
+LEVEL = 1e-3  # of a level: float32's rounding of an image that is on one
+HELD = 0.99  # of the walks with a start, in the final pass
+NOISE, SLOPE, TIE = 0, 1, 2
+ADVICE = {
+    "pgd reaches fgsm": "PGD should not be weaker than one step: its step size or its number of steps is too small, or "
+    "the gradient is masked.",
+    "pgd rises with epsilon": "A larger ball holds the smaller one, and without a bound everything falls: look for a "
+    "saturated softmax, rounding or detached tensors in the model.",
+    "noise is weaker": "Random noise fools half as many images as the gradient, or more: the gradient points nowhere, "
+    "or ε is so large that the direction hardly matters.",
+    "gradient-free is weaker": "Attacks without the gradient should not do better: the gradient is masked.",
+    "boundary has converged": "Its steps are still large or its distances still falling: run it longer, as the suite "
+    "boundary-long does.",
+    "every image had a start": "Images without a start were not attacked: success is not about robustness there.",
+    "boundary's points hold": "Its points end within rounding of the decision boundary, and the final pass takes "
+    "them for their own class again: its success rate says nothing there.",
+    "holds at 8 bits": "The perturbations are finer than an 8-bit image can hold.",
+    "two passes agree": "The model answers otherwise each time: look for dropout, or batch norm in training mode.",
+    "gradient fits finite differences": "The gradient is not that of the logits, or these are not smooth where the "
+    "images are.",
+}
+
+
+def run_checks(
+    models: Sequence[tuple[str, Classifier, xarray.Dataset]],
+    suite: Suite,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    seed: int,
+) -> Checked:
+    """Check trained models on the images that they were attacked on.
+
+    Parameters
+    ----------
+    models : sequence of (label, Classifier, Dataset)
+        Each with its outcomes over (attack, repeat, image), the images being those that are passed.
+    suite : Suite
+        The attacks that were run.
+    images, labels : ndarray
+        What was attacked, (N, H, W, C) float32 in [0, 1] and (N,); the first hundred are looked at.
+    seed : int
+        The attacks' seed, on which noise and directions depend.
+    """
+    fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
+    gradient_free = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
+    images, labels = images[:IMAGES], labels[:IMAGES]
+    checks, pgd = [], {}
+    for label, classifier, outcomes in models:
+        one = _One(classifier, images, labels, outcomes.isel(image=slice(IMAGES)), fgsm, gradient_free, seed)
+        pgd[label] = one.pgd[fgsm.max_epsilon] if one.pgd else math.nan
+        checks += [
+            Check(check, label, outcome, figure, ADVICE[check] if outcome == FAIL else "")
+            for check, outcome, figure in one.checks()
+        ]
+    return Checked(checks, fgsm.max_epsilon, len(images), pgd)
+
+
+class _One:
+    """One model with what its checks have in common."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        images: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        outcomes: xarray.Dataset,
+        fgsm: FGSM,
+        gradient_free: list[str],
+        seed: int,
+    ):
+        self.classifier, self.images, self.labels, self.outcomes = classifier, images, labels, outcomes
+        self.fgsm, self.gradient_free, self.seed = fgsm, gradient_free, seed
+        self.no_gradient = ""
+        self.pgd: dict[float, float] = {}
+        self.fgsm_rate = math.nan
+        epsilon = fgsm.max_epsilon
+        grid = sorted({epsilon / 2, epsilon, min(2 * epsilon, UNBOUNDED), UNBOUNDED})
+        try:
+            self.pgd = self._pgd("linf", grid)
+            [self.by_fgsm] = fgsm.outcomes(classifier, images, labels, seed, [0])
+            self.fgsm_rate = float(self.by_fgsm.success.mean())
+        except (ModelError, NotImplementedError) as error:
+            self.no_gradient = str(error).partition(". ")[0]
+
+    def _pgd(self, norm: str, epsilons: Sequence[float]) -> dict[float, float]:
+        """Return the success rate of projected gradient descent (Madry et al. 2018) at each ε, of all ε side by side.
+
+        Steps are a tenth of ε, along the sign of the gradient (``"linf"``) or the gradient (``"l2"``). An image has
+        fallen at the first step that fools the model.
+        """
+        n = len(self.images)
+        clean = np.tile(self.images, (len(epsilons), 1, 1, 1)).astype(np.float64)
+        labels = np.tile(self.labels, len(epsilons))
+        radius = np.repeat(np.asarray(epsilons), n)[:, None, None, None]
+        x = clean.copy()
+        fallen = np.zeros(len(x), np.bool_)
+        asked = np.arange(len(x))
+        for _ in range(STEPS):
+            left = asked[~fallen[asked]]
+            if not len(left):
+                break
+            if 4 * len(left) <= len(asked):  # seldom, as some frameworks compile for every new number
+                asked = left
+            gradient = loss_gradient(self.classifier, x[asked].astype(np.float32), labels[asked])
+            direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(_length(gradient), 1e-30)
+            moved = x[asked] + 0.1 * radius[asked] * direction - clean[asked]
+            if norm == "linf":
+                moved = np.clip(moved, -radius[asked], radius[asked])
+            else:
+                moved *= np.minimum(1, radius[asked] / np.maximum(_length(moved), 1e-30))
+            x[asked] = np.clip(clean[asked] + moved, 0, 1)
+            fallen[asked] |= self.classifier.predict(x[asked].astype(np.float32)) != labels[asked]
+        return dict(zip(epsilons, fallen.reshape(-1, n).mean(axis=1).tolist(), strict=True))
+
+    def checks(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each check with its outcome and its figure."""
+        yield "two passes agree", *self._two_passes()
+        if self.no_gradient:
+            for check in (
+                "gradient fits finite differences",
+                "pgd reaches fgsm",
+                "pgd rises with epsilon",
+                "noise is weaker",
+                "gradient-free is weaker",
+                "holds at 8 bits",
+            ):
+                yield check, NOT_APPLICABLE, self.no_gradient
+        else:
+            epsilon = self.fgsm.max_epsilon
+            yield "gradient fits finite differences", *self._finite_differences()
+            figure = f"PGD {self.pgd[epsilon]:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {epsilon:g}"
+            yield "pgd reaches fgsm", _passes(self.pgd[epsilon] >= self.fgsm_rate), figure
+            rates = list(self.pgd.values())
+            rises = all(low <= high for low, high in pairwise(rates)) and rates[-1] >= REACHED
+            figure = ", ".join(f"{rate:.0%} at {epsilon:g}" for epsilon, rate in self.pgd.items())
+            yield "pgd rises with epsilon", _passes(rises), figure
+            yield "noise is weaker", *self._noise()
+            yield "gradient-free is weaker", *self._gradient_free()
+            yield "holds at 8 bits", *self._eight_bits()
+        yield from self._boundary()
+
+    def _two_passes(self) -> tuple[str, str]:
+        first, second = self.classifier.logits(self.images), self.classifier.logits(self.images)
+        largest = float(np.abs(first - second).max() / max(float(first.std()), 1e-30))
+        return _passes(largest <= PASSES), f"logits differ by {largest:.1g} of their spread"
+
+    def _finite_differences(self) -> tuple[str, str]:
+        """Compare the gradient of the margin with its slope, along the gradient and along a random direction.
+
+        A little beside the images: on a constant background a pool has no gradient, as all of its inputs are largest.
+        """
+        draws = Draws("Slopes", self.seed, [0], self.images)
+        moves = np.array([draws.block(i, TIE).random(its.shape) for i, its in enumerate(self.images)])
+        images = np.abs(self.images - TIES * moves).astype(np.float32)
+        logits = self.classifier.logits(images).astype(np.float64)
+        rows = np.arange(len(logits))
+        others = logits.copy()
+        others[rows, self.labels] = -np.inf
+        v = np.zeros_like(logits)
+        v[rows, self.labels], v[rows, others.argmax(axis=1)] = 1, -1
+        gradient = self.classifier.vjp(images, v).astype(np.float64)
+        direction = gradient / np.maximum(_length(gradient), 1e-30)
+        random = np.array([draws.block(i, SLOPE).standard_normal(its.shape) for i, its in enumerate(self.images)])
+        random /= _length(random)
+        # Along its own gradient a network with parts of it cut off shows nothing; along others kinks weigh more.
+        along, across = (self._slope_error(images, v, gradient, its) for its in (direction, random))
+        figure = f"the median slope is {along:.1%} off along the gradient, {across:.0%} across"
+        return _passes(along <= SLOPES and across <= SLOPES_ACROSS), figure
+
+    def _slope_error(
+        self,
+        images: NDArray[np.float32],
+        v: NDArray[np.float64],
+        gradient: NDArray[np.float64],
+        direction: NDArray[np.float64],
+    ) -> float:
+        """Return how far measured slopes are from the gradient's, relative to the typical one."""
+        up, down = (
+            self.classifier.logits((images + sign * SLOPE_STEP * direction).astype(np.float32)) for sign in (1, -1)
+        )
+        measured = ((up.astype(np.float64) - down) * v).sum(axis=1) / (2 * SLOPE_STEP)
+        expected = (gradient * direction).sum(axis=(1, 2, 3))
+        return float(np.median(np.abs(measured - expected)) / max(float(np.median(np.abs(measured))), 1e-30))
+
+    def _noise(self) -> tuple[str, str]:
+        if self.fgsm_rate == 0:
+            return NOT_APPLICABLE, "FGSM fools no image"
+        draws = Draws("Noise", self.seed, [0], self.images)
+        noise = np.array([draws.block(i, NOISE).random(its.shape) < 0.5 for i, its in enumerate(self.images)])
+        signs = np.where(noise, -1, 1)
+        candidates = np.clip(self.images + self.fgsm.max_epsilon * signs, 0, 1).astype(np.float32)
+        rate = float((self.classifier.predict(candidates) != self.labels).mean())
+        figure = f"noise {rate:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {self.fgsm.max_epsilon:g}"
+        return _passes(rate <= self.fgsm_rate / 2), figure
+
+    def _gradient_free(self) -> tuple[str, str]:
+        if not self.gradient_free:
+            return NOT_APPLICABLE, "the suite has no attack without the gradient"
+        nearest = self.outcomes.l2.sel(attack=self.gradient_free).min(("attack", "repeat")).values
+        pgd = self._pgd("l2", L2_BUDGETS)
+        pairs = [(budget, float((nearest <= budget).mean()), rate) for budget, rate in pgd.items()]
+        figure = ", ".join(f"{without:.0%} beside {rate:.0%} at L2 ≤ {budget:g}" for budget, without, rate in pairs)
+        return _passes(all(without <= rate for _, without, rate in pairs)), figure
+
+    def _eight_bits(self) -> tuple[str, str]:
+        """Ask about FGSM's adversarial images rounded to 8 bits, away from the clean ones but within whole levels."""
+        levels = math.floor(255 * self.fgsm.max_epsilon + LEVEL)
+        fell = self.by_fgsm.success & (255 * self.by_fgsm.linf <= levels + LEVEL)
+        if levels < 1 or not fell.any():
+            return NOT_APPLICABLE, "FGSM fools no image" if levels else "ε is below one level of 8 bits"
+        clean, found = (255 * its[fell].astype(np.float64) for its in (self.images, self.by_fgsm.adversarials))
+        away = np.where(found > clean, np.ceil(found - LEVEL), np.floor(found + LEVEL))
+        rounded = np.where(found == clean, np.rint(found), away)
+        rounded = np.clip(rounded, np.ceil(clean - levels - LEVEL), np.floor(clean + levels + LEVEL))
+        kept = float((self.classifier.predict((rounded / 255).astype(np.float32)) != self.labels[fell]).mean())
+        figure = f"{kept:.0%} of FGSM's adversarial images within ε = {levels}/255 fool at 8 bits"
+        return _passes(kept >= KEPT), figure
+
+    def _boundary(self) -> Iterator[tuple[str, str, str]]:
+        walks = [] if "start" not in self.outcomes else self.outcomes.attack.values.tolist()
+        walks = [attack for attack in walks if bool(self.outcomes.start.sel(attack=attack).notnull().any())]
+        if not walks:
+            for check in ("boundary has converged", "every image had a start", "boundary's points hold"):
+                yield check, NOT_APPLICABLE, "the suite has no boundary attack"
+        for attack in walks:
+            its = self.outcomes.sel(attack=attack)
+            its = its.isel(repeat=slice(int(its.repeats)))
+            step = float(its.source_step.median())
+            half, whole = (float(np.quantile(its[name].values, 0.5, method="higher")) for name in ("l2_half", "l2"))
+            gain = 1 - whole / half if math.isfinite(half) and half > 0 else math.nan
+            figure = f"{attack}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
+            yield "boundary has converged", _passes(step <= CONVERGED and gain < GAIN), figure
+            share = float(its.start.mean())
+            yield "every image had a start", _passes(share == 1), f"{attack}: {share:.1%} had one"
+            if share:
+                held = float(its.success.mean()) / share
+                figure = f"{attack}: {held:.1%} of those with a start fool in the final pass"
+                yield "boundary's points hold", _passes(held >= HELD), figure
+            else:
+                yield "boundary's points hold", NOT_APPLICABLE, f"{attack}: none had a start"
+
+
+def _length(images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the L2 norm of each image, (N, 1, 1, 1)."""
+    norm: NDArray[np.float64] = np.sqrt((images**2).sum(axis=(1, 2, 3), keepdims=True))
+    return norm
+
+
+def _percent(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{round(value, 2) + 0.0:.0%}"
+
+
+def _passes(passed: bool) -> str:
+    return PASS if passed else FAIL

@@ -1,0 +1,83 @@
+"""The images that every compared model classifies correctly."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+
+import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attacks.draws import image_hashes
+from ..errors import UsageError, check_count, check_seed
+from ..models.classifier import Classifier
+from ..models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels, in_unit_bounds
+
+Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
+
+
+def common_subset(
+    models: Models, images: NDArray[np.float32], labels: NDArray[np.int64], n: int | None = None, seed: int = 0
+) -> NDArray[np.int64]:
+    """Return the indices of images that every model classifies correctly.
+
+    Parameters
+    ----------
+    models : dict of str to model, or to a list of models
+        All models of all lists count.
+    images : ndarray of float32, shape (N, H, W, C)
+        In [0, 1], whatever bounds the models have.
+    labels : ndarray of int, shape (N,)
+        The true classes.
+    n : int, optional
+        How many at the most; all if nothing is said. They are chosen by a keyed hash of (seed, image).
+    seed : int, default 0
+        The seed of the choice.
+
+    Returns
+    -------
+    ndarray of int64
+        Sorted, at most n.
+
+    Raises
+    ------
+    UsageError
+        Images, labels or n cannot be used.
+
+    Examples
+    --------
+    >>> import robustcmp as rc
+    >>> data = rc.load_dataset("digits")
+    >>> models = {name: rc.load_model("lenet5", framework=name, dataset="digits") for name in ("torch", "jax")}
+    >>> common_subset(models, data.images, data.labels, n=3).shape
+    (3,)
+    """
+    classifiers = [Classifier(in_unit_bounds(model)) for model in flat(models)]
+    if not classifiers:
+        raise UsageError("expected at least one model, received none")
+    check_seed(seed)
+    x = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
+    y = check_labels(labels, len(x))
+    correct = np.all([classifier.sized_for(x, None).predict(x) == y for classifier in classifiers], axis=0)
+    return chosen(correct, x, n, seed)
+
+
+def flat(models: Models) -> list[fb.models.base.Model]:
+    """Return all models of all lists, or raise `UsageError` for what is no dict."""
+    if not isinstance(models, Mapping):
+        raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
+    return [model for entry in models.values() for model in (entry if isinstance(entry, Sequence) else [entry])]
+
+
+def chosen(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:
+    """Return at most n indices of the images that are marked, ranked by a keyed hash of (seed, image), sorted.
+
+    Ranked by the image and not by its place: the choice does not depend on which other images there are.
+    """
+    if n is not None:
+        check_count("n", n)
+    candidates = np.flatnonzero(correct)
+    ranks = list(image_hashes(images[candidates], b"subset" + struct.pack("<q", seed)))
+    order = sorted(range(len(candidates)), key=ranks.__getitem__)
+    return np.sort(candidates[order[:n]])

@@ -1,0 +1,58 @@
+"""Transfer: does what fools one trained model also fool another?
+
+Do networks of one framework share weaknesses more than networks of different ones? After Papernot et al.,
+"Transferability in Machine Learning", arXiv:1605.07277, 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.classifier import Classifier
+
+if TYPE_CHECKING:
+    pass
+
+
+def run_transfer(
+    targets: Sequence[Classifier],
+    attacks: Sequence[str],
+    labels: NDArray[np.int64],
+    adversarials: Callable[[int, str], Iterable[tuple[NDArray[np.float32], NDArray[np.bool_]]]],
+) -> NDArray[np.int64]:
+    """Count the adversarial images of every model that fool every other.
+
+    Parameters
+    ----------
+    targets : sequence of Classifier
+        The models, sources and targets alike.
+    attacks : sequence of str
+        The attacks' names.
+    labels : ndarray of int64, shape (N,)
+        The true classes.
+    adversarials : callable
+        (place of the source, attack) to the images (N, H, W, C) and the successes (N,) of each repeat.
+
+    Returns
+    -------
+    ndarray of int64, shape (sources, targets, attacks, 3)
+        How many adversarial images fool the target, how many there are, and how many images were attacked, over all
+        repeats.
+    """
+    counts = np.zeros((len(targets), len(targets), len(attacks), 3), np.int64)
+    for source in range(len(targets)):
+        for k, attack in enumerate(attacks):
+            for images, success in adversarials(source, attack):
+                counts[source, :, k, 1] += int(success.sum())
+                counts[source, :, k, 2] += len(success)
+                for target, classifier in enumerate(targets):
+                    if target == source:  # its own were judged when they were found
+                        fooled = success[success]
+                    else:
+                        fooled = classifier.predict(images[success]) != labels[success]
+                    counts[source, target, k, 0] += int(fooled.sum())
+    return counts

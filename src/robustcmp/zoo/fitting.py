@@ -1,0 +1,119 @@
+"""Train a model by a recipe of the zoo, and keep its weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ..data import load_dataset
+from ..errors import WeightsError, check_count
+from ..files import make_directory
+from ..frameworks import (
+    Device,
+    get_framework,
+)
+from ..models.model import Model
+from ..networks.architecture import get_architecture
+from ..networks.weights import WeightsFile, write_weights
+from .loading import _as_model
+from .names import (
+    Name,
+    _read,
+    _with_source,
+    trained_directory,
+)
+from .recipes import Recipe, default_dataset, load_recipe
+from .training import train
+
+
+def fit(
+    model: str,
+    *,
+    framework: str,
+    dataset: str | None = None,
+    seed: int = 0,
+    recipe: str = "default",
+    epochs: int | None = None,
+    device: Device = "auto",
+    out: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int, dict[str, float]], None] | None = None,
+) -> Model:
+    """Train a model by a recipe of the zoo and keep its weights.
+
+    The weights go to the user cache, or to `out`, where `load_model` finds them. A finished training is not done
+    again, an interrupted one goes on after its last whole epoch.
+
+    Parameters
+    ----------
+    model, framework, dataset, recipe : str
+        As for `load_model`.
+    seed : int, default 0
+        The training seed: initial weights and the order of batches are a function of it.
+    epochs : int, optional
+        Instead of the recipe's.
+    device : str, default "auto"
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    out : path, optional
+        The directory for the weights.
+    data_dir : path, optional
+        Where the dataset lies, see `robustcmp.load_dataset`.
+    progress : callable, optional
+        Called after each epoch with its number, from 1, the number of epochs, and the last values of the curves.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    UsageError
+        A name or a number cannot be used, or the framework is not installed.
+    WeightsError
+        `out` holds weights of the same name that were trained in another way.
+    DataError
+        The dataset cannot be had.
+    """
+    dataset = dataset or default_dataset(model, recipe)
+    name = Name(model, dataset, framework, recipe, seed)
+    name.check()
+    adapter = get_framework(framework)
+    settings = load_recipe(model, dataset, recipe)
+    if epochs is not None:
+        check_count("epochs", epochs)
+        settings = msgspec.structs.replace(settings, epochs=epochs)
+    path = Path(out or trained_directory()) / name.file
+    if path.exists():
+        content = _same_training(path, name, settings)
+    else:
+        make_directory(path.parent)
+        checkpoint = path.with_suffix(".checkpoint.h5")
+        content = train(
+            adapter,
+            get_architecture(model),
+            settings,
+            load_dataset(dataset, "train", data_dir=data_dir),
+            load_dataset(dataset, "test", data_dir=data_dir),
+            seed=seed,
+            device=device,
+            about={"recipe": recipe},
+            checkpoint=checkpoint,
+            progress=None if progress is None else lambda epoch, last: progress(epoch, settings.epochs, last),
+        )
+        write_weights(path, content)
+        checkpoint.unlink(missing_ok=True)
+    return _as_model(adapter, name, _with_source(content, "own"), device)
+
+
+def _same_training(path: Path, name: Name, settings: Recipe) -> WeightsFile:
+    content = _read(path, name)
+    if msgspec.convert(content.metadata.get("settings"), Recipe) != settings:
+        raise WeightsError(
+            f"{path} was trained with {content.metadata.get('settings')}, but {msgspec.to_builtins(settings)} was "
+            "asked for. Delete it, or train into another directory with out.",
+            parameters=["out"],
+        )
+    return content

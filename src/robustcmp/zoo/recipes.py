@@ -1,0 +1,105 @@
+"""Recipes: how each network is trained on each dataset, read from the files of the zoo."""
+
+from __future__ import annotations
+
+import math
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ..errors import UsageError, unknown
+from ..networks.architecture import Positive, get_architecture
+
+SHIPPED = files("robustcmp.resources.zoo")
+
+
+def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
+    """Return a recipe of the zoo, from the file ``zoo/MODEL.toml``.
+
+    Raises
+    ------
+    UsageError
+        The zoo has no such recipe, or its file has a mistake.
+
+    Examples
+    --------
+    >>> load_recipe("lenet5", "digits").batch_size
+    32
+    """
+    recipes = _recipes(model, name)
+    if dataset not in recipes:
+        raise unknown(f"dataset for {model} with the recipe {name!r}", dataset, recipes)
+    try:
+        return msgspec.convert(recipes[dataset], Recipe)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{get_architecture(model).name}.toml, [{name}.{dataset}]: {error}") from None
+
+
+def default_dataset(model: str, recipe: str = "default") -> str:
+    """Return the dataset that a recipe names first: MNIST for the LeNets, CIFAR-10 for the others.
+
+    Raises
+    ------
+    UsageError
+        The zoo has no such model or recipe.
+
+    Examples
+    --------
+    >>> default_dataset("resnet20")
+    'cifar10'
+    """
+    return next(iter(_recipes(model, recipe)))
+
+
+def _recipes(model: str, name: str) -> dict[str, Any]:
+    """Return the tables of a recipe, by dataset."""
+    architecture = get_architecture(model)
+    file = Path(model) if model.endswith(".toml") else SHIPPED / f"{architecture.name}.toml"
+    recipes: dict[str, dict[str, Any]] = msgspec.toml.decode(file.read_bytes())
+    recipes.pop("architecture", None)
+    if not recipes:
+        raise UsageError(f"the model {model} has no recipe: add a table [default.DATASET], see docs/extending.md")
+    if name not in recipes:
+        raise unknown(f"recipe for {model}", name, recipes)
+    table = recipes[name]
+    if not isinstance(table, dict) or not table or not all(isinstance(its, dict) for its in table.values()):
+        raise UsageError(f"{file.name}: expected tables [{name}.DATASET], see docs/extending.md")
+    return table
+
+
+Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a network is trained: stochastic gradient descent on the mean cross-entropy of a batch.
+
+    Attributes
+    ----------
+    epochs, batch_size : int
+        The last batch of an epoch holds what is left and is used.
+    learning_rate : float
+        At the start; under ``"cosine"`` it falls to zero along half a cosine, step by step.
+    momentum, weight_decay : float
+        v ← momentum·v + (gradient + weight_decay·w), w ← w − rate·v.
+    crop : int
+        Every image is padded with so many zeros on each side and cut to its size at a random place.
+    flip : bool
+        Every second image, by chance, is mirrored left to right.
+    """
+
+    epochs: Positive
+    batch_size: Positive
+    learning_rate: Annotated[float, msgspec.Meta(gt=0, le=100)]
+    momentum: Share = 0.9
+    weight_decay: Share = 0.0
+    schedule: Literal["cosine", "constant"] = "cosine"
+    crop: Annotated[int, msgspec.Meta(ge=0)] = 0
+    flip: bool = False
+
+    def rate(self, progress: float) -> float:
+        """Return the learning rate at a share of the training from 0 to 1."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))

@@ -1,0 +1,218 @@
+"""A recipe, fitted in one framework.
+
+Everything but the framework is the same: the batches and their order, the optimiser, its schedule and the loss. What
+stays a framework's own (its initialisation, for one) is listed in `Framework.differences`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from ..data.dataset import Dataset, stratified_split
+from ..errors import UsageError, WeightsError
+from ..frameworks import Device, TrainableFramework
+from ..models.model import Model, predict, wrap
+from ..networks.architecture import ARCHITECTURES, Architecture, BatchNorm
+from ..networks.weights import Weights, WeightsFile, read_weights, write_weights
+from ..provenance import environment
+from .recipes import Recipe
+
+VALIDATION_FRACTION = 0.1
+EPOCH_CURVES = ("loss", "validation_accuracy", "learning_rate", "seconds")
+
+
+def batch_order(seed: int, epoch: int, n: int) -> NDArray[np.int64]:
+    """Return the order in which an epoch visits n images: a function of the training seed and the epoch alone.
+
+    >>> batch_order(0, 0, 5)
+    array([4, 1, 2, 0, 3])
+    """
+    key = np.array([seed, epoch], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key)).permutation(n)
+
+
+class Augmentation:
+    """The random crops and flips of an epoch: a function of the training seed, the epoch and the image's place.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Its `crop` and `flip`.
+    seed, epoch : int
+        What the draws depend on.
+    n : int
+        How many images the training set has.
+    """
+
+    def __init__(self, recipe: Recipe, seed: int, epoch: int, n: int):
+        # The counter keeps these draws apart from `batch_order`'s, which have the same key.
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=[0, 0, 0, 1]))
+        self._crop = recipe.crop
+        self._places = generator.integers(0, 2 * recipe.crop + 1, (n, 2))
+        self._flipped = generator.random(n) < 0.5 if recipe.flip else np.zeros(n, np.bool_)
+
+    def __call__(self, images: NDArray[np.float32], which: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the images (N, H, W, C) at some places of the training set, each as this epoch has it."""
+        batch = images[which]
+        if self._crop:
+            border = (self._crop, self._crop)
+            windows = sliding_window_view(
+                np.pad(batch, ((0, 0), border, border, (0, 0))), batch.shape[1:3], axis=(1, 2)
+            )
+            row, column = self._places[which].T
+            batch = windows[np.arange(len(which)), row, column].transpose(0, 2, 3, 1)
+        flipped = self._flipped[which]
+        batch[flipped] = batch[flipped, :, ::-1]
+        return np.ascontiguousarray(batch)
+
+
+def accuracy(model: Model, data: Dataset) -> float:
+    """Return the share of a dataset's images that a model classifies correctly."""
+    return float((predict(model, data.images) == data.labels).mean())
+
+
+def train(
+    framework: TrainableFramework,
+    architecture: Architecture,
+    recipe: Recipe,
+    train_data: Dataset,
+    test_data: Dataset,
+    *,
+    seed: int,
+    device: Device = "auto",
+    about: dict[str, Any] | None = None,
+    checkpoint: Path | None = None,
+    progress: Callable[[int, dict[str, float]], None] | None = None,
+) -> WeightsFile:
+    """Train a network and return its weights with all that is known of the training.
+
+    A tenth of the training set, stratified and the same for every training, is held out for validation. The test set
+    is looked at once, after the last epoch; the last weights are taken, whatever either accuracy was.
+
+    Parameters
+    ----------
+    framework, architecture, recipe, train_data, test_data
+        What is trained, how, and on what.
+    seed : int
+        The training seed: initial weights, the order of batches, crops and flips are a function of it.
+    about : dict, optional
+        More metadata, JSON types only. Nothing but a checkpoint with the same metadata is continued.
+    checkpoint : Path, optional
+        A file that is written after each epoch and continued from if it is there. It is left for the caller to
+        delete once the result is safe.
+    progress : callable, optional
+        Called after each epoch with its number, from 1, and the last values of the curves.
+
+    Raises
+    ------
+    UsageError
+        The images do not fit the architecture.
+    WeightsError
+        The checkpoint belongs to another training.
+    """
+    if train_data.images.shape[1:] != architecture.input_shape:
+        raise UsageError(
+            f"{architecture.name} takes images of shape {architecture.input_shape} (H, W, C), "
+            f"but {train_data.name} has {train_data.images.shape[1:]}"
+        )
+    if architecture.classes != train_data.classes:
+        raise UsageError(
+            f"{architecture.name} tells {architecture.classes} classes apart, but {train_data.name} has "
+            f"{train_data.classes}"
+        )
+    has_batch_norm = any(isinstance(layer, BatchNorm) for layer, _ in architecture.walk())
+    metadata = {
+        "model": architecture.name,
+        "dataset": train_data.name,
+        "framework": framework.name,
+        "training_seed": seed,
+        "settings": msgspec.to_builtins(recipe),
+        "data": train_data.digest,
+        "differences": {
+            what: text for what, text in framework.differences.items() if what != "batch norm" or has_batch_norm
+        },
+        "environment": environment() | {"framework": framework.version(), "device": device},
+        **({} if architecture.name in ARCHITECTURES else {"architecture": architecture.described}),
+        **(about or {}),
+    }
+    rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
+    if has_batch_norm and 1 in (recipe.batch_size, len(rest) % recipe.batch_size):
+        raise UsageError(
+            f"a batch norm should get two images or more, but a batch of {recipe.batch_size} leaves one of the "
+            f"{len(rest)} images that {architecture.name} is trained on. Take another batch_size."
+        )
+    validation = Dataset(
+        train_data.images[held_out], train_data.labels[held_out], train_data.name, "validation", train_data.classes
+    )
+    native = framework.build(architecture, seed, device)
+    model = wrap(native, framework=framework.name, device=device)
+    trainer = framework.trainer(native, architecture, recipe.momentum, recipe.weight_decay)
+    curves: dict[str, list[float]] = {name: [] for name in (*EPOCH_CURVES, "batch_loss")}
+    if checkpoint is not None and checkpoint.exists():
+        kept = _read_checkpoint(checkpoint, metadata)
+        framework.set_weights(native, architecture, _part(kept.weights, "weights"))
+        trainer.set_velocity(_part(kept.weights, "velocity"))
+        curves |= {name: list(values) for name, values in kept.curves.items()}
+
+    steps = math.ceil(len(rest) / recipe.batch_size)
+    for epoch in range(len(curves["loss"]), recipe.epochs):
+        start = time.perf_counter()
+        order = rest[batch_order(seed, epoch, len(rest))]
+        augmented = Augmentation(recipe, seed, epoch, len(train_data.images))
+        loss = 0.0
+        for step in range(steps):
+            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
+            rate = recipe.rate((epoch + step / steps) / recipe.epochs)
+            images = augmented(train_data.images, batch)
+            curves["batch_loss"].append(trainer.step(images, train_data.labels[batch], rate))
+            loss += curves["batch_loss"][-1] * len(batch)
+        curves["loss"].append(loss / len(rest))
+        curves["validation_accuracy"].append(accuracy(model, validation))
+        curves["learning_rate"].append(rate)
+        curves["seconds"].append(time.perf_counter() - start)
+        if checkpoint is not None:
+            state = _named("weights", framework.get_weights(native, architecture)) | _named(
+                "velocity", trainer.velocity()
+            )
+            write_weights(checkpoint, WeightsFile(state, metadata, _arrays(curves)))
+        if progress is not None:
+            progress(epoch + 1, {name: curves[name][-1] for name in EPOCH_CURVES})
+
+    metadata |= {
+        "test_accuracy": accuracy(model, test_data),
+        "validation_accuracy": curves["validation_accuracy"][-1],
+        "test_data": test_data.digest,
+    }
+    return WeightsFile(framework.get_weights(native, architecture), metadata, _arrays(curves))
+
+
+def _read_checkpoint(path: Path, metadata: dict[str, Any]) -> WeightsFile:
+    kept = read_weights(path)
+    for key, value in metadata.items():
+        if key != "environment" and kept.metadata.get(key) != value:
+            raise WeightsError(
+                f"the checkpoint {path} belongs to another training: its {key} is {kept.metadata.get(key)!r}, "
+                f"and {value!r} was asked for. Delete it to start again, or train into another directory."
+            )
+    return kept
+
+
+def _named(group: str, arrays: Weights) -> Weights:
+    return {f"{group}/{name}": array for name, array in arrays.items()}
+
+
+def _part(arrays: Weights, group: str) -> Weights:
+    return {name.removeprefix(f"{group}/"): array for name, array in arrays.items() if name.startswith(f"{group}/")}
+
+
+def _arrays(curves: dict[str, list[float]]) -> dict[str, NDArray[np.float64]]:
+    return {name: np.array(values, np.float64) for name, values in curves.items()}
