@@ -46,8 +46,8 @@ from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.models.preflight import check_gradient
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import environment
-from robustcmp.zoo.loading import load_test_set
-from robustcmp.zoo.names import Name, find_weights
+from robustcmp.zoo.from_zoo import FromZoo, find_weights
+from robustcmp.zoo.recipes import load_test_set
 
 HERE = Path(__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "jax")
@@ -73,7 +73,7 @@ class Counted:
         native = rc.load_model(model, framework=framework, dataset=data.name, device=self.device)
         self.as_it_is = Classifier(native)
         compiled = self.as_it_is.compiled(data.images)
-        self.classifier = compiled.sized(compiled.measured_batch_size(data.images)).watched(self._count)
+        self.classifier = compiled.with_batch_size(compiled.measured_batch_size(data.images)).with_callback(self._count)
         right = self.classifier.predict(data.images) == data.labels
         self.images, self.labels = data.images[right], data.labels[right]
         check_gradient(model, self.classifier, data.images)  # as before every run; it compiles the gradient
@@ -84,7 +84,7 @@ class Counted:
 
     def ways(self) -> dict[str, Classifier]:
         """Return the ways of asking."""
-        one = self.classifier.watched(lambda images: None)
+        one = self.classifier.with_callback(lambda images: None)
         one.workers = 1
         return {AS_IT_IS: self.as_it_is, ONE_CALLER: one, SIDE_BY_SIDE: self.classifier}
 
@@ -234,7 +234,7 @@ def rivals(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, A
     counted = Counted("torch", "lenet5", data)
     tried = counted.best_ways()
     environments = HERE.parent / "build" / "rivals"
-    content = find_weights(Name("lenet5", data.name, "torch"))
+    content = find_weights(FromZoo("lenet5", data.name, "torch"))
     assert content is not None
     logits = np.sort(counted.classifier.logits(counted.images[:1000]), axis=1)
     of_paper: list[dict[str, Any]] = []
@@ -304,7 +304,7 @@ def peak_memories(framework: str, name: str, n: int, calls: int, device: str) ->
     Counted.device = device
     held = peak_memory if device == "cpu" else partial(peak_memory_of_gpu, framework)
     counted = Counted(framework, "lenet5", rc.load_dataset("mnist"))
-    counted.classifier = counted.classifier.sized(256)
+    counted.classifier = counted.classifier.with_batch_size(256)
     images, labels, attack = counted.images, counted.labels, drawn()[name]
     forget_peak_memory()
     before, peaks = held(), []

@@ -30,10 +30,10 @@ class Spent(ExitStack):
         """Time every part from now on."""
         walk = robustcmp.attacks.boundary._Walk
         parts: list[tuple[str, Any, str]] = [
-            ("the model, with the way to and from it", self._framework, "infer"),
+            ("the model, with the way to and from it", self._framework, "forward"),
             ("batches, filled up", Classifier, "_ask"),
             ("classes of the answers", Classifier, "_classes"),
-            ("candidates in float64, rounded", Candidates, "_infer"),
+            ("candidates in float64, rounded", Candidates, "_forward"),
             ("images that leave", Candidates, "keep"),
             ("the gradient, which is no query", robustcmp.attacks.fgsm, "loss_gradient"),
             ("normal draws, and where they go", walk, "_move"),

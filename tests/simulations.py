@@ -10,7 +10,6 @@ repeat. Run as a script (`make validity`) it does many simulations and writes do
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
 import time
@@ -410,7 +409,6 @@ def real_models() -> tuple[list[str], int]:
 
 def main() -> int:
     """Do all simulations, write the page, and return 1 if one is not where it should be."""
-    gc.freeze()  # statsmodels collects garbage in every adjustment, which takes longer than all else
     lines, failed = [], 0
     start = time.perf_counter()
     for title, entries in (

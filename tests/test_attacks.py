@@ -352,9 +352,9 @@ def test_fgsm_on_a_confident_network(
 
 
 def zoo_trained(framework: TrainableFramework) -> Weights:
-    from robustcmp.zoo.names import Name, find_weights
+    from robustcmp.zoo.from_zoo import FromZoo, find_weights
 
-    content = find_weights(Name("lenet5", "digits", framework.name))
+    content = find_weights(FromZoo("lenet5", "digits", framework.name))
     assert content is not None
     return content.weights
 
@@ -500,7 +500,9 @@ def test_repeats_added_to_an_exact_single_pixel_ask_about_vulnerable_positions(z
         asked += n
 
     first, *more = attack.outcomes(Classifier(model), x, y, 0, range(4))
-    added = list(attack.knowing(first.extras).outcomes(Classifier(model, asked=count), x, y, 0, range(1, 4)))
+    added = list(
+        attack.with_finished_repeat(first.extras).outcomes(Classifier(model, asked=count), x, y, 0, range(1, 4))
+    )
     for result, expected in zip(added, more, strict=True):
         assert parted(result, expected) == 0
         assert {name: values.tolist() for name, values in result.extras.items()} == {

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
+from robustcmp.attacks import Boundary
 from robustcmp.cli import eval as eval_command
 from robustcmp.comparison import ModelsAtHand
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
 from robustcmp.records.checks import FAIL, NOT_APPLICABLE, PASS, Check, Checked
-from robustcmp.report.report import _check_notes, notes, tables, to_text
+from robustcmp.report.notes import check_notes, notes
+from robustcmp.report.tables import tables
+from robustcmp.report.text import to_text
 from robustcmp.runs import checks
 from robustcmp.runs.checks import ADVICE
 
@@ -145,10 +148,10 @@ def test_answers_that_differ_each_time(network: Any, digits: Dataset, suite: Pat
     model = rc.wrap(Module(network))
     ev = run(model, digits, suite)
     assert isinstance(ev._at_hand, ModelsAtHand)
-    classifier = ev._at_hand._planned.contestants[0].classifier
+    classifier = ev._at_hand.plan.models[0].classifier
     random = np.random.default_rng(0)
-    infer = classifier._infer
-    classifier._infer = lambda images: infer(images) + random.normal(0, 1e-2, (len(images), 10)).astype(np.float32)  # type: ignore[method-assign]
+    infer = classifier._forward
+    classifier._forward = lambda images: infer(images) + random.normal(0, 1e-2, (len(images), 10)).astype(np.float32)  # type: ignore[method-assign]
     assert outcomes(ev)["two passes agree"] == FAIL
 
 
@@ -188,7 +191,7 @@ def test_a_model_that_calls_all_noise_one_class(network: Any, digits: Dataset, s
             return self.network(x) + 1000 * torch.relu(rough - 0.2)[:, None] * three
 
     ev = run(rc.wrap(Calm(network)), digits, suite)
-    assert 0.5 < ev.start_share("model", "walk") < 1
+    assert 0.5 < ev.starts.share("model", "walk") < 1
     found = outcomes(ev)
     assert found["every image had a start"] == FAIL
     assert found["boundary's points hold"] == PASS
@@ -239,13 +242,10 @@ def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
 def test_when_a_boundary_attack_has_converged(source_step: float, half: float, whole: float, outcome: str) -> None:
     """Both its steps and what its second half brought count; on outcomes that nobody's run would wait for."""
     xarray = pytest.importorskip("xarray")
-    dims, shape = ("attack", "repeat", "image"), (1, 2, 5)
+    dims, shape = ("repeat", "image"), (2, 5)
     values = {"source_step": source_step, "l2_half": half, "l2": whole, "start": 1.0, "success": True}
-    its = {name: (dims, np.full(shape, value)) for name, value in values.items()}
-    table = xarray.Dataset({**its, "repeats": ("attack", [2])}, coords={"attack": ["walk"]})
-    one = object.__new__(checks._One)
-    one.outcomes = table
-    assert {check: found for check, found, _ in one._boundary()} == {
+    table = xarray.Dataset({name: (dims, np.full(shape, value)) for name, value in values.items()})
+    assert {check.check: check.outcome for check in Boundary().health_checks("walk", table)} == {
         "boundary has converged": outcome,
         "every image had a start": PASS,
         "boundary's points hold": PASS,
@@ -256,13 +256,13 @@ def test_pgd_that_falls_with_epsilon_is_seen(
     network: Any, digits: Dataset, suite: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even where it fools everything without a bound."""
-    pgd = checks._One._pgd
+    pgd = checks.Examination._pgd
 
     def falling(self: Any, norm: str, epsilons: Any) -> dict[float, float]:
         found = pgd(self, norm, epsilons)
         return found | {epsilons[-2]: found[epsilons[0]] / 2}
 
-    monkeypatch.setattr(checks._One, "_pgd", falling)
+    monkeypatch.setattr(checks.Examination, "_pgd", falling)
     ev = run(rc.wrap(Module(network)), digits, suite)
     table = ev.run_checks().set_index("check")
     assert table.outcome["pgd rises with epsilon"] == FAIL
@@ -272,7 +272,7 @@ def test_pgd_that_falls_with_epsilon_is_seen(
 def test_of_many_models_that_fail_the_first_three_are_named() -> None:
     failed = [Check("noise is weaker", f"torch/{seed}", FAIL, f"noise {seed}%", "Look.") for seed in range(5)]
     checked = Checked([*failed, Check("two passes agree", "torch/0", PASS, "none")], 0.1, 10)
-    assert _check_notes(checked) == [
+    assert check_notes(checked) == [
         "Health checks on 10 images: 1 pass, 5 fail, 0 not applicable.",
         "Failed: noise is weaker: torch/0: noise 0%; torch/1: noise 1%; torch/2: noise 2%; and 2 more, see "
         "`ev.checks`. Look.",

@@ -313,13 +313,13 @@ def test_answers_and_gradients_are_asked_exactly(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    exact = framework.exact
+    full_precision = framework.full_precision
 
     def watched(like: object) -> object:
         asked.append(like)
-        return exact(like)
+        return full_precision(like)
 
-    monkeypatch.setattr(framework, "exact", watched)
+    monkeypatch.setattr(framework, "full_precision", watched)
     classifier = Classifier(zoo_model(framework))
     classifier.logits(digits.images[:2])
     assert len(asked) == 1

@@ -28,7 +28,7 @@ from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Model
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
-from robustcmp.runs.executor import queries_left, run
+from robustcmp.runs.executor import execute, queries_left
 
 Zoo = Callable[..., Model]
 
@@ -131,12 +131,12 @@ def test_the_bar_moves_with_the_queries_and_ends_full(
     compare: Callable[..., Evaluation], suite: Path, tmp_path: Path
 ) -> None:
     suite.write_text(SUITE.replace("max_pixels = 20", "max_pixels = 20\nexact = true"), encoding="utf-8")
-    planned = compare(out=tmp_path / "run")._at_hand._planned
+    planned = compare(out=tmp_path / "run")._at_hand.plan
     assert planned is not None
     moves: list[int] = []
     left = queries_left(planned, Run.create(tmp_path / "empty", True))
     assert left == 2 * 8 * (10 + 2 * 784 + 3 * Boundary(iterations=12, max_directions=2).most_queries(784, 1))
-    run(planned, Run.create(tmp_path / "again", True), moves.append)
+    execute(planned, Run.create(tmp_path / "again", True), progress=moves.append)
     assert sum(moves) == left
     assert min(moves) >= 0
 
@@ -227,7 +227,7 @@ def test_an_attack_may_have_fewer_repeats(
         )
         assert math.isnan(ev.repeat_std(model, "boundary"))
         median = float(np.quantile(ev.dataset.l2.sel(model=model, attack="boundary", repeat=0), 0.5, method="higher"))
-        assert ev.distance_quantile(model, "boundary") == median
+        assert ev.distances.quantile(model, "boundary") == median
     assert len(ev.tests()) > 0
     assert set(ev.run_checks().check[ev.checks.outcome != "not applicable"]) == set(
         all_three.run_checks().check[all_three.checks.outcome != "not applicable"]

@@ -32,7 +32,7 @@ from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier, Model
 from robustcmp.networks.architecture import Architecture, Dense, Flatten, get_architecture, is_trainable, vgg
 from robustcmp.networks.weights import Weights
-from robustcmp.zoo.names import Name, find_weights
+from robustcmp.zoo.from_zoo import FromZoo, find_weights
 
 RandomWeights = Callable[[Architecture, int], Weights]
 NumpyNetwork = Callable[[Architecture, Weights], Any]
@@ -74,7 +74,7 @@ def built(framework: TrainableFramework, architecture: Architecture, weights: We
 
 def infer(framework: TrainableFramework, native: Any, images: Images) -> Images:
     function, like = framework.place(native, "cpu")
-    return framework.infer(function, like, own(framework, images))
+    return framework.forward(function, like, own(framework, images))
 
 
 def same_bits(a: Weights, b: Weights) -> bool:
@@ -127,7 +127,7 @@ def test_a_trained_network_on_real_images_with_their_ties(
     digits: Dataset,
 ) -> None:
     # An even background makes pools of equal values, and the gradient depends on which of them gets it.
-    lenet5, content = get_architecture("lenet5"), find_weights(Name("lenet5", "digits", framework.name))
+    lenet5, content = get_architecture("lenet5"), find_weights(FromZoo("lenet5", "digits", framework.name))
     assert content is not None
     reference, classifier = numpy_network(lenet5, content.weights), Classifier(zoo_model(framework))
     images, v = digits.images[:20], cotangents_for(lenet5, 20)
@@ -184,13 +184,13 @@ def test_a_placed_network_answers_with_the_weights_it_has_now(
         weights = random_weights(tiny, seed)
         framework.set_weights(native, tiny, weights)
         expected = numpy_network(tiny, weights).logits(images)
-        received = framework.infer(function, like, own(framework, images))
+        received = framework.forward(function, like, own(framework, images))
         np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
     labels = np.zeros(4, np.int64)
     framework.trainer(native, tiny, 0.9, 0.0).step(images, labels, 0.5)
     expected = numpy_network(tiny, framework.get_weights(native, tiny)).logits(images)
     assert np.abs(expected - received).max() > 0.01
-    received = framework.infer(function, like, own(framework, images))
+    received = framework.forward(function, like, own(framework, images))
     np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -603,7 +603,7 @@ def test_cuda_agrees_with_the_reference(
     framework.set_weights(native, tiny, weights)
     function, like = framework.place(native, "cuda")
     reference = numpy_network(tiny, weights)
-    received = framework.infer(function, like, own(framework, images))
+    received = framework.forward(function, like, own(framework, images))
     np.testing.assert_allclose(received, reference.logits(images), rtol=1e-5, atol=1e-5)
     gradient = numpy_layout(framework, framework.vjp(framework.pullback(function), own(framework, images), v, like))
     np.testing.assert_allclose(gradient, reference.vjp(images, v), rtol=1e-4, atol=1e-4)
@@ -643,7 +643,7 @@ def test_what_belongs_to_no_framework_is_a_model_error(thing: Any) -> None:
 def test_numpy_models_are_asked_and_not_differentiated() -> None:
     numpy = frameworks.recognise(np.zeros(0))
     images = np.ones((2, 3, 3, 1), np.float32)
-    np.testing.assert_array_equal(numpy.infer(lambda x: x.sum(axis=(1, 2)), None, images), [[9], [9]])
+    np.testing.assert_array_equal(numpy.forward(lambda x: x.sum(axis=(1, 2)), None, images), [[9], [9]])
     with pytest.raises(ModelError, match=r"no gradients.*single pixel or boundary"):
         numpy.pullback(lambda x: x)
     with pytest.raises(UsageError, match="received NumPy"):

@@ -114,7 +114,7 @@ def test_a_host_is_what_it_is_after_other_frameworks_were_loaded(ready: str, mon
     host = Hosted(ready, partial(environments.start, ready))
     network = host.build(LINEAR, 0, "cpu")
     function, like = host.place(network, "cpu")
-    assert host.infer(function, like, np.zeros((3, 28, 28, 1), np.float32)).shape == (3, 10)
+    assert host.forward(function, like, np.zeros((3, 28, 28, 1), np.float32)).shape == (3, 10)
     host.process().close()
 
 
@@ -475,7 +475,7 @@ def test_a_host_that_dies_is_started_again_once_a_cell(
     with pytest.raises(HostError, match="died again; the next question starts it anew"):
         classifier.predict(digits.images[:40])
     np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
-    hosted.cell_begins()
+    hosted.reset_retries()
     os.kill(hosted.process().pid, signal.SIGKILL)
     np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
@@ -12,8 +10,11 @@ import numpy as np
 import pytest
 import scipy.stats
 import simulations as sim
-from hypothesis import given, settings
+import statsmodels.stats.contingency_tables
+import statsmodels.stats.multitest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -44,14 +45,6 @@ from robustcmp.analysis.variance import variance
 from robustcmp.errors import UsageError
 
 Rates = NDArray[np.float64]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def frozen() -> Iterator[None]:
-    """Keep what the other tests have left out of the garbage that statsmodels collects in every adjustment."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def outcomes(success: dict[str, Any], attack: str = "x", deterministic: bool = True, **more: Any) -> Outcomes:
@@ -213,6 +206,32 @@ def test_distances_rank_failures_last() -> None:
     expected = chi / (1 - ties / (4 * (27 - 3)))
     assert friedman(np.array([a, b, c])).statistic == pytest.approx(expected)
     assert friedman(np.array([a, b])) == sign_test(a, b)
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(3, 6), st.integers(2, 30)), elements=st.integers(0, 4)))
+def test_friedman_is_that_of_scipy(values: NDArray[np.float64]) -> None:
+    assume(not (values == values[0]).all())
+    expected = scipy.stats.friedmanchisquare(*values)
+    assert friedman(values) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9, abs=1e-12)
+
+
+@given(hnp.arrays(np.bool_, st.tuples(st.integers(3, 6), st.integers(2, 30))))
+def test_cochran_is_that_of_statsmodels(fell: NDArray[np.bool_]) -> None:
+    assume((fell.any(axis=0) & ~fell.all(axis=0)).any())
+    expected = statsmodels.stats.contingency_tables.cochrans_q(fell.T.astype(np.int64))
+    assert cochran_q(fell) == pytest.approx((expected.statistic, expected.pvalue), rel=1e-9, abs=1e-12)
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+def test_mcnemar_is_the_binomial_test_of_scipy(only_a: int, only_b: int) -> None:
+    assume(only_a + only_b)
+    a = np.repeat([True, False], [only_a, only_b])
+    assert mcnemar(a, ~a).p == pytest.approx(scipy.stats.binomtest(only_a, only_a + only_b).pvalue, rel=1e-9)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_holm_is_that_of_statsmodels(p: list[float]) -> None:
+    assert holm(p) == pytest.approx(statsmodels.stats.multitest.multipletests(p, method="holm")[1])
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))

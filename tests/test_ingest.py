@@ -20,8 +20,8 @@ from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
-from robustcmp.zoo.from_files import Sources, load_network
-from robustcmp.zoo.names import Name, find_weights
+from robustcmp.zoo.from_files import file_origins, load_network
+from robustcmp.zoo.from_zoo import FromZoo, find_weights
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -87,7 +87,7 @@ def zoo_model(framework: str) -> rc.Model:
 
 
 def zoo_weights(framework: str) -> WeightsFile:
-    content = find_weights(Name("lenet1", "digits", framework))
+    content = find_weights(FromZoo("lenet1", "digits", framework))
     assert content is not None
     return content
 
@@ -349,7 +349,7 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["torch="], "lenet1", "expected FRAMEWORK=FILE"),
         (["tensorflw=own.npz"], "lenet1", "unknown framework 'tensorflw': did you mean 'tensorflow'"),
         (["torch=missing.pt"], "lenet1", "there is no file missing.pt"),
-        (["torch=own.npz"], None, "own.npz holds weights alone: say with --architecture"),
+        (["torch=own.npz"], None, "own.npz holds weights alone: say with architecture"),
         (["torch=own.npz"], "lenet6", "unknown model 'lenet6'"),
         (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
         (["torch=own.npz", "torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
@@ -363,7 +363,7 @@ def test_mistakes_are_found_before_anything_is_loaded(
     Path("own.npz").touch()
     Path("copy.npz").touch()
     with pytest.raises(UsageError, match=message):
-        Sources.parse(given, architecture)
+        file_origins(given, architecture)
 
 
 def test_files_that_a_framework_does_not_read(folder: Path) -> None:

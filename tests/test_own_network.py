@@ -13,7 +13,7 @@ from robustcmp.cli import train as train_command
 from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import installed
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.zoo.names import Name, find_weights
+from robustcmp.zoo.from_zoo import FromZoo, find_weights
 
 NETWORK = """
 [architecture]
@@ -50,7 +50,7 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_cache: Path) ->
 def test_trained_compared_and_carried_over_in_every_framework(capfd: pytest.CaptureFixture[str]) -> None:
     assert train_command.main(["--model", "mine.toml", "--framework", *installed()]) == 0
     for framework in installed():
-        content = find_weights(Name("mine.toml", "digits", framework))
+        content = find_weights(FromZoo("mine.toml", "digits", framework))
         assert content is not None
         assert content.metadata["model"] == "mine"
         assert content.metadata["architecture"] == get_architecture("mine.toml").described

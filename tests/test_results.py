@@ -6,7 +6,6 @@ import base64
 import copy
 import math
 import re
-import sys
 import tempfile
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -27,7 +26,13 @@ from robustcmp.analysis.variance import variance
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Classifier
-from robustcmp.report.report import Table, _points, headline, notes, tables, title, to_html, to_markdown, to_text
+from robustcmp.report.format import points as written_points
+from robustcmp.report.headline import headline
+from robustcmp.report.notes import notes
+from robustcmp.report.page import to_html
+from robustcmp.report.table import Table
+from robustcmp.report.tables import tables
+from robustcmp.report.text import title, to_markdown, to_text
 
 BATCH = 32
 ZooModel = Callable[..., rc.Model]
@@ -149,8 +154,8 @@ def test_the_success_rate_is_counted(real: rc.Evaluation) -> None:
 
 def test_rounding_noise_decides_no_digit() -> None:
     for value in (0.0245, np.nextafter(0.0245, 0), np.nextafter(0.0245, 1)):
-        assert _points(value) == _points(0.0245) == "2.5"
-    assert [_points(value) for value in (0.0124, -0.0012, 0.0, 0.00994)] == ["1.2", "-0.12", "0.0", "0.99"]
+        assert written_points(value) == written_points(0.0245) == "2.5"
+    assert [written_points(value) for value in (0.0124, -0.0012, 0.0, 0.00994)] == ["1.2", "-0.12", "0.0", "0.99"]
 
 
 def test_rates_are_means_over_trainings_and_repeats(real: rc.Evaluation) -> None:
@@ -448,7 +453,7 @@ def test_vulnerable_pixels_are_counted(planted: rc.Evaluation) -> None:
 
 
 def test_the_expected_success_rate_is_exact(planted: rc.Evaluation) -> None:
-    rate, sd = planted.expected_success_rate, planted.expected_success_sd
+    rate, sd = planted.exact_pixel.success_rate, planted.exact_pixel.success_sd
     for result in (rate, sd):
         assert result.dims == ("model", "training_seed", "attack")
         assert np.isnan(result.sel(attack=["drawn", "walk"])).all()
@@ -471,7 +476,9 @@ def test_the_expected_success_rate_is_that_of_many_draws(planted: rc.Evaluation)
             where = {"model": name, "training_seed": seed, "attack": "exact"}
             k = planted.dataset.vulnerable_pixels.sel(where).isel(repeat=0).values.astype(int)
             rates = (rng.hypergeometric(k, 64 - k, 12, size=(2000, N)) > 0).mean(axis=1)
-            expected, sd = (float(of.sel(where)) for of in (planted.expected_success_rate, planted.expected_success_sd))
+            expected, sd = (
+                float(of.sel(where)) for of in (planted.exact_pixel.success_rate, planted.exact_pixel.success_sd)
+            )
             assert abs(rates.mean() - expected) <= 4 * sd / math.sqrt(2000)
             assert rates.std() == pytest.approx(sd, rel=0.1)
             # The repeats of the run are draws as well.
@@ -488,7 +495,7 @@ def weak(model: fb.NumPyModel, image: NDArray[np.float32], label: int) -> NDArra
 
 
 def test_two_models_under_the_same_draws(planted: rc.Evaluation) -> None:
-    found = planted.common_draws("exact", "region", "corner", training_seed=0)
+    found = planted.exact_pixel.common_draws("exact", "region", "corner", training_seed=0)
     maps = [
         np.array([weak(MODELS[name][0], image, label) for image, label in zip(IMAGES, LABELS, strict=True)])
         for name in ("region", "corner")
@@ -505,11 +512,11 @@ def test_two_models_under_the_same_draws(planted: rc.Evaluation) -> None:
         (found.only_b, ~falls[0] & falls[1]),
     ):
         assert share.mean() == pytest.approx(expected, abs=4 * share.std() / math.sqrt(4000 * N) + 1e-12)
-    assert planted.common_draws("exact", "corner", "corner") == (0, 0, pytest.approx(12 / 64), 0, 0)
+    assert planted.exact_pixel.common_draws("exact", "corner", "corner") == (0, 0, pytest.approx(12 / 64), 0, 0)
     with pytest.raises(UsageError, match="exact = true, received drawn"):
-        planted.common_draws("drawn", "region", "corner")
+        planted.exact_pixel.common_draws("drawn", "region", "corner")
     with pytest.raises(UsageError, match="training seed 1"):
-        planted.common_draws("exact", "region", "corner", training_seed=1)
+        planted.exact_pixel.common_draws("exact", "region", "corner", training_seed=1)
 
 
 def test_an_image_with_no_room_to_escape_falls_for_certain(tmp_path: Path) -> None:
@@ -518,21 +525,21 @@ def test_an_image_with_no_room_to_escape_falls_for_certain(tmp_path: Path) -> No
     ev = rc.evaluate(
         {"corner": corner()}, IMAGES, LABELS, suite=tmp_path / "all.toml", repeats=2, batch_size=64, progress=False
     )
-    assert float(ev.expected_success_rate.squeeze()) == 1
-    assert float(ev.expected_success_sd.squeeze()) == 0
+    assert float(ev.exact_pixel.success_rate.squeeze()) == 1
+    assert float(ev.exact_pixel.success_sd.squeeze()) == 0
     assert ev.rates() == {"corner": {"x": 1.0}}
 
 
 def test_tests_and_variances_are_about_the_expectation_where_it_is_known(planted: rc.Evaluation) -> None:
     """And about the draws that were made where it is not."""
     expected, drawn = planted.outcomes[:2]
-    rate = planted.expected_success_rate.sel(attack="exact")
+    rate = planted.exact_pixel.success_rate.sel(attack="exact")
     assert expected.rates["region"] == pytest.approx(rate.sel(model="region").values)
     assert drawn.expected is None
     assert drawn.rates["region"] == pytest.approx(
         planted.success_rate.sel(model="region", attack="drawn").mean("repeat")
     )
-    assert planted.exact == ["exact"]
+    assert planted.exact_pixel.attacks == ["exact"]
 
     tests = planted.tests("models").set_index(["attack", "a", "b"])
     difference = float(rate.sel(model="region", training_seed=0) - rate.sel(model="corner", training_seed=0))
@@ -541,7 +548,7 @@ def test_tests_and_variances_are_about_the_expectation_where_it_is_known(planted
     assert tests.effect["drawn", "region/0", "corner/0"] == pytest.approx(drawn_difference)
     assert abs(difference - drawn_difference) > 1e-3
 
-    ends = planted.wider_interval("exact", "region", "region")
+    ends = planted.trainings.difference_interval("exact", "region", "region")
     assert ends.low < 0 < ends.high
 
 
@@ -557,11 +564,11 @@ def test_the_variance_of_repeats_is_exact_where_the_expectation_is_known() -> No
 
 
 def test_without_exact_nothing_is_expected(real: rc.Evaluation) -> None:
-    for name in ("expected_success_rate", "expected_success_sd"):
+    for name in ("success_rate", "success_sd"):
         with pytest.raises(UsageError, match="exact = true in the suite"):
-            getattr(real, name)
+            getattr(real.exact_pixel, name)
     with pytest.raises(UsageError, match="exact = true in the suite"):
-        real.common_draws("single_pixel", *real.models)
+        real.exact_pixel.common_draws("single_pixel", *real.models)
 
 
 def test_exact_draws_what_the_other_draws(planted: rc.Evaluation) -> None:
@@ -577,9 +584,9 @@ def test_deviations_over_repeats_and_trainings(planted: rc.Evaluation) -> None:
     within = np.sqrt(np.mean([np.var(rates[0, seed], ddof=1) for seed in range(2)]))
     assert planted.repeat_std("region", "drawn") == pytest.approx(within)
     assert within > 0
-    assert planted.seed_std("region", "drawn") == pytest.approx(np.std(rates[0].mean(axis=1), ddof=1))
-    assert planted.seed_std("region", "drawn") > 0
-    assert math.isnan(planted.seed_std("corner", "drawn"))
+    assert planted.trainings.std("region", "drawn") == pytest.approx(np.std(rates[0].mean(axis=1), ddof=1))
+    assert planted.trainings.std("region", "drawn") > 0
+    assert math.isnan(planted.trainings.std("corner", "drawn"))
 
 
 def test_a_deviation_over_one_repeat_is_nothing(tmp_path: Path) -> None:
@@ -589,7 +596,7 @@ def test_a_deviation_over_one_repeat_is_nothing(tmp_path: Path) -> None:
     )
     assert math.isnan(ev.repeat_std("corner", "drawn"))
     assert ev.to_json()["success_std"] == {"corner": {"exact": None, "drawn": None, "walk": None}}
-    assert {row[4] for row in tables(ev)[0].rows} == {"–"}
+    assert {row[4] for row in tables(ev)[0].written} == {"–"}
     assert ev.success_rate.dims == ("model", "training_seed", "attack", "repeat")
     assert ev.success_rate.shape == (1, 1, 3, 1)
     # One model alone has nobody to be compared with.
@@ -609,12 +616,14 @@ def test_quantiles_and_budgets_count_failures_as_infinite(planted: rc.Evaluation
         assert np.isinf(values).any() == (model == "region")
         for q in (0.0, 0.25, 0.5, 0.9, 1.0):
             expected = values[math.ceil(q * (len(values) - 1))]
-            assert planted.distance_quantile(model, "walk", q=q) == expected
+            assert planted.distances.quantile(model, "walk", q=q) == expected
         for budget in (0.0, 0.2, 1.0, 2.0, 100.0):
-            assert planted.success_within(model, "walk", budget) == np.count_nonzero(values <= budget) / len(values)
-    assert planted.success_within("region", "walk", 1e9) == planted.rates()["region"]["walk"] < 1
-    assert planted.distance_quantile("corner", "drawn", "l0") == math.inf
-    assert planted.success_within("corner", "drawn", 1, "l0") == planted.rates()["corner"]["drawn"]
+            assert planted.distances.success_within(model, "walk", budget) == np.count_nonzero(values <= budget) / len(
+                values
+            )
+    assert planted.distances.success_within("region", "walk", 1e9) == planted.rates()["region"]["walk"] < 1
+    assert planted.distances.quantile("corner", "drawn", "l0") == math.inf
+    assert planted.distances.success_within("corner", "drawn", 1, "l0") == planted.rates()["corner"]["drawn"]
 
 
 # starts that fail
@@ -629,17 +638,17 @@ def test_an_image_without_a_start_is_that_images_failure(planted: rc.Evaluation)
     assert (walk.adversarial_class.values[..., ~dark] == -1).all()
     # 1,000 draws and 1,000 blends, and nothing after that.
     assert (walk.queries.values[..., ~dark] == 2000).all()
-    assert planted.start_share("region", "walk") == 0.5
-    assert planted.start_share("corner", "walk") == 1
-    assert planted.has_start("walk")
-    assert not planted.has_start("drawn")
-    assert planted.failed_starts == ["walk"]
+    assert planted.starts.share("region", "walk") == 0.5
+    assert planted.starts.share("corner", "walk") == 1
+    assert "walk" in planted.starts.attacks
+    assert "drawn" not in planted.starts.attacks
+    assert planted.starts.failed == ["walk"]
 
 
 def test_a_failed_start_is_marked_and_r_is_given_without_it(planted: rc.Evaluation) -> None:
     assert any(note.startswith("walk: start failed, not robustness") for note in notes(planted))
     table = tables(planted)[1]
-    assert list(table.columns)[:5] == ["model", "R", "bootstrap range", "rank 1 / 2", "R without walk"]
+    assert list(table.names)[:5] == ["model", "R", "bootstrap range", "rank 1 / 2", "R without walk"]
     ranks = [[f"{100 * share:.0f}" for share in planted.indicator_ranges[model].ranks] for model in planted.models]
     assert column(table, "rank 1 / 2") == [" / ".join(its) + " %" for its in ranks]
     without = rc.robustness_indicator(
@@ -650,18 +659,18 @@ def test_a_failed_start_is_marked_and_r_is_given_without_it(planted: rc.Evaluati
 
 
 def test_where_every_start_is_found_nothing_is_marked(real: rc.Evaluation) -> None:
-    assert real.failed_starts == []
-    assert real.start_share("torch", "boundary") == 1
+    assert real.starts.failed == []
+    assert real.starts.share("torch", "boundary") == 1
     assert not any("start failed" in note for note in notes(real))
-    assert not any("R without" in column for column in tables(real)[1].columns)
+    assert not any("R without" in column for column in tables(real)[1].names)
 
 
 # tables
 
 
 def column(table: Table, name: str) -> list[str]:
-    place = list(table.columns).index(name)
-    return [row[place] for row in table.rows]
+    place = list(table.names).index(name)
+    return [row[place] for row in table.written]
 
 
 @pytest.mark.parametrize("run", ["real", "planted"])
@@ -677,11 +686,11 @@ def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) ->
         assert column(table, "95 % over images")[row] == f"{100 * low:.1f} % to {100 * high:.1f} %"
         expected = "deterministic" if attack == "fgsm" else f"{100 * ev.repeat_std(model, attack):.1f} %"
         assert column(table, "sd over repeats")[row] == expected
-        spread = ev.seed_std(model, attack)
+        spread = ev.trainings.std(model, attack)
         assert column(table, "sd over trainings")[row] == ("–" if math.isnan(spread) else f"{100 * spread:.1f} %")
         assert column(table, "P")[row].split(" (")[0] == f"{terms[model][attack]:.3f}"
         assert column(table, "P")[row].endswith("(within noise)") == (attack in ev.within_noise)
-        over = ev.training_interval(model, attack)
+        over = ev.trainings.interval(model, attack)
         assert column(table, "95 % over trainings")[row] == (
             "–" if math.isnan(over.low) else f"{100 * over.low:.1f} % to {100 * over.high:.1f} %"
         )
@@ -705,7 +714,7 @@ def test_what_r_hides(planted: rc.Evaluation) -> None:
     # A failure is infinitely far: single pixel and walk reach too few images of one model for most quantiles.
     for q, name in ((0.5, "50%"), (0.25, "25%"), (0.1, "10%")):
         reached = {
-            attack: [planted.distance_quantile(model, attack, norm, q) for model in planted.models]
+            attack: [planted.distances.quantile(model, attack, norm, q) for model in planted.models]
             for attack, norm in (("exact", "l0"), ("drawn", "l0"), ("walk", "l2"))
         }
         counted = {attack: its for attack, its in reached.items() if np.isfinite(its).all()}
@@ -716,7 +725,7 @@ def test_what_r_hides(planted: rc.Evaluation) -> None:
             shares = [[(max(its) - d) / (max(its) - min(its) or 1) for d in its] for its in finite]
             assert list(found[key].values()) == pytest.approx(np.sum(shares, axis=0))
     (table,) = (table for table in tables(planted) if table.title.startswith("What R hides"))
-    assert [row[0] for row in table.rows] == list(found)
+    assert [row[0] for row in table.written] == list(found)
     assert column(table, "region") == [f"{r['region']:.3f}" for r in found.values()]
 
 
@@ -739,24 +748,24 @@ def test_a_changed_order_is_said(planted: rc.Evaluation) -> None:
 
 def test_the_table_of_the_boundary_attack(planted: rc.Evaluation) -> None:
     (table,) = (table for table in tables(planted) if table.title.startswith("walk"))
-    assert list(table.columns) == ["model", "with a start", "L2 ≤ 1", "L2 ≤ 2", "L2 ≤ 3", "L2 ≤ 5", "median L2"]
+    assert list(table.names) == ["model", "with a start", "L2 ≤ 1", "L2 ≤ 2", "L2 ≤ 3", "L2 ≤ 5", "median L2"]
     assert column(table, "model") == planted.models
     assert column(table, "with a start") == ["50.0 %", "100.0 %"]
     for budget in (1, 2, 3, 5):
         assert column(table, f"L2 ≤ {budget}") == [
-            f"{100 * planted.success_within(model, 'walk', budget):.1f} %" for model in planted.models
+            f"{100 * planted.distances.success_within(model, 'walk', budget):.1f} %" for model in planted.models
         ]
-    median = planted.distance_quantile("corner", "walk")
+    median = planted.distances.quantile("corner", "walk")
     assert column(table, "median L2") == ["∞", f"{median:.3f}"]
 
 
 def test_the_table_of_exact_rates(planted: rc.Evaluation, real: rc.Evaluation) -> None:
     table = tables(planted)[-1]
-    assert list(table.columns) == ["attack", "model", "expected success", "sd of a draw"]
-    assert [row[:2] for row in table.rows] == [["exact", "region"], ["exact", "corner"]]
-    means = planted.expected_success_rate.sel(attack="exact").mean("training_seed").values
+    assert list(table.names) == ["attack", "model", "expected success", "sd of a draw"]
+    assert [row[:2] for row in table.written] == [["exact", "region"], ["exact", "corner"]]
+    means = planted.exact_pixel.success_rate.sel(attack="exact").mean("training_seed").values
     assert column(table, "expected success") == [f"{100 * mean:.2f} %" for mean in means]
-    assert not any("expected success" in table.columns for table in tables(real))
+    assert not any("expected success" in table.names for table in tables(real))
     assert any(note.startswith("exact: tests, differences and variances are about the exp") for note in notes(planted))
 
 
@@ -766,10 +775,10 @@ def test_the_table_of_draws_that_two_models_share(tmp_path: Path) -> None:
     ev = rc.evaluate(models, IMAGES, LABELS, suite=tmp_path / "planted.toml", n=100, repeats=2, progress=False)
     table = tables(ev)[-1]
     assert "that two models share" in table.title
-    found = ev.common_draws("exact", "region", "corner")
+    found = ev.exact_pixel.common_draws("exact", "region", "corner")
     points = [f"{100 * its:.1f}" for its in (found.difference, found.sd)]
     shares = [f"{100 * its:.2f} %" for its in (found.both, found.only_a, found.only_b)]
-    assert table.rows == [["exact", "region", "corner", *points, *shares]]
+    assert table.written == [["exact", "region", "corner", *points, *shares]]
 
 
 def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
@@ -781,7 +790,7 @@ def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
     assert "One framework alone: P and R are 0, and the pairs are its own trainings." in said
     assert not any("one training" in note for note in said)
     (pairs,) = (table for table in tables(ev) if "differences in points" in table.title)
-    assert {tuple(row[1:3]) for row in pairs.rows} == {("region/0", "region/1")}
+    assert {tuple(row[1:3]) for row in pairs.written} == {("region/0", "region/1")}
     assert ev.within_noise
     with pytest.raises(UsageError, match="There is one framework alone"):
         ev.variance()
@@ -840,7 +849,7 @@ def test_one_training_each_is_said(real: rc.Evaluation, tmp_path: Path) -> None:
     assert sentence in to_text(one, width=200)
     assert sentence in to_markdown(one)
     assert sentence in to_html(one)
-    assert "sd over trainings" not in tables(one)[0].columns
+    assert "sd over trainings" not in tables(one)[0].names
 
 
 @pytest.fixture(scope="module")
@@ -879,7 +888,7 @@ def test_the_headline_is_about_frameworks_where_there_are_trainings(two_by_two: 
     tests, shares = ev.tests("frameworks"), ev.variance()
     for sentence, attack in zip(sentences, ev.attacks, strict=True):
         joint = tests[(tests.attack == attack) & (tests.a == "all")].iloc[0]
-        rates = ev.expected_success_rate if attack in ev.exact else ev.success_rate.mean("repeat")
+        rates = ev.exact_pixel.success_rate if attack in ev.exact_pixel.attacks else ev.success_rate.mean("repeat")
         within = math.sqrt(float(rates.sel(attack=attack).var("training_seed", ddof=1).mean()))
         p = f"= {joint.p_adjusted:.3f}" if joint.p_adjusted >= 0.001 else "< 0.001"
         assert (
@@ -901,22 +910,7 @@ def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, pla
         assert column(table, "difference") == [f"{100 * effect:.1f}" for effect in pairs.effect]
         told = ["differ" if p < 0.05 else "not told apart" for p in pairs.p_adjusted]
         assert column(table, "verdict") == told
-        assert ("95 % over trainings and images" in table.columns) == several
-
-
-def test_without_statsmodels_the_report_says_what_is_missing(
-    two_by_two: rc.Evaluation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ev = copy.copy(two_by_two)
-    ev._tested = {}
-    for name in ("within_noise", "outcomes"):
-        vars(ev).pop(name, None)
-    monkeypatch.setitem(sys.modules, "statsmodels.stats.multitest", None)
-    with pytest.raises(UsageError, match=r"tests need statsmodels .*pip install 'robustcmp\[stats\]'"):
-        ev.tests()
-    assert not any("differences in points" in table.title for table in tables(ev))
-    assert any("No tests: tests need statsmodels" in note for note in notes(ev))
-    assert len(headline(ev)) == 3
+        assert ("95 % over trainings and images" in table.names) == several
 
 
 def test_the_title(real: rc.Evaluation, planted: rc.Evaluation) -> None:
@@ -933,7 +927,7 @@ def test_text_holds_every_cell(real: rc.Evaluation) -> None:
     text = to_text(real, width=200)
     for table in tables(real):
         assert table.title in text
-        for row in table.rows:
+        for row in table.written:
             assert any(re.findall(r"\S+", " ".join(row)) == line.split() for line in text.splitlines()), row
 
 
@@ -944,10 +938,10 @@ def test_markdown_tables_are_whole(real: rc.Evaluation) -> None:
     for lines, table in zip(drawn, tables(real), strict=True):
         assert f"**{table.title}**" in blocks
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-        assert rows[0] == list(table.columns)
+        assert rows[0] == list(table.names)
         assert all(re.fullmatch(r"---:?", cell) for cell in rows[1])
         assert len(rows[1]) == len(rows[0])
-        assert rows[2:] == [list(row) for row in table.rows]
+        assert rows[2:] == [list(row) for row in table.written]
     assert blocks[-1].splitlines() == [f"- {note}" for note in notes(real)]
 
 
@@ -986,8 +980,8 @@ def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
     drawn = [block.splitlines() for block in to_markdown(odd).split("\n\n") if block.startswith("|")]
     for lines, table in zip(drawn, tables(odd), strict=True):
         rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-        assert {len(row) for row in rows} == {len(table.columns)}
-        places = [list(table.columns).index(name) for name in ("model", "beside") if name in table.columns]
+        assert {len(row) for row in rows} == {len(table.names)}
+        places = [list(table.names).index(name) for name in ("model", "beside") if name in table.names]
         if not places:  # the models are the columns
             assert [cell.replace("\\|", "|") for cell in rows[0][1:]] == odd.models
             continue
@@ -1049,7 +1043,7 @@ class Page(HTMLParser):
 
 def test_the_page_holds_the_tables_and_the_notes(real: rc.Evaluation) -> None:
     page = Page.of(to_html(real))
-    assert page.tables == [[list(table.columns), *map(list, table.rows)] for table in tables(real)]
+    assert page.tables == [[list(table.names), *map(list, table.written)] for table in tables(real)]
     assert set(notes(real)) <= set(page.texts)
     assert {"lenet1 on digits — all", "Adversarial images", "Made with"} <= set(page.texts)
 
@@ -1139,14 +1133,14 @@ def test_another_network_has_no_figures_in_the_paper(as_in_the_paper: rc.Evaluat
     ev = as_in_the_paper
     other = Results(ev.run, ev.dataset, ev.manifest | {"about": about})
     assert other.paper == {}
-    assert not any("paper" in column for table in tables(other) for column in table.columns)
+    assert not any("paper" in column for table in tables(other) for column in table.names)
     assert not any(note.startswith("paper:") for note in notes(other))
 
 
 def test_other_settings_have_no_figures_in_the_paper(real: rc.Evaluation) -> None:
     assert real.manifest["about"]["model"] == "lenet1"
     assert real.paper == {}
-    assert "paper" not in tables(real)[0].columns
+    assert "paper" not in tables(real)[0].names
 
 
 # what cannot be run

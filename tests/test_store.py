@@ -22,8 +22,10 @@ import xarray
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.attacks import AttackResult
+from robustcmp.attacks import FGSM, AttackResult, Boundary
+from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.errors import ModelError, StoreError, UsageError
+from robustcmp.records.attack import AttackRecord
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
 from robustcmp.runs.assembly import assemble
@@ -216,7 +218,7 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest
 def test_a_manifest_that_is_none(tmp_path: Path, evaluate: Evaluate, content: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text(content, encoding="latin-1")
-    with pytest.raises(UsageError, match=r"manifest\.json( is no manifest of a run|: expected 'robustcmp run 1')"):
+    with pytest.raises(UsageError, match=r"manifest\.json( is no manifest of a run|: expected 'robustcmp run 2')"):
         evaluate()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["manifest.json"]
 
@@ -244,12 +246,15 @@ def test_the_manifest_says_what_was_asked_and_with_what(evaluate: Evaluate) -> N
     assert manifest["about"] == {"why": "a test"}
     assert (manifest["seed"], manifest["repeats"]) == (4, 2)
     assert manifest["suite"]["name"] == "suite"
-    assert manifest["suite"]["attacks"]["pixel"] == {
+    attack = manifest["suite"]["attacks"]["pixel"]
+    outcome = {
         "class": "SinglePixel",
         "settings": {"max_pixels": 9, "exact": False},
         "semantics": rc.attacks.SinglePixel.semantics,
         "deterministic": False,
     }
+    assert attack | outcome == attack
+    assert (attack["norm"], attack["extras"], attack["draws"], attack["in_control"]) == ("l0", {}, None, True)
     images = manifest["images"]
     assert (images["asked"], images["used"], images["of"], images["correct_by_all"]) == (5, 5, 12, 1.0)
     assert [(m["name"], m["training_seed"], m["framework"], m["batch_size"]) for m in manifest["models"]] == [
@@ -367,7 +372,7 @@ def _plain(item: h5py.Dataset) -> None:
 def test_without_images_a_cell_is_smaller_and_finished(tmp_path: Path, evaluate: Evaluate) -> None:
     bare = evaluate(keep_images=False)
     assert not bare.has_adversarials("a", "pixel")
-    with pytest.raises(StoreError, match=r"was stored without images\. Delete it .* without --no-images"):
+    with pytest.raises(StoreError, match=r"was stored without images\. Delete it.* with keep_images=True"):
         bare.adversarials("a", "pixel")
     before = stamps(tmp_path / "run")
     full = evaluate(keep_images=True)
@@ -525,6 +530,11 @@ def test_without_out_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytes
 # putting cells together
 
 
+def pgd(epsilons: list[float]) -> AttackRecord:
+    """What an attack of Foolbox's says of itself."""
+    return FoolboxAttack(fb.attacks.LinfPGD(), {}, epsilons).record
+
+
 def test_assembled_cells(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run")
     outcomes = {
@@ -538,7 +548,9 @@ def test_assembled_cells(tmp_path: Path) -> None:
     for cell, outcome in outcomes.items():
         run.save(cell, outcome)
     index, labels = np.array([4, 8, 9]), np.array([1, 0, 1])
-    data = assemble(run, list(outcomes), index, labels, {"fgsm": 2, "walk": 2}, {"fgsm": [0.1, 0.2]})
+    attacks = {"fgsm": FGSM(epsilons=2, max_epsilon=0.2).record, "walk": Boundary().record}
+    models = [("a", 0), ("b", 3)]
+    data = assemble(run, list(outcomes), models, attacks, {"fgsm": 2, "walk": 2}, index, labels)
 
     assert data.success.dims == ("model", "training_seed", "attack", "repeat", "image")
     assert dict(data.sizes) == {"model": 2, "training_seed": 2, "attack": 2, "repeat": 2, "image": 3, "epsilon": 2}
@@ -591,7 +603,8 @@ def test_an_attack_with_fewer_repeats(tmp_path: Path) -> None:
     once = Cell("a", 0, "once", 0, "o")
     run.save(once, result([True, False]))
     counts = {"walk": 3, "pgd": 2, "once": 1}
-    data = assemble(run, [*cells, *few, once], np.arange(2), np.zeros(2, int), counts, {"pgd": [0.1, 0.3]})
+    attacks = {"walk": Boundary().record, "pgd": pgd([0.1, 0.3]), "once": Boundary().record}
+    data = assemble(run, [*cells, *few, once], [("a", 0)], attacks, counts, np.arange(2), np.zeros(2, int))
     assert data.repeats.to_series().to_dict() == counts
     found = data.squeeze(["model", "training_seed"], drop=True)
     assert found.success.sel(attack="once").values.tolist() == [[True, False], [False, False], [False, False]]
@@ -606,7 +619,10 @@ def test_a_curve_of_foolboxs_is_the_mean_over_repeats(tmp_path: Path) -> None:
     cells = [Cell("a", 0, "pgd", repeat, f"k{repeat}") for repeat in range(2)]
     for cell, epsilon_success in zip(cells, at_each, strict=True):
         run.save(cell, result([row[-1] for row in epsilon_success], epsilon_success=np.array(epsilon_success)))
-    data = assemble(run, cells, np.arange(2), np.zeros(2, int), {"pgd": 2}, {"pgd": [0.1, 0.3], "fgsm": [0.2]})
+    attacks = {"pgd": pgd([0.1, 0.3]), "fgsm": FGSM(epsilons=1, max_epsilon=0.2).record}
+    counts = {"pgd": 2, "fgsm": 2}
+    data = assemble(run, cells, [("a", 0)], attacks, counts, np.arange(2), np.zeros(2, int))
     assert data.epsilon.values.tolist() == [0.1, 0.2, 0.3]
-    np.testing.assert_array_equal(data.epsilon_curve.values.squeeze(), [0.25, np.nan, 0.75])
+    np.testing.assert_array_equal(data.epsilon_curve.sel(attack="pgd").values.squeeze(), [0.25, np.nan, 0.75])
+    assert np.isnan(data.epsilon_curve.sel(attack="fgsm")).all()
     assert "epsilon_success" not in data

@@ -17,7 +17,7 @@ from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import StoreError, UsageError
 from robustcmp.models.classifier import Classifier
-from robustcmp.report.report import tables
+from robustcmp.report.tables import tables
 from robustcmp.runs.transfer import run_transfer
 
 SUITE = """
@@ -77,9 +77,9 @@ def test_every_pair_is_counted_again(models: Any, digits: Dataset, suite: Path, 
     assert opened.transfer().identical(found)
     assert opened.transfer_blocks.equals(ev.transfer_blocks)
     (table,) = (table for table in tables(opened) if table.title.startswith("Transfer"))
-    assert [row[1] for row in table.rows[:3]] == ["within jax", "within", "across"]
-    assert table.columns[-1] == "p, more than across"
-    assert table.rows[0][-1] == table.rows[2][-1] == "–"
+    assert [row[1] for row in table.written[:3]] == ["within jax", "within", "across"]
+    assert table.names[-1] == "p, more than across"
+    assert table.written[0][-1] == table.written[2][-1] == "–"
     assert 0 < float(opened.transfer_blocks.p[1]) <= 1
     (tmp_path / "run" / "transfer.json").unlink()
     with pytest.raises(UsageError, match=r"stored without its transfer.*robustcmp\.evaluate.*run_transfer"):

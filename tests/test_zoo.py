@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier
 from robustcmp.networks.architecture import ARCHITECTURES, get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
-from robustcmp.zoo import fitting, loading, recipes
-from robustcmp.zoo.names import Name, find_weights, frameworks_with
+from robustcmp.zoo import fitting, from_zoo, recipes
+from robustcmp.zoo.from_zoo import FromZoo, find_weights, frameworks_with, sources, zoo_origins
 from robustcmp.zoo.recipes import Recipe, load_recipe
 
 SEEDS = {"mnist": (0, 1, 2), "digits": (0,)}
@@ -37,12 +36,12 @@ LEAST = {"lenet1": 0.983, "lenet5": 0.987, "resnet20": 0.82}  # test accuracy on
 
 
 @pytest.fixture
-def name(framework: TrainableFramework) -> Name:
+def name(framework: TrainableFramework) -> FromZoo:
     """A model that no zoo ships."""
-    return Name("lenet1", "digits", framework.name, "default", 11)
+    return FromZoo("lenet1", "digits", framework.name, "default", 11)
 
 
-def quick(name: Name, out: Path | None = None, epochs: int = 1, **options: Any) -> Model:
+def quick(name: FromZoo, out: Path | None = None, epochs: int = 1, **options: Any) -> Model:
     return fit(
         name.model,
         framework=name.framework,
@@ -55,7 +54,7 @@ def quick(name: Name, out: Path | None = None, epochs: int = 1, **options: Any) 
     )
 
 
-def keep(shipped: WeightsFile, name: Name, cache: Path) -> None:
+def keep(shipped: WeightsFile, name: FromZoo, cache: Path) -> None:
     """Put weights into the user cache as those of another training seed."""
     metadata = shipped.metadata | {"training_seed": name.seed}
     write_weights(cache / "weights" / name.file, WeightsFile(shipped.weights, metadata, shipped.curves))
@@ -65,7 +64,7 @@ def never(*arguments: Any, **options: Any) -> WeightsFile:
     raise AssertionError("trained")
 
 
-def load(name: Name, **options: Any) -> Model:
+def load(name: FromZoo, **options: Any) -> Model:
     return load_model(name.model, framework=name.framework, dataset=name.dataset, seed=name.seed, **options)
 
 
@@ -88,7 +87,7 @@ def test_recipes_that_ship_can_be_read(model: str) -> None:
 def test_weights_that_ship_say_how_they_were_made(
     framework: TrainableFramework, model: str, dataset: str, seed: int
 ) -> None:
-    content = find_weights(Name(model, dataset, framework.name, "default", seed))
+    content = find_weights(FromZoo(model, dataset, framework.name, "default", seed))
     assert content is not None
     metadata = content.metadata
     assert metadata["source"] == "zoo"
@@ -111,7 +110,7 @@ def test_weights_that_ship_say_how_they_were_made(
 
 @pytest.mark.needs("zoo")
 def test_no_two_of_the_weights_that_ship_are_equal(framework: TrainableFramework) -> None:
-    contents = [find_weights(Name(model, dataset, framework.name, seed=seed)) for model, dataset, seed in SHIPPED]
+    contents = [find_weights(FromZoo(model, dataset, framework.name, seed=seed)) for model, dataset, seed in SHIPPED]
     assert len({content.weights["logits/kernel"].tobytes() for content in contents if content}) == len(SHIPPED)
 
 
@@ -186,11 +185,11 @@ def test_weights_of_one_framework_answer_alike_in_every_other(
     images = digits.images[:50]
     own = images.transpose(0, 3, 1, 2) if framework.data_format == "channels_first" else images
     for trained in frameworks_with("lenet5", "digits"):
-        content = find_weights(Name("lenet5", "digits", trained))
+        content = find_weights(FromZoo("lenet5", "digits", trained))
         assert content is not None
         framework.set_weights(native, lenet5, content.weights)
         expected = Classifier(zoo_model(trained)).logits(images)
-        np.testing.assert_allclose(framework.infer(function, like, own), expected, rtol=1e-5, atol=1e-4)
+        np.testing.assert_allclose(framework.forward(function, like, own), expected, rtol=1e-5, atol=1e-4)
 
 
 # Models by name
@@ -202,7 +201,7 @@ def test_vgg16_comes_with_the_command_that_makes_it() -> None:
 
 
 def test_own_weights_come_before_the_zoos(framework: TrainableFramework, tmp_path: Path, own_cache: Path) -> None:
-    name = Name("lenet5", "digits", framework.name)
+    name = FromZoo("lenet5", "digits", framework.name)
     shipped = find_weights(name)
     assert shipped is not None
     assert load(name).info["source"] == "zoo"
@@ -227,8 +226,8 @@ def test_own_weights_come_before_the_zoos(framework: TrainableFramework, tmp_pat
     ],
 )
 def test_weights_that_were_renamed_are_refused(change: dict[str, Any], message: str, own_cache: Path) -> None:
-    name = Name("lenet1", "digits", "torch")
-    renamed = replace(name, **change)
+    name = FromZoo("lenet1", "digits", "torch")
+    renamed = msgspec.structs.replace(name, **change)
     shipped = find_weights(name)
     assert shipped is not None
     write_weights(own_cache / "weights" / renamed.file, shipped)
@@ -237,14 +236,14 @@ def test_weights_that_were_renamed_are_refused(change: dict[str, Any], message: 
 
 
 def test_broken_own_weights_are_not_passed_over(framework: TrainableFramework, own_cache: Path) -> None:
-    name = Name("lenet5", "digits", framework.name)
+    name = FromZoo("lenet5", "digits", framework.name)
     (own_cache / "weights").mkdir(parents=True)
     (own_cache / "weights" / name.file).write_bytes(b"junk")
     with pytest.raises(WeightsError, match="train again"):
         load(name)
 
 
-def test_missing_weights_come_with_the_command_that_trains_them(name: Name) -> None:
+def test_missing_weights_come_with_the_command_that_trains_them(name: FromZoo) -> None:
     with pytest.raises(WeightsError, match=f"no weights for lenet1-digits-{name.framework}-default-11") as caught:
         load(name)
     assert "robustcmp.fit(model='lenet1', dataset='digits', framework=" in str(caught.value)
@@ -289,16 +288,16 @@ def test_frameworks_that_have_a_model(framework: TrainableFramework, own_cache: 
     assert framework.name in frameworks_with("lenet5", "digits", seeds=(0, 7))
     assert frameworks_with("lenet5", "digits", seeds=(7,)) == []
     assert frameworks_with("lenet5", "digits", recipe="other") == []
-    shipped = find_weights(Name("lenet5", "digits", framework.name))
+    shipped = find_weights(FromZoo("lenet5", "digits", framework.name))
     assert shipped is not None
-    keep(shipped, Name("lenet5", "digits", framework.name, seed=7), own_cache)
+    keep(shipped, FromZoo("lenet5", "digits", framework.name, seed=7), own_cache)
     assert frameworks_with("lenet5", "digits", seeds=(7,)) == [framework.name]
 
 
 def test_the_files_name() -> None:
-    assert Name("lenet5", "mnist", "jax", "default", 2).file == "lenet5-mnist-jax-default-2.h5"
+    assert FromZoo("lenet5", "mnist", "jax", "default", 2).file == "lenet5-mnist-jax-default-2.h5"
     for dataset in DATASETS:
-        Name("lenet5", dataset, "jax").check()
+        FromZoo("lenet5", dataset, "jax").check()
 
 
 # Recipes
@@ -323,7 +322,7 @@ def test_a_recipe_file_with_a_mistake_names_the_place(tmp_path: Path, monkeypatc
 # Training by name
 
 
-def test_a_fitted_model_is_kept_and_found(name: Name, own_cache: Path, digits: Dataset) -> None:
+def test_a_fitted_model_is_kept_and_found(name: FromZoo, own_cache: Path, digits: Dataset) -> None:
     told: list[tuple[int, int]] = []
     model = quick(name, progress=lambda epoch, epochs, last: told.append((epoch, epochs)))
     assert told == [(1, 1)]
@@ -339,7 +338,7 @@ def test_a_fitted_model_is_kept_and_found(name: Name, own_cache: Path, digits: D
     assert accuracy == pytest.approx(loaded.info["test_accuracy"], abs=1.5 / len(digits.labels))
 
 
-def test_a_finished_training_is_not_done_again(name: Name, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_training_is_not_done_again(name: FromZoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = quick(name, tmp_path)
     before = (tmp_path / name.file).read_bytes()
 
@@ -355,7 +354,7 @@ def test_a_finished_training_is_not_done_again(name: Name, tmp_path: Path, monke
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".h5"] == [name.file]
 
 
-def test_an_interrupted_fit_goes_on(name: Name, tmp_path: Path) -> None:
+def test_an_interrupted_fit_goes_on(name: FromZoo, tmp_path: Path) -> None:
     whole = quick(name, tmp_path / "whole", epochs=2)
 
     def interrupt(epoch: int, epochs: int, last: dict[str, float]) -> None:
@@ -384,7 +383,7 @@ def test_an_interrupted_fit_goes_on(name: Name, tmp_path: Path) -> None:
 @pytest.mark.parametrize("epochs", [0, -1])
 def test_epochs_below_one(epochs: int, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"epochs should be 1 or more, received {epochs}"):
-        quick(Name("lenet1", "digits", installed()[0]), tmp_path, epochs=epochs)
+        quick(FromZoo("lenet1", "digits", installed()[0]), tmp_path, epochs=epochs)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -394,31 +393,29 @@ def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(fitting, "train", never)
     with pytest.raises(UsageError, match="cannot be written"):
-        quick(Name("lenet1", "digits", installed()[0]), tmp_path / "file" / "out")
+        quick(FromZoo("lenet1", "digits", installed()[0]), tmp_path / "file" / "out")
 
 
 # Models and data of a comparison
 
 
 def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
-    said: list[str] = []
-    models = loading.load_models("lenet1", dataset="digits", device="cpu", say=said.append)
-    assert list(models) == installed()
-    assert said == [f"{name}: lenet1 trained on digits, from the zoo that ships" for name in installed()]
-    assert [(len(seeds), seeds[0].framework) for seeds in models.values()] == [(1, name) for name in installed()]
+    origins = zoo_origins("lenet1", dataset="digits")
+    assert list(origins) == installed()
+    assert [sources(each) for each in origins.values()] == ["from the zoo that ships"] * len(installed())
+    assert [[origin.load("cpu").framework for origin in each] for each in origins.values()] == [
+        [n] for n in installed()
+    ]
 
     first = installed()[0]
-    shipped = find_weights(Name("lenet1", "digits", first))
+    shipped = find_weights(FromZoo("lenet1", "digits", first))
     assert shipped is not None
-    keep(shipped, Name("lenet1", "digits", first, seed=4), own_cache)
-    said.clear()
+    keep(shipped, FromZoo("lenet1", "digits", first, seed=4), own_cache)
     with pytest.raises(WeightsError, match=rf"no weights for lenet1-digits-{installed()[1]}-default-4.*robustcmp"):
-        loading.load_models("lenet1", dataset="digits", seeds=(0, 4), device="cpu")
-    models = loading.load_models(
-        "lenet1", dataset="digits", frameworks=[first], seeds=(0, 4), device="cpu", say=said.append
-    )
-    assert {name: len(seeds) for name, seeds in models.items()} == {first: 2}
-    assert said == [f"{first}: lenet1 trained on digits, from the zoo that ships, trained here"]
+        zoo_origins("lenet1", dataset="digits", seeds=(0, 4))
+    origins = zoo_origins("lenet1", dataset="digits", frameworks=[first], seeds=(0, 4))
+    assert {name: [origin.seed for origin in each] for name, each in origins.items()} == {first: [0, 4]}
+    assert sources(origins[first]) == "from the zoo that ships, trained here"
 
 
 @pytest.mark.parametrize(
@@ -434,13 +431,13 @@ def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
 )
 def test_comparisons_that_cannot_be(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        loading.load_models("lenet1", **({"dataset": "digits"} | options))
+        zoo_origins("lenet1", **({"dataset": "digits"} | options))
 
 
 def test_a_comparison_without_any_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "installed", list)
+    monkeypatch.setattr(from_zoo, "installed", list)
     with pytest.raises(UsageError, match="no framework is installed"):
-        loading.load_models("lenet1", dataset="digits")
+        zoo_origins("lenet1", dataset="digits")
 
 
 def test_digits_stand_in_for_mnist_only_where_no_dataset_was_asked_for(
@@ -454,12 +451,12 @@ def test_digits_stand_in_for_mnist_only_where_no_dataset_was_asked_for(
         assert (name, split) == ("digits", "test")
         return digits
 
-    monkeypatch.setattr(loading, "load_dataset", without_mnist)
-    assert loading.load_test_set("lenet5", say=said.append) is digits
+    monkeypatch.setattr(recipes, "load_dataset", without_mnist)
+    assert recipes.load_test_set("lenet5", say=said.append) is digits
     assert len(said) == 1
     assert "mnist cannot be had here, so this runs on digits" in said[0]
     for options in ({"dataset": "mnist"}, {"data_dir": "nowhere"}):
         with pytest.raises(MissingDataError, match="no network"):
-            loading.load_test_set("lenet5", say=said.append, **options)
-    assert loading.load_test_set("lenet5", "digits", say=said.append) is digits
+            recipes.load_test_set("lenet5", say=said.append, **options)
+    assert recipes.load_test_set("lenet5", "digits", say=said.append) is digits
     assert len(said) == 1

@@ -27,7 +27,7 @@ def draw(run: str) -> None:
     of_l2 = ev.dataset.l2.sel(attack="boundary").isel(repeat=slice(ev.repeats("boundary")))
     shown = {
         "FGSM: success, %": 100 * ev.success_rate.sel(attack="fgsm").mean("repeat"),
-        "single pixel: expected success, %": 100 * ev.expected_success_rate.sel(attack="single_pixel"),
+        "single pixel: expected success, %": 100 * ev.exact_pixel.success_rate.sel(attack="single_pixel"),
         "boundary: median L2": of_l2.median(("repeat", "image")),
     }
     published = ("fgsm", "single_pixel", None)

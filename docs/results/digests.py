@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import robustcmp as rc
-from robustcmp.report.report import to_markdown, to_text
+from robustcmp.report.text import to_markdown, to_text
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -16,7 +16,7 @@ import numpy as np
 import robustcmp as rc
 from robustcmp.analysis.statistics.intervals import t_interval
 from robustcmp.networks.weights import read_weights
-from robustcmp.report.report import to_markdown
+from robustcmp.report.text import to_markdown
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

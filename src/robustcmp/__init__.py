@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .runs.subset import common_subset
     from .zoo.carrying import same_weights
     from .zoo.fitting import fit
-    from .zoo.loading import load_model
+    from .zoo.from_zoo import load_model
 
 __all__ = [
     "Dataset",
@@ -50,7 +50,7 @@ _HOME = {
     "evaluate": "comparison",
     "fit": "zoo.fitting",
     "load_dataset": "data",
-    "load_model": "zoo.loading",
+    "load_model": "zoo.from_zoo",
     "open_run": "evaluation",
     "predict": "models.model",
     "robustness_indicator": "analysis.indicator",

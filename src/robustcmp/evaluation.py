@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .analysis.results import Results, missing
 from .analysis.transfer import as_dataset
-from .errors import UsageError
+from .errors import RobustcmpError, UsageError
 from .files import write_text_atomically
 from .records.checks import Checked
 from .records.store import Run
-from .report.report import to_html, to_text
+from .report.page import to_html
+from .report.plots import Plots
+from .report.text import to_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +62,7 @@ class Evaluation(Results):
             The run was opened, so its models are not at hand.
         """
         self.checked = self._models_for("checks").run_checks(self)
-        self.run.write_extra("checks", self.question, self.checked.to_json())
+        self.run.write_answer("checks", self.question, self.checked.to_json())
         return self.checks
 
     @property
@@ -99,7 +101,7 @@ class Evaluation(Results):
             The run was made without images.
         """
         counts = self._models_for("transfer").run_transfer(self)
-        self.run.write_extra("transfer", self.question, {"counts": counts.tolist(), "attacks": self.attacks})
+        self.run.write_answer("transfer", self.question, {"counts": counts.tolist(), "attacks": self.attacks})
         self.transferred = as_dataset(counts, self.labels, self.attacks)
         return self.transferred
 
@@ -130,6 +132,17 @@ class Evaluation(Results):
         if self._at_hand is None:
             raise missing(what)
         return self._at_hand
+
+    @property
+    def plot(self) -> Plots:
+        """The pictures of the run, as Matplotlib axes: ``ev.plot.trainings()``.
+
+        Raises
+        ------
+        UsageError
+            Matplotlib is not installed.
+        """
+        return Plots(self)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write one self-contained page with the tables and a few adversarial images.
@@ -174,3 +187,20 @@ def open_run(directory: str | os.PathLike[str]) -> Evaluation:
     """
     store = Run.open(directory)
     return Evaluation(store, *store.read_results())
+
+
+def answered(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evaluation | None:
+    """Return the finished run in a directory if its notes are just these, else None; no model is needed.
+
+    What the notes say has to be all that the outcome depends on.
+    """
+    run = Run(directory)
+    try:
+        manifest = run.manifest()
+        if manifest.get("about") == about:
+            for cell in manifest["cells"]:
+                run.load(cell["key"])  # a broken one is an error that should not be hidden
+            return open_run(directory)
+    except RobustcmpError:
+        pass  # whatever it is, `robustcmp.evaluate` says so or mends it
+    return None

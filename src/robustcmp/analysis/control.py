@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .recorded import Recorded
 
 LARGEST_LOGITS = 1e-4
 """The largest difference of logits, in standard deviations of all of them."""
@@ -20,7 +23,6 @@ LARGEST_OUTCOMES = 2e-3
 """The largest share of attacked images that fall in one framework and not in another, under FGSM and single pixel."""
 
 
-HELD = ("FGSM", "SinglePixel")
 PASSED = (
     "Passed: the same weights come out alike, so the evaluation adds nothing of its own. It does not say that a "
     "difference between trained models comes from their frameworks."
@@ -49,3 +51,22 @@ def verdict(measured: Mapping[str, float], differ: Mapping[str, dict[str, int]],
         and measured["predictions"] <= LARGEST_PREDICTIONS
         and all(count <= LARGEST_OUTCOMES * n for attack in held for count in differ[attack].values())
     )
+
+
+def control(recorded: Recorded) -> dict[str, Any] | None:
+    """Return how far one training agrees in several frameworks, None where a run is no such control.
+
+    ``passed``; ``logits``, the largest difference in standard deviations of the logits, and ``predictions``, the
+    largest share of the whole test set, between two frameworks; ``differ``, for each attack and pair of frameworks the
+    images that fall in one and not in the other.
+    """
+    measured = recorded.manifest.get("same_weights")
+    if measured is None:
+        return None
+    differ = {
+        attack: differing({model: recorded.values(model, attack) for model in recorded.models})
+        for attack in recorded.attacks
+    }
+    held = [attack for attack, record in recorded.attack_records.items() if record.in_control]
+    passed = verdict(measured, differ, held, recorded.manifest["images"]["used"])
+    return {"passed": passed, **measured, "differ": differ}

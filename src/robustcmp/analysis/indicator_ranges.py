@@ -43,12 +43,14 @@ def indicator_ranges(
     An image is drawn with everything that happened to it, in all models, attacks and repeats, and a training run with
     all its attacks.
     """
-    from scipy.stats import rankdata
-
     names = list(outcomes[0].success)
     values = [np.stack([its.success[name].mean(axis=1) for its in outcomes]) for name in names]
     totals = relative(np.stack(resampled_rates(values, resamples, seed), axis=-1)).sum(axis=1)
-    first, last = (rankdata(totals.round(9), method=method, axis=1) for method in ("min", "max"))
+    rounded = totals.round(9)
+    below, at_most = (
+        compare(rounded[:, None, :], rounded[:, :, None]).sum(axis=2) for compare in (np.less, np.less_equal)
+    )
+    first, last = below + 1, at_most
     places = np.arange(1, len(names) + 1)
     held = (first[..., None] <= places) & (places <= last[..., None])
     ranks = (held / (last - first + 1)[..., None]).mean(axis=0)

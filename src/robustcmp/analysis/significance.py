@@ -65,7 +65,7 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
     Raises
     ------
     UsageError
-        The level is unknown, or the data do not allow it; or statsmodels is not installed.
+        The level is unknown, or the data do not allow it.
     """
     import pandas
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,15 +59,20 @@ def blocks(transfer: xarray.Dataset, frameworks: Sequence[str]) -> pandas.DataFr
         its = transfer.sel(attack=attack)
         for block, mask in masks.items():
             if mask.any():
-                of_successes = its.of_successes.values[mask]
-                known = of_successes[np.isfinite(of_successes)]
+                of_all, of_successes = (values[mask] for values in (its.of_all.values, its.of_successes.values))
                 rows.append(
                     {
                         "attack": attack,
                         "block": block,
                         "pairs": int(mask.sum()),
-                        "of_all": float(its.of_all.values[mask].mean()),
-                        "of_successes": float(known.mean()) if known.size else float("nan"),
+                        "of_all": _mean(of_all),
+                        "of_successes": _mean(of_successes),
                     }
                 )
     return pandas.DataFrame(rows, columns=["attack", "block", "pairs", "of_all", "of_successes"])
+
+
+def _mean(shares: NDArray[np.float64]) -> float:
+    """Return the mean of the shares that are known, NaN without one."""
+    known = shares[np.isfinite(shares)]
+    return float(known.mean()) if known.size else math.nan

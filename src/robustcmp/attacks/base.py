@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import eagerpy as ep
 import foolbox as fb
@@ -20,7 +20,12 @@ from ..errors import UsageError, check_count, check_seed
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
 from ..models.preflight import check_images, check_labels
+from ..records.attack import AttackRecord, AttackTable, Extra, Norm, PositionDraws
 from ..records.cell import AttackResult, Extras
+from ..records.checks import Check
+
+if TYPE_CHECKING:
+    import xarray
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -28,21 +33,21 @@ WORTH_COMPILING = 10_000  # queries
 
 
 @dataclass(frozen=True)
-class Found:
+class Perturbed:
     """What an attack ended with, before the final check: one entry an image.
 
-    `images` (N, H, W, C) float32 are adversarial where `found` (N,) says so, by the answers that the attack got.
+    `images` (N, H, W, C) float32 are adversarial where `fooled` (N,) says so, by the answers that the attack got.
     """
 
-    found: NDArray[np.bool_]
+    fooled: NDArray[np.bool_]
     images: Images
     queries: NDArray[np.int64]
     extras: dict[str, NDArray[Any]] = field(default_factory=dict)
 
-    def part(self, rows: slice) -> Found:
-        """Return what was found for some of the images."""
+    def part(self, rows: slice) -> Perturbed:
+        """Return what came of some of the images."""
         extras = {name: values[rows] for name, values in self.extras.items()}
-        return Found(self.found[rows], self.images[rows], self.queries[rows], extras)
+        return Perturbed(self.fooled[rows], self.images[rows], self.queries[rows], extras)
 
 
 def first_on_grid(
@@ -77,24 +82,22 @@ def pixels(images: Images) -> int:
     return int(height * width)
 
 
-def judge(classifier: Classifier, images: Images, labels: Labels, outcome: Found) -> AttackResult:
-    """Ask once more about every image that was found, and measure the distances of those that hold."""
+def judge(classifier: Classifier, images: Images, labels: Labels, perturbed: Perturbed) -> AttackResult:
+    """Ask once more about every image that fooled the model, and measure the distances of those that still do."""
     classes = np.full(len(images), -1, np.int64)
-    classes[outcome.found] = classifier.predict(outcome.images[outcome.found])
-    success = outcome.found & (classes != labels)
-    keep = success[:, None, None, None]
-    l0, l2, linf = (
-        np.where(success, distance, np.inf) for distance in distances(images, np.where(keep, outcome.images, images))
-    )
+    classes[perturbed.fooled] = classifier.predict(perturbed.images[perturbed.fooled])
+    success = perturbed.fooled & (classes != labels)
+    adversarials = np.where(success[:, None, None, None], perturbed.images, images)
+    l0, l2, linf = (np.where(success, distance, np.inf) for distance in distances(images, adversarials))
     return AttackResult(
-        adversarials=np.where(keep, outcome.images, images),
+        adversarials=adversarials,
         success=success,
         l0=l0,
         l2=l2,
         linf=linf,
         adversarial_class=np.where(success, classes, -1),
-        queries=outcome.queries,
-        extras=outcome.extras,
+        queries=perturbed.queries,
+        extras=perturbed.extras,
     )
 
 
@@ -107,8 +110,8 @@ def _tensor(value: Any) -> ep.Tensor:
         ) from None
 
 
-def room(part: AttackResult, n: int) -> AttackResult:
-    """Return a result like a part's, with room for n images."""
+def empty_like(part: AttackResult, n: int) -> AttackResult:
+    """Return a result of n images to be filled with parts such as this one."""
 
     def empty(values: NDArray[Any]) -> NDArray[Any]:
         return np.empty((n, *values.shape[1:]), values.dtype)
@@ -122,13 +125,13 @@ def _joined(results: Iterator[list[AttackResult]], parts: Sequence[slice], n: in
     wholes: list[AttackResult] = []
     for part in parts:
         of_repeats = next(results)
-        wholes = wholes or [room(result, n) for result in of_repeats]
+        wholes = wholes or [empty_like(result, n) for result in of_repeats]
         for whole, result in zip(wholes, of_repeats, strict=True):
-            put(whole, part, result)
+            fill(whole, part, result)
     return wholes
 
 
-def put(whole: AttackResult, where: slice, part: AttackResult) -> None:
+def fill(whole: AttackResult, where: slice, part: AttackResult) -> None:
     """Copy the result of some images into that of all."""
     for name, values in vars(part).items():
         if name != "extras":
@@ -176,7 +179,8 @@ class Attack(MinimizationAttack):
     """An untargeted attack that looks for the smallest adversarial perturbation, as Foolbox's `MinimizationAttack`.
 
     A subclass says how the candidates are made (`_find`). It works on every Foolbox model, with the
-    candidates of many images in one batch.
+    candidates of many images in one batch. What a report has to know of it stands in its `record`, made of the
+    attributes below.
     """
 
     semantics: ClassVar[int] = 1
@@ -186,18 +190,30 @@ class Attack(MinimizationAttack):
     needs_gradient: ClassVar[bool] = False
     shares_answers: ClassVar[bool] = False
     """Whether an answer of one repeat saves queries of another, so that all repeats are done together."""
-    norm: ClassVar[Literal["l0", "l2", "linf"]]
+    norm: ClassVar[Norm]
     """The distance that the attack keeps small, by its name."""
+    at_epsilon: ClassVar[str] = ""
+    """The extra that holds the smallest ε of the `grid` at which an image falls."""
+    start: ClassVar[str] = ""
+    """The extra that says whether the attack could begin; where it could not, success is not about robustness."""
+    compares_distances: ClassVar[bool] = False
+    """Whether its distances are tested beside its success."""
+    in_control: ClassVar[bool] = False
+    """Whether the same weights in two frameworks should fall to it on the same images."""
+    table: ClassVar[AttackTable | None] = None
+    """What it adds to a report."""
+    checked: ClassVar[tuple[str, ...]] = ()
+    """The names of the health checks that it makes of its own outcomes."""
 
     _first = 0  # the repeat that `run` stands for, and
     _times = 1  # of how many repeats from there on it gives the best
-    _known: Mapping[str, NDArray[Any]] = MappingProxyType({})  # the extras of a repeat that is done, or nothing
+    _finished: Mapping[str, NDArray[Any]] = MappingProxyType({})  # the extras of a repeat that is done, or nothing
 
     @abstractmethod
     def _find(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
-    ) -> Iterator[Found]:
-        """Yield what was found in each of the repeats, in their order, for so many images as advance together."""
+    ) -> Iterator[Perturbed]:
+        """Yield what comes out of each of the repeats, in their order, for so many images as advance together."""
 
     @property
     def distance(self) -> fb.distances.Distance:
@@ -214,9 +230,60 @@ class Attack(MinimizationAttack):
         return []
 
     @property
+    def extras(self) -> dict[str, Extra]:
+        """The values an image that not every attack has."""
+        return {}
+
+    @property
+    def draws(self) -> PositionDraws | None:
+        """How the expectation over all draws comes from the extras, where it is known."""
+        return None
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for a report, said after the attack's name and a colon."""
+        return []
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    @property
+    def record(self) -> AttackRecord:
+        """What a reader of its outcomes has to know of it."""
+        return AttackRecord(
+            class_name=type(self).__name__,
+            settings=self.settings,
+            semantics=self.semantics,
+            deterministic=self.deterministic,
+            norm=self.norm,
+            extras=self.extras,
+            grid=self.grid,
+            at_epsilon=self.at_epsilon,
+            start=self.start,
+            compares_distances=self.compares_distances,
+            draws=self.draws,
+            in_control=self.in_control,
+            table=self.table,
+            notes=self.notes,
+        )
+
+    def not_applicable(self, classifier: Classifier) -> str:
+        """Return why the attack cannot run on a model, or "" if it can."""
+        return classifier.no_gradient if self.needs_gradient else ""
+
+    def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
+        """Yield what its own outcomes say of one model, a check for each of `checked`.
+
+        Parameters
+        ----------
+        name : str
+            What it is called in its suite.
+        outcomes : xarray.Dataset
+            Over (repeat, image), of its own repeats.
+        """
+        return iter(())
 
     def attack(
         self,
@@ -272,7 +339,7 @@ class Attack(MinimizationAttack):
         x = check_images(images if numpy_images else classifier.array(images), classifier.bounds)
         if not len(x):
             raise UsageError("expected at least one image, received none")
-        classifier = classifier.sized_for(x, batch_size)
+        classifier = classifier.with_batch_size_for(x, batch_size)
         classes = classifier.logits(x[:1]).shape[1]
         y = check_labels(labels if isinstance(labels, np.ndarray) else _tensor(labels).numpy(), len(x), classes)
         if len(x) * self.most_queries(pixels(x), len(repeats)) >= WORTH_COMPILING:
@@ -299,14 +366,14 @@ class Attack(MinimizationAttack):
         at_once = max(1, len(repeats)) if self.shares_answers else a_batch
         together = [repeats[start : start + at_once] for start in range(0, len(repeats), at_once)]
 
-        def attack(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
+        def attacked(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
             some, part = task
             x, y = images[part], labels[part]
-            its = self.knowing({name: values[part] for name, values in self._known.items()})
-            return [judge(classifier, x, y, found) for found in its._find(classifier, x, y, seed, some)]
+            attack = self.with_finished_repeat({name: values[part] for name, values in self._finished.items()})
+            return [judge(classifier, x, y, perturbed) for perturbed in attack._find(classifier, x, y, seed, some)]
 
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
-        with closing(classifier.map(attack, ((some, part) for some in together for part in parts))) as results:
+        with closing(classifier.map(attacked, ((some, part) for some in together for part in parts))) as results:
             for _ in together:
                 yield from _joined(results, parts, len(images))
 
@@ -359,10 +426,10 @@ class Attack(MinimizationAttack):
         attack._first = n
         return attack
 
-    def knowing(self, extras: Extras) -> Attack:
+    def with_finished_repeat(self, extras: Extras) -> Attack:
         """Return the attack with the extras of a repeat of these images: they may save queries, and change nothing."""
         attack = copy.copy(self)
-        attack._known = extras
+        attack._finished = extras
         return attack
 
     def __repr__(self) -> str:

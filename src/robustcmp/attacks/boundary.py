@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from ..errors import UsageError, check_count
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
-from .base import Attack, Found, Images, Labels, first_on_grid, unit
+from ..records.attack import AttackTable, Column, Extra
+from ..records.checks import Check, judged, not_applicable
+from .base import Attack, Images, Labels, Perturbed, first_on_grid, unit
 from .draws import Draws
 
 START_NOISE, DIRECTION = 1, 2
@@ -24,6 +26,21 @@ SPHERICAL_WINDOW, STEP_WINDOW = 100, 30
 ADAPTATION = 1.5
 SMALLEST_STEP = 1e-7
 CONVERGED = 1e-4  # the source_step up to which a walk has converged
+PAPER_ITERATIONS = 100
+GAIN = 0.15  # of the median distance, in its second half
+HOLD = 0.99  # of the walks with a start, in the final pass
+
+CONVERGED_ADVICE = (
+    "Its steps are still large or its distances still falling: run it longer, as the suite boundary-long does."
+)
+START_ADVICE = "Images without a start were not attacked: success is not about robustness there."
+HOLD_ADVICE = (
+    "Its points end within rounding of the decision boundary, and the final pass takes them for their own class again: "
+    "its success rate says nothing there."
+)
+
+if TYPE_CHECKING:
+    import xarray
 
 Rows = NDArray[np.int64]
 Points = NDArray[np.float64]
@@ -68,6 +85,17 @@ class Boundary(Attack):
 
     semantics = 2  # 2: a walk that has converged ends clear of rounding
     norm = "l2"
+    start = "start"
+    compares_distances = True
+    table = AttackTable(
+        "starts, success within an L2 distance, and the median distance",
+        (
+            Column("with a start", "start", share=True),
+            *(Column(f"L2 ≤ {budget}", "l2", "within", budget, share=True) for budget in (1, 2, 3, 5)),
+            Column("median L2", "l2", "median"),
+        ),
+    )
+    checked = ("boundary has converged", "every image had a start", "boundary's points hold")
 
     def __init__(
         self,
@@ -84,21 +112,51 @@ class Boundary(Attack):
         self.spherical_step = float(spherical_step)
         self.source_step = float(source_step)
 
+    @property
+    def extras(self) -> dict[str, Extra]:
+        return dict.fromkeys(("start", "source_step", "spherical_step", "l2_half"), Extra())
+
+    @property
+    def notes(self) -> list[str]:
+        if self.iterations > PAPER_ITERATIONS:
+            return []
+        return [
+            "with as few iterations as the paper's 100 success means that a start was found; the distances say more, "
+            "and the suite boundary-long runs it long enough to."
+        ]
+
+    def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
+        converged, had_start, hold = self.checked
+        step = float(outcomes.source_step.median())
+        half, whole = (float(np.quantile(outcomes[its].values, 0.5, method="higher")) for its in ("l2_half", "l2"))
+        gain = 1 - whole / half if np.isfinite(half) and half > 0 else np.nan
+        figure = f"{name}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
+        yield judged(converged, step <= CONVERGED and gain < GAIN, figure, CONVERGED_ADVICE)
+        share = float(outcomes.start.mean())
+        yield judged(had_start, share == 1, f"{name}: {share:.1%} had one", START_ADVICE)
+        if not share:
+            yield not_applicable(hold, f"{name}: none had a start")
+            return
+        fooled = float(outcomes.success.mean()) / share
+        yield judged(
+            hold, fooled >= HOLD, f"{name}: {fooled:.1%} of those with a start fool in the final pass", HOLD_ADVICE
+        )
+
     def most_queries(self, pixels: int, repeats: int) -> int:
         return repeats * (START_DRAWS + BLENDS + self.iterations * self.max_directions)
 
     def _find(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
-    ) -> Iterator[Found]:
+    ) -> Iterator[Perturbed]:
         n, times = len(images), len(repeats)
         draws = Draws("Boundary", seed, repeats, unit(images, classifier.bounds))
         walk = _Walk(self, classifier, np.concatenate([images] * times), np.tile(labels, times), draws)
         walk.start()
         walk.advance()
         walk.leave_boundary()
-        found = walk.found()
+        perturbed = walk.perturbed()
         for start in range(0, n * times, n):
-            yield found.part(slice(start, start + n))
+            yield perturbed.part(slice(start, start + n))
 
 
 class _Walk:
@@ -168,11 +226,11 @@ class _Walk:
         outwards = self._x[rows] - (1 + CONVERGED) * self._towards[rows]
         self._point[rows] = np.clip(outwards, *self._classifier.bounds)
 
-    def found(self) -> Found:
+    def perturbed(self) -> Perturbed:
         """Return where the rows are."""
         never_half = np.isnan(self._l2_half)  # stopped before, or one iteration in all
         l2_half = np.where(never_half, self._distances(), self._l2_half)
-        return Found(
+        return Perturbed(
             self._started,
             self._as_images(self._point),
             self._queries,
@@ -332,3 +390,7 @@ def _norms(points: Points) -> NDArray[np.float64]:
 def _inverse(lengths: NDArray[np.float64]) -> NDArray[np.float64]:
     """1/length, and 0 for a length of 0: there is no direction then."""
     return np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+
+
+def _percent(value: float) -> str:
+    return "undefined" if np.isnan(value) else f"{round(value, 2) + 0.0:.0%}"

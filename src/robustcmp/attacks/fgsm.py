@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from ..errors import ModelError, UsageError, check_count
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
-from .base import Attack, Found, Images, Labels, first_on_grid
+from ..records.attack import Extra
+from .base import Attack, Images, Labels, Perturbed, first_on_grid
 
 
 class FGSM(Attack):
@@ -46,6 +47,8 @@ class FGSM(Attack):
     deterministic = True
     needs_gradient = True
     norm = "linf"
+    at_epsilon = "smallest_epsilon"
+    in_control = True
 
     def __init__(self, *, epsilons: int = 100, max_epsilon: float = 0.1):
         if not 0 < max_epsilon < np.inf:
@@ -57,21 +60,25 @@ class FGSM(Attack):
         return self.epsilons
 
     @property
+    def extras(self) -> dict[str, Extra]:
+        return {"smallest_epsilon": Extra()}
+
+    @property
     def grid(self) -> list[float]:
         return [self.max_epsilon * k / self.epsilons for k in range(1, self.epsilons + 1)]
 
     def _find(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
-    ) -> Iterator[Found]:
+    ) -> Iterator[Perturbed]:
         lower, upper = classifier.bounds
         step = (upper - lower) * np.sign(loss_gradient(classifier, images, labels))
         x, grid = images.astype(np.float64), np.array(self.grid)
         first, queries = first_on_grid(Candidates(classifier, stepped, x, step), labels, self.grid)
-        found = first >= 0
+        fooled = first >= 0
         adversarials = images.copy()
-        adversarials[found] = np.clip(stepped(x, step, found, grid[first[found]]), lower, upper)
-        epsilon = np.where(found, grid[first], np.inf)
-        yield Found(found, adversarials, queries, {"smallest_epsilon": epsilon})
+        adversarials[fooled] = np.clip(stepped(x, step, fooled, grid[first[fooled]]), lower, upper)
+        epsilon = np.where(fooled, grid[first], np.inf)
+        yield Perturbed(fooled, adversarials, queries, {"smallest_epsilon": epsilon})
 
 
 def stepped(x: Any, step: Any, rows: Any, sizes: Any) -> Any:

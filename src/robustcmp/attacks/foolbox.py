@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import foolbox as fb
 import numpy as np
@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 
 from .. import frameworks
 from ..errors import HostError, ModelError
-from ..models.classifier import Classifier
+from ..models.classifier import Classifier, unwrapped
 from ..models.model import FunctionsModel
+from ..records.attack import AttackRecord, Extra
 from ..records.cell import AttackResult, Extras
-from .base import Found, Images, Labels, judge, put, room
+from ..records.checks import Check
+from .base import Images, Labels, Perturbed, empty_like, fill, judge
+
+if TYPE_CHECKING:
+    import xarray
 
 # The modules of foolbox.attacks whose attacks ask for nothing but the model's answers.
 GRADIENT_FREE = {
@@ -60,6 +65,7 @@ class FoolboxAttack:
 
     semantics = 1
     deterministic = False
+    checked: tuple[str, ...] = ()
 
     def __init__(self, attack: fb.attacks.base.Attack, settings: dict[str, Any], epsilons: list[float] | None):
         self.attack = attack
@@ -71,11 +77,38 @@ class FoolboxAttack:
         self.needs_gradient = type(attack).__module__.rpartition(".")[2] not in GRADIENT_FREE
         self.grid = epsilons or []
 
+    @property
+    def record(self) -> AttackRecord:
+        """What a reader of its outcomes has to know of it."""
+        epsilon_success = Extra(dims=("epsilon",), in_results=False)
+        return AttackRecord(
+            class_name=type(self).__name__,
+            settings=self.settings,
+            semantics=self.semantics,
+            deterministic=self.deterministic,
+            extras={"epsilon_success": epsilon_success} if self.grid else {},
+            grid=self.grid,
+            at_epsilon="epsilon_success" if self.grid else "",
+            notes=["Foolbox's own, at the largest epsilon; its draws depend on the batch size and the framework."],
+        )
+
+    def not_applicable(self, classifier: Classifier) -> str:
+        """Return why the attack cannot run on a model, or "" if it can."""
+        if not self.needs_gradient:
+            return ""
+        if isinstance(unwrapped(classifier.model), FunctionsModel) and "torch" not in frameworks.installed():
+            return "Foolbox's gradient attacks reach functions of NumPy arrays through torch, which is not installed."
+        return classifier.no_gradient
+
+    def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
+        """Yield nothing: of its outcomes nothing more is known."""
+        return iter(())
+
     def most_queries(self, pixels: int, repeats: int) -> int:
         """Return one a repeat: Foolbox does not say how many there are."""
         return repeats
 
-    def knowing(self, extras: Extras) -> FoolboxAttack:
+    def with_finished_repeat(self, extras: Extras) -> FoolboxAttack:
         """Return itself: its repeats have nothing in common."""
         return self
 
@@ -89,20 +122,20 @@ class FoolboxAttack:
         for repeat in repeats:
             whole, done = None, 0
             with _seeded(attacked, self.settings["class"], seed, repeat):
-                for found in attacked.in_batches(partial(self._found, attacked), images, labels):
-                    part = slice(done, done + len(found.found))
-                    result = judge(classifier, images[part], labels[part], found)
-                    whole, done = whole or room(result, len(images)), part.stop
-                    put(whole, part, result)
+                for perturbed in attacked.in_batches(partial(self._perturbed, attacked), images, labels):
+                    part = slice(done, done + len(perturbed.fooled))
+                    result = judge(classifier, images[part], labels[part], perturbed)
+                    whole, done = whole or empty_like(result, len(images)), part.stop
+                    fill(whole, part, result)
             assert whole is not None  # there is at least one image
             yield whole
 
-    def _found(self, classifier: Classifier, images: Images, labels: Labels) -> Found:
-        """Return what is found at the largest ε, and success (N, epsilons) at each."""
+    def _perturbed(self, classifier: Classifier, images: Images, labels: Labels) -> Perturbed:
+        """Return what fools the model at the largest ε, and success (N, epsilons) at each."""
         x, criterion = classifier.tensor(images), fb.criteria.Misclassification(classifier.tensor(labels))
         epsilons: list[float | None] = [*self.grid] or [None]
         try:
-            with classifier.exact():
+            with classifier.full_precision():
                 _, clipped, fooled = self.attack(classifier.model, x, criterion, epsilons=epsilons)
         except HostError:
             raise
@@ -115,7 +148,7 @@ class FoolboxAttack:
                 f"{type(error).__name__}: {error}"
             ) from error
         at_each: NDArray[np.bool_] = classifier.array(fooled).T
-        return Found(
+        return Perturbed(
             at_each[:, -1],
             classifier.array(clipped[-1]),
             np.full(len(images), -1, np.int64),

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ..errors import check_count
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
-from .base import Attack, Found, Images, Labels, unit
+from ..records.attack import Extra, PositionDraws
+from .base import Attack, Images, Labels, Perturbed, unit
 from .draws import Draws
 
 PIXEL_ORDER = 0
@@ -50,6 +51,7 @@ class SinglePixel(Attack):
     """
 
     norm = "l0"
+    in_control = True
     semantics = 2  # 2: an exact one says which positions are vulnerable
     shares_answers = True
 
@@ -57,21 +59,32 @@ class SinglePixel(Attack):
         self.max_pixels = check_count("max_pixels", max_pixels)
         self.exact = exact
 
+    @property
+    def extras(self) -> dict[str, Extra]:
+        if not self.exact:
+            return {}
+        vulnerable_map = Extra(dims=("byte",), per_repeat=False, empty=0)
+        return {"vulnerable_pixels": Extra(), "pixels": Extra(), "vulnerable_map": vulnerable_map}
+
+    @property
+    def draws(self) -> PositionDraws | None:
+        return PositionDraws("vulnerable_pixels", "pixels", "vulnerable_map", self.max_pixels) if self.exact else None
+
     def most_queries(self, pixels: int, repeats: int) -> int:
-        asks_all = self.exact and "vulnerable_map" not in self._known
+        asks_all = self.exact and "vulnerable_map" not in self._finished
         return 2 * (pixels if asks_all else min(pixels, repeats * self.max_pixels))
 
     def _find(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
-    ) -> Iterator[Found]:
+    ) -> Iterator[Perturbed]:
         n, height, width, _ = images.shape
         pixels = height * width
         m = min(self.max_pixels, pixels)
         answers = _Answers(classifier, images)
         extras: dict[str, NDArray[Any]] = {}
         if self.exact:
-            if "vulnerable_map" in self._known:
-                vulnerable = np.unpackbits(self._known["vulnerable_map"], axis=1, count=pixels).astype(np.bool_)
+            if "vulnerable_map" in self._finished:
+                vulnerable = np.unpackbits(self._finished["vulnerable_map"], axis=1, count=pixels).astype(np.bool_)
                 np.copyto(answers.classes, labels[:, None, None], where=~vulnerable[:, :, None])
             else:
                 answers.fill(np.broadcast_to(np.arange(pixels), (n, pixels)))
@@ -90,12 +103,12 @@ class SinglePixel(Attack):
             answers.fill(order)
             tried = answers.classes[rows[:, None], order].reshape(n, 2 * m)
             fooled = tried != labels[:, None]
-            found = fooled.any(axis=1)
+            fell = fooled.any(axis=1)
             first = fooled.argmax(axis=1)
-            hit, tries = rows[found], first[found]
+            hit, tries = rows[fell], first[fell]
             adversarials = images.copy()
             adversarials[hit] = answers.images(hit, order[hit, tries // 2], tries % 2)
-            yield Found(found, adversarials, np.where(found, first + 1, 2 * m), dict(extras))
+            yield Perturbed(fell, adversarials, np.where(fell, first + 1, 2 * m), dict(extras))
 
 
 class _Answers:

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 
 import foolbox as fb
 import msgspec
@@ -36,12 +36,17 @@ import msgspec
 from ..errors import RobustcmpError, UsageError, check_count, unknown
 from ..files import json_digest
 from ..models.classifier import Classifier
+from ..records.attack import AttackRecord
 from ..records.cell import AttackResult, Extras
+from ..records.checks import Check
 from .base import Images, Labels
 from .boundary import Boundary
 from .fgsm import FGSM
 from .foolbox import FoolboxAttack
 from .single_pixel import SinglePixel
+
+if TYPE_CHECKING:
+    import xarray
 
 SHIPPED = files("robustcmp.resources.attacks")
 OURS: dict[str, type[FGSM | SinglePixel | Boundary]] = {
@@ -67,11 +72,17 @@ class RunnableAttack(Protocol):
     @property
     def needs_gradient(self) -> bool: ...
     @property
+    def checked(self) -> tuple[str, ...]: ...
+    @property
+    def record(self) -> AttackRecord: ...
+    def not_applicable(self, classifier: Classifier) -> str: ...
+    def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]: ...
+    @property
     def grid(self) -> list[float]: ...
     @property
     def settings(self) -> dict[str, Any]: ...
     def most_queries(self, pixels: int, repeats: int) -> int: ...
-    def knowing(self, extras: Extras) -> RunnableAttack: ...
+    def with_finished_repeat(self, extras: Extras) -> RunnableAttack: ...
     def outcomes(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[AttackResult]: ...
@@ -131,22 +142,14 @@ class Suite:
         return repeated | dict.fromkeys(same, max(repeated.values()))
 
     @property
-    def described(self) -> dict[str, dict[str, Any]]:
-        """What determines the outcomes of each attack, as JSON types."""
-        return {
-            name: {
-                "class": type(attack).__name__,
-                "settings": attack.settings,
-                "semantics": attack.semantics,
-                "deterministic": attack.deterministic,
-            }
-            for name, attack in self.attacks.items()
-        }
+    def records(self) -> dict[str, AttackRecord]:
+        """What each attack says of itself."""
+        return {name: attack.record for name, attack in self.attacks.items()}
 
     @property
     def digest(self) -> str:
-        """The SHA-256 (hex) of `described`."""
-        return json_digest(self.described)
+        """The SHA-256 (hex) of what determines the outcomes of the attacks."""
+        return json_digest({name: record.outcome for name, record in self.records.items()})
 
 
 def suite_names() -> list[str]:

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, UsageError
@@ -15,7 +15,8 @@ from .command import Parser, run_command, say
 if TYPE_CHECKING:
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
-    from ..runs.subset import Models
+    from ..evaluation import Evaluation
+    from ..zoo.origins import Origin
 
 
 def _parser() -> Parser:
@@ -79,43 +80,38 @@ def _evaluate(given: Sequence[str]) -> None:
         logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
-    from ..comparison import answered, check_question, evaluate
+    from ..comparison import check_numbers
     from ..frameworks import check_device
-    from ..provenance import environment
-    from ..report.report import to_text
 
     suite = load_suite(options.suite)
     repeats = suite.repeated(_repeats(options.repeats or [], suite))
-    check_question(options.images, options.batch_size, options.seed)
+    check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     if options.transfer and options.no_images:
         raise UsageError("--transfer needs the adversarial images, so it cannot stand beside --no-images")
     asked = _from_files(options) if options.weights else _of_the_zoo(options)
-    about = {
-        "model": asked.model,
-        "dataset": asked.data.name,
-        "recipe": None if options.weights else options.recipe,
-        "data": asked.data.digest,
-        "question": {
-            "suite": suite.digest,
-            "images": options.images or suite.images,
-            "repeats": repeats,
-            "seed": options.seed,
-            "batch_size": options.batch_size,
-            "device": options.device,
-            "keep_images": not options.no_images,
-            "training_seeds": options.training_seeds,
-            "models": asked.models,
-            "same_weights": options.same_weights,
-            "environment": environment(),
-        },
-    }
-    out = options.out or f"runs/{asked.model}-{asked.data.name}-{suite.name}{asked.suffix}"
-    finished = answered(out, about) if asked.models else None
-    if options.transfer and finished and finished.transferred is None:
-        finished = None  # the models are needed once more
-    evaluation = finished or evaluate(
-        asked.load(),
+    evaluation = _answer(options, suite, repeats, asked)
+    _ask_more(options, evaluation)
+    _print(options, evaluation)
+    if evaluation.same_weights and not evaluation.same_weights["passed"]:
+        raise ControlError("the same weights do not come out alike in these frameworks: the control did not pass")
+
+
+def _answer(options: Namespace, suite: Suite, repeats: dict[str, int], asked: _Asked) -> Evaluation:
+    """Return the finished run of just this question where there is one, else make or finish it."""
+    from ..comparison import evaluate
+    from ..evaluation import answered
+    from ..zoo.origins import fingerprints
+
+    prints = fingerprints(asked.origins)
+    about = asked.about | {"question": _question(options, suite, repeats) | {"models": prints}}
+    out = options.out or f"runs/{asked.about['model']}-{asked.data.name}-{suite.name}{asked.suffix}"
+    finished = answered(out, about) if prints else None
+    if finished and not (options.transfer and finished.transferred is None):
+        return finished
+    asked.announce()
+    return evaluate(
+        asked.origins,
         asked.data.images,
         asked.data.labels,
         suite=suite,
@@ -126,50 +122,75 @@ def _evaluate(given: Sequence[str]) -> None:
         batch_size=options.batch_size,
         keep_images=not options.no_images,
         about=about,
+        device=options.device,
     )
+
+
+def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict[str, Any]:
+    """Return what the outcome depends on, beside the models and the images."""
+    from ..provenance import environment
+
+    return {
+        "suite": suite.digest,
+        "images": options.images or suite.images,
+        "repeats": repeats,
+        "seed": options.seed,
+        "batch_size": options.batch_size,
+        "device": options.device,
+        "keep_images": not options.no_images,
+        "training_seeds": options.training_seeds,
+        "same_weights": options.same_weights,
+        "environment": environment(),
+    }
+
+
+def _ask_more(options: Namespace, evaluation: Evaluation) -> None:
+    """Make the health checks, and the transfer where it was asked for, unless they are there."""
     if not evaluation.same_weights and evaluation.has_models:
         say("health checks")
         if evaluation.checked is None:
             evaluation.run_checks()
     if options.transfer and evaluation.transferred is None:
         evaluation.run_transfer()
+
+
+def _print(options: Namespace, evaluation: Evaluation) -> None:
+    from ..report.text import to_text
+
     if options.json:
         print(json.dumps(evaluation.to_json()))
     else:
         print(to_text(evaluation, color=sys.stdout.isatty()))
         say(f"the run is kept in {evaluation.run.directory}")
-    if evaluation.same_weights and not evaluation.same_weights["passed"]:
-        raise ControlError("the same weights do not come out alike in these frameworks: the control did not pass")
 
 
 def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
     """Read numbers of repeats, of all attacks of a suite (``10``) or of one (``boundary=2``)."""
     repeats: dict[str, int] = {}
-    for one in given:
-        attack, _, number = one.rpartition("=")
+    for text in given:
+        attack, _, number = text.rpartition("=")
         try:
             repeats |= {attack: int(number)} if attack else dict.fromkeys(suite.attacks, int(number))
         except ValueError:
-            raise UsageError(f"--repeats: expected numbers like 10 or boundary=2, received {one!r}") from None
+            raise UsageError(f"--repeats: expected numbers like 10 or boundary=2, received {text!r}") from None
     return repeats
 
 
 class _Asked(NamedTuple):
-    """What a comparison is about, before a framework is loaded."""
+    """What the options ask about: models that are not loaded yet, and the images."""
 
-    model: str  # in headings and in the name of the run
-    suffix: str
+    about: dict[str, Any]  # notes for the manifest
+    suffix: str  # of the run's default directory
     data: Dataset
-    models: dict[str, Any] | None  # what tells them apart, where that can be known without loading them
-    load: Callable[[], Models]
+    origins: Mapping[str, Sequence[Origin]]
+    announce: Callable[[], None]  # tell where the models come from
 
 
 def _of_the_zoo(options: Namespace) -> _Asked:
     """Check and look up what ``--model`` asks for."""
     from ..networks.architecture import get_architecture
-    from ..zoo.loading import load_models, load_test_set
-    from ..zoo.names import check_names, fingerprints
-    from ..zoo.recipes import default_dataset
+    from ..zoo.from_zoo import check_names, sources, zoo_origins
+    from ..zoo.recipes import default_dataset, load_test_set
 
     if options.architecture is not None:
         raise UsageError("--architecture says what network --weights are for; with --model it has no meaning")
@@ -177,35 +198,38 @@ def _of_the_zoo(options: Namespace) -> _Asked:
     named |= {"weights_of": options.same_weights}
     check_names(options.model, options.dataset or default_dataset(options.model, options.recipe), **named)
     data = load_test_set(options.model, options.dataset, options.data_dir, say, options.recipe)
-    named |= {"dataset": data.name}
-    return _Asked(
-        get_architecture(options.model).name,
-        f"-same-weights-{options.same_weights}" if options.same_weights else "",
-        data,
-        fingerprints(options.model, **named),
-        lambda: load_models(options.model, **named, device=options.device, say=say),
-    )
+    origins = zoo_origins(options.model, dataset=data.name, **named)
+
+    def announce() -> None:
+        trained = {origin.framework: each for each in origins.values() for origin in each}
+        for framework, each in trained.items():
+            say(f"{framework}: {options.model} trained on {data.name}, {sources(each)}")
+
+    model = get_architecture(options.model).name
+    about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
+    suffix = f"-same-weights-{options.same_weights}" if options.same_weights else ""
+    return _Asked(about, suffix, data, origins, announce)
 
 
 def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import load_dataset
-    from ..zoo.from_files import Sources
+    from ..zoo.from_files import file_origins
     from ..zoo.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds != [0] or options.recipe != "default":
         raise UsageError("--weights takes no --framework, --training-seeds, --recipe or --same-weights beside it")
-    sources = Sources.parse(options.weights, options.architecture)
-    dataset = options.dataset or (sources.design and default_dataset(sources.design))
+    origins = file_origins(options.weights, options.architecture)
+    networks = [network for each in origins.values() for network in each]
+    design = networks[0].design
+    dataset = options.dataset or (design and default_dataset(design))
     if dataset is None:
         raise UsageError("say with --dataset which images the networks are compared on")
-
-    def load() -> Models:
-        models = sources.load(options.device)
-        infos = [getattr(model, "info", {}) for its in models.values() for model in its]
-        for trained in sorted({info.get("dataset", dataset) for info in infos} - {dataset}):
-            say(f"some of these weights were trained on {trained}, and are compared on {dataset}")
-        return models
-
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
-    return _Asked(sources.name, "-weights", data, sources.fingerprint, load)
+
+    def announce() -> None:
+        for trained in sorted({network.trained_on or dataset for network in networks} - {dataset}):
+            say(f"some of these weights were trained on {trained}, and are compared on {dataset}")
+
+    about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
+    return _Asked(about, "-weights", data, origins, announce)

@@ -35,7 +35,7 @@ def _train(given: Sequence[str]) -> None:
     from tqdm import tqdm
 
     from ..zoo.fitting import fit
-    from ..zoo.names import check_names
+    from ..zoo.from_zoo import check_names
     from ..zoo.recipes import default_dataset
 
     dataset = options.dataset or default_dataset(options.model, options.recipe)

@@ -70,9 +70,9 @@ class Framework(ABC):
     def array(self, tensor: Any) -> NDArray[Any]:
         """Return a tensor as a NumPy array."""
 
-    def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+    def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Return the logits (N, K) for a batch, without gradients: arrays with N entries each."""
-        with self.exact(like):
+        with self.full_precision(like):
             return self.array(function(*(self.tensor(array, like) for array in arrays)))
 
     def filled_size(self, n: int) -> int:
@@ -86,7 +86,7 @@ class Framework(ABC):
         """
         return lambda *tensors: make(*map(ep.astensor, tensors)).float32().clip(*bounds).raw
 
-    def exact(self, like: Any) -> AbstractContextManager[None]:
+    def full_precision(self, like: Any) -> AbstractContextManager[None]:
         """Keep the device of `like` from multiplying with fewer bits than float32 has (TF32), inside a ``with`` block.
 
         Ten bits of mantissa are too few for a comparison of near ties.
@@ -105,7 +105,7 @@ class Framework(ABC):
         self, pullback: Pullback, images: NDArray[np.float32], v: NDArray[np.float32], like: Any
     ) -> NDArray[np.float32]:
         """Return the gradient for a batch of images in the function's own layout."""
-        with self.exact(like):
+        with self.full_precision(like):
             return self.array(pullback(self.tensor(images, like), self.tensor(v, like)))
 
     def compiled(
@@ -142,7 +142,7 @@ class Framework(ABC):
     def set_threads(self, count: int) -> None:  # noqa: B027
         """Let calls from this thread use so many threads; nothing where all callers share one pool."""
 
-    def cell_begins(self) -> None:  # noqa: B027
+    def reset_retries(self) -> None:  # noqa: B027
         """Take note that a cell begins: what was tried once more in the last one may be again."""
 
     @abstractmethod

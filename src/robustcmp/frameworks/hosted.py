@@ -62,10 +62,10 @@ class Hosted(NumPy, TrainableFramework):
     def is_out_of_memory(self, error: Exception) -> bool:
         return getattr(error, "out_of_memory", False) or super().is_out_of_memory(error)
 
-    def cell_begins(self) -> None:
+    def reset_retries(self) -> None:
         self._restarts = 1
 
-    def may_try_again(self, error: HostError) -> None:
+    def check_retry(self, error: HostError) -> None:
         """Raise an error again unless it is a death after which the process may be replaced in this cell."""
         if not error.died:
             raise error
@@ -142,7 +142,7 @@ class Network:
             process, number = self.living()
             return process.call(call, arrays, of=number, **content)
         except HostError as error:
-            self.adapter.may_try_again(error)
+            self.adapter.check_retry(error)
             process, number = self.living()
             return process.call(call, arrays, of=number, **content)
 

@@ -123,15 +123,15 @@ def _float64() -> AbstractContextManager[None]:
     return where.enable_x64(True)  # type: ignore[no-any-return]
 
 
-def _exact(function: Function) -> Function:
+def _full_precision(function: Function) -> Function:
     """Switch TF32 and bfloat16 off, which GPUs and TPUs would use: too few bits for a comparison of near ties."""
 
-    def exact(x: jax.Array) -> jax.Array:
+    def precise(x: jax.Array) -> jax.Array:
         with jax.default_matmul_precision("float32"):
             logits: jax.Array = function(x)
         return logits
 
-    return exact
+    return precise
 
 
 class Network:
@@ -181,7 +181,7 @@ class Jax(TrainableFramework):
 
         return made
 
-    def exact(self, like: Any) -> AbstractContextManager[None]:
+    def full_precision(self, like: Any) -> AbstractContextManager[None]:
         its: AbstractContextManager[None] = jax.default_matmul_precision("float32")
         return its
 
@@ -230,11 +230,11 @@ class Jax(TrainableFramework):
         where = _device(device)
         like = jax.device_put(jnp.zeros(0), where)
         if not isinstance(native, Network):
-            return _exact(jax.jit(native)), like
+            return _full_precision(jax.jit(native)), like
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         native.parameters = jax.device_put(native.parameters, where)
         compiled = jax.jit(partial(apply, native.architecture))
-        return _exact(lambda x: compiled(native.parameters, x)), like
+        return _full_precision(lambda x: compiled(native.parameters, x)), like
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> Network:
         shapes = architecture.weight_shapes

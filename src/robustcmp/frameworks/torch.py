@@ -108,11 +108,11 @@ class Torch(TrainableFramework):
     def filled_size(self, n: int) -> int:
         return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
 
-    def infer(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+    def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         with torch.inference_mode():
-            return super().infer(function, like, *arrays)
+            return super().forward(function, like, *arrays)
 
-    def exact(self, like: Any) -> AbstractContextManager[None]:
+    def full_precision(self, like: Any) -> AbstractContextManager[None]:
         return _exact(like.device)
 
     def is_on_gpu(self, like: Any) -> bool:

@@ -47,7 +47,7 @@ class Candidates:
 
     def predict(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.int64]:
         """Return the classes (M,) of the candidates of M rows, with an entry of other arrays for each of them."""
-        return self._classifier._classes(self._infer, rows if self._rows is None else self._rows[rows], *of_each)
+        return self._classifier._classes(self._forward, rows if self._rows is None else self._rows[rows], *of_each)
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Forget all other rows; those that are kept are counted anew."""
@@ -56,11 +56,11 @@ class Candidates:
         else:
             self._rows = self._rows[rows]
 
-    def _infer(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.float32]:
+    def _forward(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.float32]:
         classifier, there = self._classifier, self._there
         if there is not None:
             return classifier._ask(lambda *its: classifier._function(there(*self._arrays, *its)), rows, *of_each)
         # No row has to be copied where they are in a row.
         some = slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows
         images = self._make(*self._arrays, some, *of_each).astype(np.float32, copy=False)
-        return classifier._infer(np.clip(images, *classifier.bounds, out=images))
+        return classifier._forward(np.clip(images, *classifier.bounds, out=images))

@@ -104,7 +104,7 @@ class Classifier:
             native = getattr(unwrapped(self.model), "native", None)
             other._function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
             for batch in (some, some[:1], some):  # torch optimises at the second call
-                before, after = self._infer(batch), other._infer(batch)
+                before, after = self._forward(batch), other._forward(batch)
                 if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
                     raise ModelError(f"it answers otherwise, by up to {np.abs(after - before).max():.2g}")
         except Exception as error:
@@ -113,19 +113,19 @@ class Classifier:
         other.workers = min(cores(), MOST_WORKERS)
         return other
 
-    def watched(self, asked: Callable[[int], None]) -> Classifier:
+    def with_callback(self, asked: Callable[[int], None]) -> Classifier:
         """Return the same classifier with another callback."""
         other = copy.copy(self)
         other._asked = asked
         return other
 
-    def sized(self, batch_size: int) -> Classifier:
+    def with_batch_size(self, batch_size: int) -> Classifier:
         """Return the same classifier with another batch size."""
         other = copy.copy(self)
         other.batch_size, other._fits = batch_size, [batch_size]
         return other
 
-    def sized_for(self, images: NDArray[np.float32], batch_size: int | None) -> Classifier:
+    def with_batch_size_for(self, images: NDArray[np.float32], batch_size: int | None) -> Classifier:
         """Return the same classifier with a batch size of the caller's, or else with one that suits such images.
 
         Raises
@@ -134,32 +134,32 @@ class Classifier:
             Such a batch is larger than this machine's memory.
         """
         if batch_size is None:
-            return self.sized(default_batch_size(images))
+            return self.with_batch_size(default_batch_size(images))
         check_batch_size(batch_size, images)
-        return self.sized(batch_size)
+        return self.with_batch_size(batch_size)
 
     # asking ------------------------------------------------------------------------------------------------------
 
     def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits (N, K) of images (N, H, W, C)."""
-        return self._joined(self._infer, images, reduce=_logits)
+        return self._joined(self._forward, images, reduce=_logits)
 
     def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the classes (N,) of images (N, H, W, C)."""
-        return self._classes(self._infer, images)
+        return self._classes(self._forward, images)
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
         return self._numpy_layout(self._joined(self._pull_back, images, v.astype(np.float32)))
 
-    def _infer(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         return self._ask(self._function, self._own(images))
 
     def _ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         n = len(arrays[0])
         filled = self._filled(*arrays)
         size = len(filled[0])
-        logits = self.framework.infer(function, self._like, *filled)
+        logits = self.framework.forward(function, self._like, *filled)
         if logits.shape[:1] != (size,):
             raise ModelError(f"the model should answer {size} images with as many rows, received {logits.shape}")
         if self._asked is not None:
@@ -181,9 +181,21 @@ class Classifier:
         """Whether the model is on a GPU."""
         return self.framework.is_on_gpu(self._like)
 
-    def exact(self) -> AbstractContextManager[None]:
+    @property
+    def no_gradient(self) -> str:
+        """Why the model has no gradient, "" if it has one."""
+        reason: str = getattr(unwrapped(self.model), "no_gradient", "")
+        if reason or self._pullback is not None:
+            return reason
+        try:
+            self.framework.pullback(self.model)
+        except ModelError as error:
+            return str(error)
+        return ""
+
+    def full_precision(self) -> AbstractContextManager[None]:
         """Keep the model's device from multiplying with fewer bits than float32 has, inside a ``with`` block."""
-        return self.framework.exact(self._like)
+        return self.framework.full_precision(self._like)
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
@@ -273,7 +285,7 @@ class Classifier:
                 if self._asked is not None:
                     self._asked(images)
 
-            one = self.watched(asked)
+            one = self.with_callback(asked)
             one.workers = 1
             return function(one, task)
 
@@ -312,11 +324,11 @@ class Classifier:
         def rate(classifier: Classifier, _: int) -> float:
             calls, passed, start = 0, 0.0, time.perf_counter()
             while passed < seconds:
-                classifier._joined(classifier._infer, batch)
+                classifier._joined(classifier._forward, batch)
                 calls, passed = calls + 1, time.perf_counter() - start
             return calls * size / passed
 
-        sized = self.sized(size)
+        sized = self.with_batch_size(size)
         sized.logits(batch)  # the first call may compile; after it, all threads begin together
         return sum(sized.map(rate, range(self.workers)))
 

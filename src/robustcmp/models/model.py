@@ -102,6 +102,16 @@ class FunctionsModel(Model):
         function, dummy = torch.through(super().__call__, self.vjp)
         return Model(function, torch.name, (self.bounds[0], self.bounds[1]), dummy, self.data_format, info=self.info)
 
+    @property
+    def no_gradient(self) -> str:
+        """Why it has no gradient, "" if it has one."""
+        if self._vjp is not None:
+            return ""
+        return (
+            "this model has no gradient, as robustcmp.wrap_functions got no vjp, so no gradient attack can run on "
+            'it. Use single pixel or boundary, or pass vjp=; vjp="finite-differences" asks the model instead.'
+        )
+
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to images within the model's bounds.
 
@@ -111,10 +121,7 @@ class FunctionsModel(Model):
             There is no gradient, or it has another shape than the images.
         """
         if self._vjp is None:
-            raise ModelError(
-                "this model has no gradient, as robustcmp.wrap_functions got no vjp, so no gradient attack can run on "
-                'it. Use single pixel or boundary, or pass vjp=; vjp="finite-differences" asks the model instead.'
-            )
+            raise ModelError(self.no_gradient)
         _, std, flip_axis = self._preprocess_args  # transform_bounds keeps the bounds' change here
         inner = self._preprocess(ep.astensor(images)).raw
         if self.outputs == "probabilities":  # of their logarithm
@@ -265,4 +272,4 @@ def predict(
     """
     classifier = Classifier(model, batch_size)
     x = check_images(images, classifier.bounds)
-    return classifier.sized_for(x, batch_size).predict(x)
+    return classifier.with_batch_size_for(x, batch_size).predict(x)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 
@@ -21,6 +18,16 @@ class Check:
     outcome: str
     figure: str
     advice: str = ""
+
+
+def judged(check: str, passed: bool, figure: str, advice: str) -> Check:
+    """Return a check of a model that is named later, with its advice where it failed."""
+    return Check(check, "", PASS if passed else FAIL, figure, "" if passed else advice)
+
+
+def not_applicable(check: str, reason: str) -> Check:
+    """Return a check that could not be made of a model that is named later."""
+    return Check(check, "", NOT_APPLICABLE, reason)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import StoreError, UsageError
-from ..files import make_directory, write_atomically
+from ..files import make_directory, write_atomically, write_text_atomically
+from . import format_1
+from .attack import OWN_NAMES
 from .cell import AttackResult, Cell, Extras
+from .manifest import FORMAT, is_known, upgraded
 
 if TYPE_CHECKING:
     import xarray
 
-FORMAT = "robustcmp run 1"
-PER_IMAGE = ("success", "l0", "l2", "linf", "adversarial_class", "queries")
+
+COORDS = ("label",)  # beside those that are named as their dimensions
 
 
 class Run:
@@ -36,15 +42,18 @@ class Run:
         self.temporary = False  # whether the directory goes with this object
 
     @classmethod
-    def create(cls, directory: str | os.PathLike[str], keep_images: bool = True) -> Run:
-        """Return the run in a directory, made if it is not there.
+    def create(cls, directory: str | os.PathLike[str] | None, keep_images: bool = True) -> Run:
+        """Return the run in a directory, made if it is not there; in one that goes with the run for None.
 
         Raises
         ------
         UsageError
             The directory cannot be written, or holds something that is no run.
         """
-        run = cls(directory, keep_images)
+        run = cls(tempfile.mkdtemp(prefix="robustcmp-") if directory is None else directory, keep_images)
+        if directory is None:
+            run.temporary = True
+            weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
         make_directory(run.directory)
         if not run._manifest_path.exists() and not all(_is_temporary(path) for path in run.directory.iterdir()):
             raise UsageError(f"{run.directory} is not empty and is no run of robustcmp. Name another directory.")
@@ -87,24 +96,24 @@ class Run:
     # the manifest ------------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
-        """Return what was asked for last, or an empty dict if nothing was yet."""
+        """Return what was asked for last, in today's format, or an empty dict if nothing was yet."""
         if not self._manifest_path.exists():
             return {}
         try:
             manifest: dict[str, Any] = json.loads(self._manifest_path.read_text(encoding="utf-8"))
-            if manifest["format"] != FORMAT:
+            if not is_known(manifest):
                 raise UsageError(f"{self._manifest_path}: expected {FORMAT!r}, received {manifest['format']!r}")
+            return upgraded(manifest)
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError(f"{self._manifest_path} is no manifest of a run: {error!r}") from None
-        return manifest
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest, unless it is there already word for word."""
         text = json.dumps({"format": FORMAT} | manifest, indent=1, sort_keys=True) + "\n"
         if not self._manifest_path.exists() or self._manifest_path.read_text(encoding="utf-8") != text:
-            write_atomically(self._manifest_path, lambda path: _write_text(path, text))
+            write_text_atomically(self._manifest_path, text)
 
     # cells -------------------------------------------------------------------------------------------------------
 
@@ -119,7 +128,7 @@ class Run:
 
         def write(path: Path) -> None:
             with h5py.File(path, "w") as file:
-                for name in PER_IMAGE:
+                for name in OWN_NAMES:
                     file.create_dataset(name, data=getattr(result, name), track_times=False)
                 for name, values in result.extras.items():
                     file.create_dataset(f"extras/{name}", data=values, track_times=False)
@@ -149,7 +158,7 @@ class Run:
         path = self._cell_path(key)
         try:
             with h5py.File(path, "r") as file:
-                arrays = {name: file[name][()] for name in PER_IMAGE}
+                arrays = {name: file[name][()] for name in OWN_NAMES}
                 extras = file.get("extras", {})
                 return arrays | {f"extras/{name}": extras[name][()] for name in extras}
         except (OSError, KeyError) as error:
@@ -207,7 +216,7 @@ class Run:
     def write_results(self, results: xarray.Dataset, manifest: dict[str, Any]) -> None:
         """Write `results.h5` with the manifest that it answers, unless the same is there already."""
         path = self._results_path
-        content = results.assign_attrs(manifest=json.dumps(manifest, sort_keys=True))
+        content = results.assign_attrs(manifest=json.dumps({"format": FORMAT} | manifest, sort_keys=True))
         if path.exists():
             try:
                 if self._load().identical(content):
@@ -231,30 +240,29 @@ class Run:
             manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
         except (KeyError, TypeError, ValueError) as error:
             raise self._broken_results(error) from None
-        if {"format": FORMAT} | manifest != self.manifest():
+        asked = self.manifest()
+        if upgraded({"format": format_1.FORMAT} | manifest) != asked:
             raise UsageError(self._interrupted)
-        return content, manifest
+        return content, asked
 
-    def write_extra(self, name: str, answers: str, content: dict[str, Any]) -> None:
+    def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
         text = json.dumps({"answers": answers, name: content}, indent=1) + "\n"
-        write_atomically(self.directory / f"{name}.json", lambda path: _write_text(path, text))
+        write_text_atomically(self.directory / f"{name}.json", text)
 
-    def read_extra(self, name: str, answers: str) -> dict[str, Any] | None:
-        """Return what `write_extra` wrote, or None if there is nothing, or it answers something else."""
+    def read_answer(self, name: str, answers: str) -> dict[str, Any] | None:
+        """Return what `write_answer` wrote, or None if there is nothing, or it answers something else."""
         try:
             content = json.loads((self.directory / f"{name}.json").read_text(encoding="utf-8"))
-            found: dict[str, Any] = content[name]
-            return found if content["answers"] == answers else None
+            answer: dict[str, Any] = content[name]
+            return answer if content["answers"] == answers else None
         except (OSError, ValueError, KeyError, TypeError):
             return None  # it is made anew
 
     def _load(self) -> xarray.Dataset:
-        import xarray
-
         try:
-            return xarray.load_dataset(self._results_path, engine="h5netcdf")
-        except (OSError, ValueError, KeyError) as error:
+            return _read_netcdf(self._results_path)
+        except (OSError, ValueError, KeyError, AttributeError, RuntimeError) as error:
             raise self._broken_results(error) from None
 
     def _broken_results(self, error: Exception) -> StoreError:
@@ -285,8 +293,25 @@ def _is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _read_netcdf(path: Path) -> xarray.Dataset:
+    """Read what `_write_netcdf` wrote, as `xarray.load_dataset` does in five times the time."""
+    import xarray
+
+    variables: dict[str, Any] = {}
+    coords: dict[str, Any] = {}
+    with h5py.File(path, "r") as file:
+        for name, item in file.items():
+            if item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension but not"):
+                continue
+            values = item.asstr()[()].astype(str) if h5py.check_string_dtype(item.dtype) else item[()]
+            if item.attrs.get("dtype") == "bool":
+                values = values.astype(np.bool_)
+            dims = (
+                [name] if item.is_scale else [item.dims[axis][0].name.rpartition("/")[2] for axis in range(item.ndim)]
+            )
+            (coords if dims == [name] or name in COORDS else variables)[name] = (dims, values)
+        attrs = {"manifest": file.attrs["manifest"]}
+    return xarray.Dataset(variables, coords, attrs)
 
 
 def _write_netcdf(path: Path, content: xarray.Dataset) -> None:

@@ -2,114 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UsageError
+from ..records.attack import OWN_NAMES, AttackRecord, Extra
 from ..records.cell import Cell
-from ..records.store import PER_IMAGE, Run
+from ..records.store import Run
 
 if TYPE_CHECKING:
     import xarray
 
+DIMS = ("model", "training_seed", "attack", "repeat", "image")
+EMPTY: dict[str, tuple[Any, type]] = {
+    "success": (False, np.bool_),
+    "l0": (np.nan, np.float64),
+    "l2": (np.nan, np.float64),
+    "linf": (np.nan, np.float64),
+    "adversarial_class": (-1, np.int64),
+    "queries": (-1, np.int64),
+}
+
+Arrays = dict[str, NDArray[Any]]
+Place = tuple[int, int, int]  # of a model, a training seed and an attack
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """What the run's values are over."""
+
+    models: list[str]
+    seeds: list[int]
+    attacks: dict[str, AttackRecord]
+    repeats: Mapping[str, int]
+    images: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.models), len(self.seeds), len(self.attacks), max(self.repeats.values()), self.images
+
+    def place(self, cell: Cell) -> Place:
+        return self.models.index(cell.model), self.seeds.index(cell.training_seed), [*self.attacks].index(cell.attack)
+
+    def at(self, cell: Cell) -> tuple[Any, ...]:
+        """Where a cell's values belong; a deterministic attack's one cell stands for every repeat."""
+        deterministic = self.attacks[cell.attack].deterministic
+        return (*self.place(cell), slice(self.repeats[cell.attack]) if deterministic else cell.repeat)
+
 
 def assemble(
     run: Run,
-    cells: Iterable[Cell],
+    cells: Sequence[Cell],
+    models: Sequence[tuple[str, int]],
+    attacks: Mapping[str, AttackRecord],
+    repeats: Mapping[str, int],
     image_index: NDArray[np.int64],
     labels: NDArray[np.int64],
-    repeats: Mapping[str, int],
-    epsilons: dict[str, list[float]],
 ) -> xarray.Dataset:
     """Put cells together: a value an image, over (model, training_seed, attack, repeat, image).
 
     A deterministic attack's one cell stands for every repeat. Where there is no cell (a model with fewer training
-    seeds, for which ``ran`` is False, or a repeat from ``repeats`` of the attack on) distances are NaN, success is
-    False and classes and queries are -1. What only some attacks have is NaN for the others.
+    seeds, or one that an attack cannot run on, for which ``ran`` is False, or a repeat from ``repeats`` of the attack
+    on) distances are NaN, success is False and classes and queries are -1. What only some attacks have is empty for
+    the others, as these attacks say.
 
     Parameters
     ----------
     run : Run
         Where the cells are.
-    cells : iterable of Cell
+    cells : sequence of Cell
         What to put together.
+    models : sequence of (str, int)
+        The models' names and training seeds.
+    attacks : dict of str to AttackRecord
+        The attacks, by name.
+    repeats : dict of str to int
+        How many each attack has.
     image_index : ndarray of int64, shape (N,)
         Where the images stand in the dataset.
     labels : ndarray of int64, shape (N,)
         The true classes.
-    repeats : dict of str to int
-        How many each attack has.
-    epsilons : dict of str to list of float
-        The grid of each attack that has one, for ``epsilon_curve``.
+
+    Raises
+    ------
+    UsageError
+        Two attacks have an extra of one name and of different kinds.
+    StoreError
+        A cell is broken.
     """
     import xarray
 
-    cells = list(cells)
-    models = list(dict.fromkeys(cell.model for cell in cells))
-    seeds = sorted({cell.training_seed for cell in cells})
-    attacks = list(dict.fromkeys(cell.attack for cell in cells))
-    grid = sorted({epsilon for values in epsilons.values() for epsilon in values})
-    shape = (len(models), len(seeds), len(attacks), max(repeats.values()), len(labels))
-    values: dict[str, NDArray[Any]] = {
-        "success": np.zeros(shape, np.bool_),
-        "l0": np.full(shape, np.nan),
-        "l2": np.full(shape, np.nan),
-        "linf": np.full(shape, np.nan),
-        "adversarial_class": np.full(shape, -1, np.int64),
-        "queries": np.full(shape, -1, np.int64),
-    }
-    ran = np.zeros(shape[:3], np.bool_)
-    at_epsilon = np.zeros((*shape[:4], len(grid)))
-    curve = np.full((*shape[:3], len(grid)), np.nan)
-    maps: dict[tuple[int, int, int], NDArray[np.uint8]] = {}  # the same in every repeat
-    per_attack = {attack: [cell for cell in cells if cell.attack == attack] for attack in attacks}
-    for attack, its_cells in per_attack.items():
-        single = all(cell.repeat == 0 for cell in its_cells)
-        for cell in its_cells:
-            place = (models.index(cell.model), seeds.index(cell.training_seed), attacks.index(attack))
-            where = (*place, slice(repeats[attack]) if single else cell.repeat)
-            ran[place] = True
-            arrays = run.load(cell.key)
-            for name in PER_IMAGE:
-                values[name][where] = arrays[name]
-            for name, extra in arrays.items():
-                if name.startswith("extras/") and extra.ndim == 1:
-                    values.setdefault(name.removeprefix("extras/"), np.full(shape, np.nan))[where] = extra
-            if "extras/vulnerable_map" in arrays:
-                maps[place] = arrays["extras/vulnerable_map"]
-            if attack in epsilons:
-                columns = [grid.index(epsilon) for epsilon in epsilons[attack]]
-                at_epsilon[where][..., columns] = _rate_at_epsilons(arrays, epsilons[attack])
-                curve[place][columns] = at_epsilon[place][: repeats[attack], columns].mean(axis=0)
-    dims = ("model", "training_seed", "attack", "repeat", "image")
-    variables: dict[str, Any] = {name: (dims, array) for name, array in values.items()}
-    variables["ran"] = (dims[:3], ran)
+    names, seeds = list(dict.fromkeys(name for name, _ in models)), sorted({seed for _, seed in models})
+    axes = _Axes(names, seeds, dict(attacks), repeats, len(labels))
+    loaded = [(cell, run.load(cell.key)) for cell in cells]
+    grid = sorted({epsilon for attack in attacks.values() for epsilon in attack.grid})
+    ran = np.zeros(axes.shape[:3], np.bool_)
+    for cell, _ in loaded:
+        ran[axes.place(cell)] = True
+    variables = _own(axes, loaded) | _extras(axes, loaded)
+    variables["ran"] = (DIMS[:3], ran)
     variables["repeats"] = ("attack", [repeats[attack] for attack in attacks])
-    if maps:
-        vulnerable = np.zeros((*shape[:3], *next(iter(maps.values())).shape), np.uint8)
-        for at, its in maps.items():
-            vulnerable[at] = its
-        variables["vulnerable_map"] = ((*dims[:3], "image", "byte"), vulnerable)
-    variables["epsilon_curve"] = ((*dims[:3], "epsilon"), curve)
-    return xarray.Dataset(
-        variables,
-        coords={
-            "model": models,
-            "training_seed": seeds,
-            "attack": attacks,
-            "repeat": np.arange(shape[3]),
-            "image": image_index,
-            "label": ("image", labels),
-            "epsilon": np.array(grid, np.float64),
-        },
-    )
+    variables["epsilon_curve"] = ((*DIMS[:3], "epsilon"), _epsilon_curve(axes, loaded, grid))
+    coords = {
+        "model": names,
+        "training_seed": seeds,
+        "attack": list(attacks),
+        "repeat": np.arange(axes.shape[3]),
+        "image": image_index,
+        "label": ("image", labels),
+        "epsilon": np.array(grid, np.float64),
+    }
+    return xarray.Dataset(variables, coords=coords)
 
 
-def _rate_at_epsilons(arrays: dict[str, NDArray[Any]], epsilons: list[float]) -> NDArray[np.float64]:
+def _own(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]]) -> dict[str, Any]:
+    """Return what every attack has."""
+    values = {name: np.full(axes.shape, *EMPTY[name]) for name in OWN_NAMES}
+    for cell, arrays in loaded:
+        for name in OWN_NAMES:
+            values[name][axes.at(cell)] = arrays[name]
+    return {name: (DIMS, array) for name, array in values.items()}
+
+
+def _extras(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]]) -> dict[str, Any]:
+    """Return what only some attacks have."""
+    variables = {}
+    for name, extra in declared_extras(axes.attacks).items():
+        parts = [(cell, arrays[f"extras/{name}"]) for cell, arrays in loaded if f"extras/{name}" in arrays]
+        if not parts or not extra.in_results:
+            continue
+        sizes = tuple(np.max([array.shape[1:] for _, array in parts], axis=0)) if extra.dims else ()
+        dims = DIMS if extra.per_repeat else (*DIMS[:3], "image")
+        shape = axes.shape if extra.per_repeat else (*axes.shape[:3], axes.images)
+        if extra.empty is None:
+            values = np.full((*shape, *sizes), np.nan)
+        else:
+            values = np.full((*shape, *sizes), extra.empty, parts[0][1].dtype)
+        for cell, array in parts:
+            at = axes.at(cell) if extra.per_repeat else axes.place(cell)
+            values[(*at, ..., *(slice(size) for size in array.shape))] = array
+        variables[name] = ((*dims, *extra.dims), values)
+    return variables
+
+
+def declared_extras(attacks: Mapping[str, AttackRecord]) -> dict[str, Extra]:
+    """Return all extras of some attacks, or raise `UsageError` where two mean different things by one name."""
+    extras: dict[str, Extra] = {}
+    for attack, record in attacks.items():
+        for name, extra in record.extras.items():
+            if name in OWN_NAMES or extras.setdefault(name, extra) != extra:
+                raise UsageError(
+                    f"{attack} has an extra value {name!r}, which is already another value of every attack or of one "
+                    "before it. Give it another name."
+                )
+    return extras
+
+
+def _epsilon_curve(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]], grid: list[float]) -> NDArray[np.float64]:
+    """Return the success rate at each ε (models, seeds, attacks, ε), the mean over repeats; NaN where there is none."""
+    at_epsilon = np.zeros((*axes.shape[:4], len(grid)))
+    curve = np.full((*axes.shape[:3], len(grid)), np.nan)
+    for cell, arrays in loaded:
+        attack = axes.attacks[cell.attack]
+        if attack.grid:
+            columns = [grid.index(epsilon) for epsilon in attack.grid]
+            place, at = axes.place(cell), axes.at(cell)
+            at_epsilon[at][..., columns] = _rate_at_epsilons(arrays, attack)
+            curve[place][columns] = at_epsilon[place][: axes.repeats[cell.attack], columns].mean(axis=0)
+    return curve
+
+
+def _rate_at_epsilons(arrays: Arrays, attack: AttackRecord) -> NDArray[np.float64]:
     """Return a cell's success rate at each ε."""
-    if "extras/epsilon_success" in arrays:
-        return np.asarray(arrays["extras/epsilon_success"].mean(axis=0))
-    found = np.where(arrays["success"], arrays["extras/smallest_epsilon"], np.inf)
-    return np.array([(found <= epsilon).mean() for epsilon in epsilons])
+    falls = arrays[f"extras/{attack.at_epsilon}"]
+    if attack.extras[attack.at_epsilon].dims:
+        return np.asarray(falls.mean(axis=0))
+    smallest = np.where(arrays["success"], falls, np.inf)
+    return np.array([(smallest <= epsilon).mean() for epsilon in attack.grid])

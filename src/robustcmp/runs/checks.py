@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attacks.boundary import CONVERGED
 from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM, loss_gradient
-from ..attacks.suite import Suite
+from ..attacks.suite import OURS, Suite
 from ..errors import ModelError
 from ..models.classifier import Classifier
-from ..records.checks import FAIL, NOT_APPLICABLE, PASS, Check, Checked
+from ..records.checks import Check, Checked, judged, not_applicable
 
 if TYPE_CHECKING:
     import xarray
@@ -30,7 +30,6 @@ STEPS = 40  # of PGD, each a tenth of the ball's radius: enough to cross it twic
 UNBOUNDED = 1.0  # as ε: every image within the bounds
 REACHED = 0.99  # by PGD without a bound
 L2_BUDGETS = (1.0, 2.0, 3.0)
-GAIN = 0.15  # of the median distance, in its second half
 PASSES = 1e-5  # of the logits' spread, between two passes
 SLOPES = 0.02  # error of the median slope along the gradient
 SLOPES_ACROSS = 0.1  # along a random direction, where the slope is small and kinks weigh more
@@ -38,9 +37,12 @@ SLOPE_STEP = 3e-3  # in L2: a smaller one drowns in float32, a larger one meets 
 TIES = 0.03  # the largest change of a pixel that breaks the ties of pools on a constant background
 KEPT = 0.8  # of the images that fall, at 8 bits
 LEVEL = 1e-3  # of a level: float32's rounding of an image that is on one
-HELD = 0.99  # of the walks with a start, in the final pass
 NOISE, SLOPE, TIE = 0, 1, 2
+TWO_PASSES = "two passes agree"
 ADVICE = {
+    TWO_PASSES: "The model answers otherwise each time: look for dropout, or batch norm in training mode.",
+    "gradient fits finite differences": "The gradient is not that of the logits, or these are not smooth where the "
+    "images are.",
     "pgd reaches fgsm": "PGD should not be weaker than one step: its step size or its number of steps is too small, or "
     "the gradient is masked.",
     "pgd rises with epsilon": "A larger ball holds the smaller one, and without a bound everything falls: look for a "
@@ -48,15 +50,7 @@ ADVICE = {
     "noise is weaker": "Random noise fools half as many images as the gradient, or more: the gradient points nowhere, "
     "or ε is so large that the direction hardly matters.",
     "gradient-free is weaker": "Attacks without the gradient should not do better: the gradient is masked.",
-    "boundary has converged": "Its steps are still large or its distances still falling: run it longer, as the suite "
-    "boundary-long does.",
-    "every image had a start": "Images without a start were not attacked: success is not about robustness there.",
-    "boundary's points hold": "Its points end within rounding of the decision boundary, and the final pass takes "
-    "them for their own class again: its success rate says nothing there.",
     "holds at 8 bits": "The perturbations are finer than an 8-bit image can hold.",
-    "two passes agree": "The model answers otherwise each time: look for dropout, or batch norm in training mode.",
-    "gradient fits finite differences": "The gradient is not that of the logits, or these are not smooth where the "
-    "images are.",
 }
 
 
@@ -81,34 +75,70 @@ def run_checks(
         The attacks' seed, on which noise and directions depend.
     """
     fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
-    gradient_free = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
     images, labels = images[:IMAGES], labels[:IMAGES]
     checks, pgd = [], {}
     for label, classifier, outcomes in models:
-        one = _One(classifier, images, labels, outcomes.isel(image=slice(IMAGES)), fgsm, gradient_free, seed)
-        pgd[label] = one.pgd[fgsm.max_epsilon] if one.pgd else math.nan
-        checks += [
-            Check(check, label, outcome, figure, ADVICE[check] if outcome == FAIL else "")
-            for check, outcome, figure in one.checks()
-        ]
+        outcomes = outcomes.isel(image=slice(IMAGES))
+        nearest = _nearest_without_gradient(suite, outcomes)
+        examination = Examination(classifier, images, labels, nearest, fgsm, seed)
+        pgd[label] = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
+        made = [*examination.checks(), *_of_attacks(suite, classifier, outcomes)]
+        checks += [replace(check, model=label) for check in made]
     return Checked(checks, fgsm.max_epsilon, len(images), pgd)
 
 
-class _One:
-    """One model with what its checks have in common."""
+def _nearest_without_gradient(suite: Suite, outcomes: xarray.Dataset) -> NDArray[np.float64] | None:
+    """Return the least L2 (N,) at which an attack without the gradient fooled the model; None if there is no such."""
+    names = [name for name, attack in suite.attacks.items() if not attack.needs_gradient]
+    nearest: NDArray[np.float64] | None = None
+    if names:
+        nearest = outcomes.l2.sel(attack=names).min(("attack", "repeat")).values
+    return nearest
+
+
+def _of_attacks(suite: Suite, classifier: Classifier, outcomes: xarray.Dataset) -> Iterator[Check]:
+    """Yield the checks that attacks make of their own outcomes."""
+    for name, attack in suite.attacks.items():
+        if reason := attack.not_applicable(classifier):
+            yield from (not_applicable(check, reason) for check in attack.checked)
+        else:
+            own = outcomes.sel(attack=name)
+            yield from attack.health_checks(name, own.isel(repeat=slice(int(own.repeats))))
+    classes = {type(attack) for attack in suite.attacks.values()}
+    for cls in OURS.values():
+        if cls not in classes:
+            missing = f"the suite has no {cls.__name__.lower()} attack"
+            yield from (not_applicable(check, missing) for check in cls.checked)
+
+
+class Examination:
+    """One model, asked what its gradient is worth.
+
+    Parameters
+    ----------
+    classifier : Classifier
+        The model.
+    images, labels : ndarray
+        What it is asked about.
+    nearest : ndarray of float64, shape (N,), optional
+        The least L2 at which an attack without the gradient fooled it.
+    fgsm : FGSM
+        The single step that PGD is compared with.
+    seed : int
+        Of noise and directions.
+    """
 
     def __init__(
         self,
         classifier: Classifier,
         images: NDArray[np.float32],
         labels: NDArray[np.int64],
-        outcomes: xarray.Dataset,
+        nearest: NDArray[np.float64] | None,
         fgsm: FGSM,
-        gradient_free: list[str],
         seed: int,
     ):
-        self.classifier, self.images, self.labels, self.outcomes = classifier, images, labels, outcomes
-        self.fgsm, self.gradient_free, self.seed = fgsm, gradient_free, seed
+        self.classifier, self.images, self.labels = classifier, images, labels
+        self.nearest, self.fgsm, self.seed = nearest, fgsm, seed
         self.no_gradient = ""
         self.pgd: dict[float, float] = {}
         self.fgsm_rate = math.nan
@@ -151,39 +181,30 @@ class _One:
             fallen[asked] |= self.classifier.predict(x[asked].astype(np.float32)) != labels[asked]
         return dict(zip(epsilons, fallen.reshape(-1, n).mean(axis=1).tolist(), strict=True))
 
-    def checks(self) -> Iterator[tuple[str, str, str]]:
-        """Yield each check with its outcome and its figure."""
-        yield "two passes agree", *self._two_passes()
+    def checks(self) -> Iterator[Check]:
+        """Yield each check, of a model that is named later."""
+        yield self._two_passes()
         if self.no_gradient:
-            for check in (
-                "gradient fits finite differences",
-                "pgd reaches fgsm",
-                "pgd rises with epsilon",
-                "noise is weaker",
-                "gradient-free is weaker",
-                "holds at 8 bits",
-            ):
-                yield check, NOT_APPLICABLE, self.no_gradient
-        else:
-            epsilon = self.fgsm.max_epsilon
-            yield "gradient fits finite differences", *self._finite_differences()
-            figure = f"PGD {self.pgd[epsilon]:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {epsilon:g}"
-            yield "pgd reaches fgsm", _passes(self.pgd[epsilon] >= self.fgsm_rate), figure
-            rates = list(self.pgd.values())
-            rises = all(low <= high for low, high in pairwise(rates)) and rates[-1] >= REACHED
-            figure = ", ".join(f"{rate:.0%} at {epsilon:g}" for epsilon, rate in self.pgd.items())
-            yield "pgd rises with epsilon", _passes(rises), figure
-            yield "noise is weaker", *self._noise()
-            yield "gradient-free is weaker", *self._gradient_free()
-            yield "holds at 8 bits", *self._eight_bits()
-        yield from self._boundary()
+            yield from (not_applicable(check, self.no_gradient) for check in ADVICE if check != TWO_PASSES)
+            return
+        epsilon = self.fgsm.max_epsilon
+        yield self._finite_differences()
+        figure = f"PGD {self.pgd[epsilon]:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {epsilon:g}"
+        yield _judged("pgd reaches fgsm", self.pgd[epsilon] >= self.fgsm_rate, figure)
+        rates = list(self.pgd.values())
+        rises = all(low <= high for low, high in pairwise(rates)) and rates[-1] >= REACHED
+        figure = ", ".join(f"{rate:.0%} at {epsilon:g}" for epsilon, rate in self.pgd.items())
+        yield _judged("pgd rises with epsilon", rises, figure)
+        yield self._noise()
+        yield self._gradient_free()
+        yield self._eight_bits()
 
-    def _two_passes(self) -> tuple[str, str]:
+    def _two_passes(self) -> Check:
         first, second = self.classifier.logits(self.images), self.classifier.logits(self.images)
         largest = float(np.abs(first - second).max() / max(float(first.std()), 1e-30))
-        return _passes(largest <= PASSES), f"logits differ by {largest:.1g} of their spread"
+        return _judged(TWO_PASSES, largest <= PASSES, f"logits differ by {largest:.1g} of their spread")
 
-    def _finite_differences(self) -> tuple[str, str]:
+    def _finite_differences(self) -> Check:
         """Compare the gradient of the margin with its slope, along the gradient and along a random direction.
 
         A little beside the images: on a constant background a pool has no gradient, as all of its inputs are largest.
@@ -204,7 +225,7 @@ class _One:
         # Along its own gradient a network with parts of it cut off shows nothing; along others kinks weigh more.
         along, across = (self._slope_error(images, v, gradient, its) for its in (direction, random))
         figure = f"the median slope is {along:.1%} off along the gradient, {across:.0%} across"
-        return _passes(along <= SLOPES and across <= SLOPES_ACROSS), figure
+        return _judged("gradient fits finite differences", along <= SLOPES and across <= SLOPES_ACROSS, figure)
 
     def _slope_error(
         self,
@@ -221,62 +242,41 @@ class _One:
         expected = (gradient * direction).sum(axis=(1, 2, 3))
         return float(np.median(np.abs(measured - expected)) / max(float(np.median(np.abs(measured))), 1e-30))
 
-    def _noise(self) -> tuple[str, str]:
+    def _noise(self) -> Check:
         if self.fgsm_rate == 0:
-            return NOT_APPLICABLE, "FGSM fools no image"
+            return not_applicable("noise is weaker", "FGSM fools no image")
         draws = Draws("Noise", self.seed, [0], self.images)
         noise = np.array([draws.block(i, NOISE).random(its.shape) < 0.5 for i, its in enumerate(self.images)])
         signs = np.where(noise, -1, 1)
         candidates = np.clip(self.images + self.fgsm.max_epsilon * signs, 0, 1).astype(np.float32)
         rate = float((self.classifier.predict(candidates) != self.labels).mean())
         figure = f"noise {rate:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {self.fgsm.max_epsilon:g}"
-        return _passes(rate <= self.fgsm_rate / 2), figure
+        return _judged("noise is weaker", rate <= self.fgsm_rate / 2, figure)
 
-    def _gradient_free(self) -> tuple[str, str]:
-        if not self.gradient_free:
-            return NOT_APPLICABLE, "the suite has no attack without the gradient"
-        nearest = self.outcomes.l2.sel(attack=self.gradient_free).min(("attack", "repeat")).values
+    def _gradient_free(self) -> Check:
+        check, nearest = "gradient-free is weaker", self.nearest
+        if nearest is None:
+            return not_applicable(check, "the suite has no attack without the gradient")
         pgd = self._pgd("l2", L2_BUDGETS)
         pairs = [(budget, float((nearest <= budget).mean()), rate) for budget, rate in pgd.items()]
         figure = ", ".join(f"{without:.0%} beside {rate:.0%} at L2 ≤ {budget:g}" for budget, without, rate in pairs)
-        return _passes(all(without <= rate for _, without, rate in pairs)), figure
+        return _judged(check, all(without <= rate for _, without, rate in pairs), figure)
 
-    def _eight_bits(self) -> tuple[str, str]:
+    def _eight_bits(self) -> Check:
         """Ask about FGSM's adversarial images rounded to 8 bits, away from the clean ones but within whole levels."""
+        check = "holds at 8 bits"
         levels = math.floor(255 * self.fgsm.max_epsilon + LEVEL)
         fell = self.by_fgsm.success & (255 * self.by_fgsm.linf <= levels + LEVEL)
         if levels < 1 or not fell.any():
-            return NOT_APPLICABLE, "FGSM fools no image" if levels else "ε is below one level of 8 bits"
+            reason = "FGSM fools no image" if levels else "ε is below one level of 8 bits"
+            return not_applicable(check, reason)
         clean, found = (255 * its[fell].astype(np.float64) for its in (self.images, self.by_fgsm.adversarials))
         away = np.where(found > clean, np.ceil(found - LEVEL), np.floor(found + LEVEL))
         rounded = np.where(found == clean, np.rint(found), away)
         rounded = np.clip(rounded, np.ceil(clean - levels - LEVEL), np.floor(clean + levels + LEVEL))
         kept = float((self.classifier.predict((rounded / 255).astype(np.float32)) != self.labels[fell]).mean())
         figure = f"{kept:.0%} of FGSM's adversarial images within ε = {levels}/255 fool at 8 bits"
-        return _passes(kept >= KEPT), figure
-
-    def _boundary(self) -> Iterator[tuple[str, str, str]]:
-        walks = [] if "start" not in self.outcomes else self.outcomes.attack.values.tolist()
-        walks = [attack for attack in walks if bool(self.outcomes.start.sel(attack=attack).notnull().any())]
-        if not walks:
-            for check in ("boundary has converged", "every image had a start", "boundary's points hold"):
-                yield check, NOT_APPLICABLE, "the suite has no boundary attack"
-        for attack in walks:
-            its = self.outcomes.sel(attack=attack)
-            its = its.isel(repeat=slice(int(its.repeats)))
-            step = float(its.source_step.median())
-            half, whole = (float(np.quantile(its[name].values, 0.5, method="higher")) for name in ("l2_half", "l2"))
-            gain = 1 - whole / half if math.isfinite(half) and half > 0 else math.nan
-            figure = f"{attack}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
-            yield "boundary has converged", _passes(step <= CONVERGED and gain < GAIN), figure
-            share = float(its.start.mean())
-            yield "every image had a start", _passes(share == 1), f"{attack}: {share:.1%} had one"
-            if share:
-                held = float(its.success.mean()) / share
-                figure = f"{attack}: {held:.1%} of those with a start fool in the final pass"
-                yield "boundary's points hold", _passes(held >= HELD), figure
-            else:
-                yield "boundary's points hold", NOT_APPLICABLE, f"{attack}: none had a start"
+        return _judged(check, kept >= KEPT, figure)
 
 
 def _length(images: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -285,9 +285,5 @@ def _length(images: NDArray[np.float64]) -> NDArray[np.float64]:
     return norm
 
 
-def _percent(value: float) -> str:
-    return "undefined" if math.isnan(value) else f"{round(value, 2) + 0.0:.0%}"
-
-
-def _passes(passed: bool) -> str:
-    return PASS if passed else FAIL
+def _judged(check: str, passed: bool, figure: str) -> Check:
+    return judged(check, passed, figure, ADVICE[check])

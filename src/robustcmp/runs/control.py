@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..attacks.suite import OURS, Suite
+from ..errors import UsageError
+from .plan import TrainedModel
 
 
 def agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> dict[str, float]:
@@ -39,10 +42,18 @@ def agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> dict[str, 
     return {"logits": float(np.max(differences)), "predictions": max(predictions)}  # NaN passes nothing
 
 
-def is_control(infos: Mapping[str, Sequence[Mapping[str, Any]]]) -> bool:
+def is_control(models: Sequence[TrainedModel]) -> bool:
     """Say whether several models are the same trainings, carried over, by what is known of each training."""
-    trainings = [[info.get("sha256") for info in its] for its in infos.values()]
-    carried = any("same_weights" in info for its in infos.values() for info in its)
-    return (
-        len(trainings) > 1 and carried and None not in trainings[0] and trainings.count(trainings[0]) == len(trainings)
-    )
+    trainings: dict[str, list[str | None]] = {}
+    for model in models:
+        trainings.setdefault(model.name, []).append(model.info.get("sha256"))
+    carried = any("same_weights" in model.info for model in models)
+    first, *others = trainings.values()
+    return bool(others) and carried and None not in first and all(other == first for other in others)
+
+
+def check_control(models: Sequence[TrainedModel], suite: Suite) -> None:
+    """Raise `UsageError` where the same weights are compared by a suite that lacks an attack which has to agree."""
+    needed = [name for name, cls in OURS.items() if cls.in_control]
+    if is_control(models) and not set(needed) <= {type(attack).__name__ for attack in suite.attacks.values()}:
+        raise UsageError(f"the same-weights control is held to {' and '.join(needed)}, and the suite lacks one of them")

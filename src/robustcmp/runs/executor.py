@@ -1,68 +1,96 @@
-"""Executes what is missing of a plan."""
+"""Executors: they do the tasks of a plan, and hand back each cell as soon as it is finished."""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
-from ..attacks.base import pixels
-from ..attacks.suite import RunnableAttack
-from ..records.cell import Cell
-from .plan import Cells, Contestant, Plan
+from ..records.cell import AttackResult, Cell
+from ..records.store import Run
+from .plan import Plan, Task
 
 
-def run(planned: Plan, cells: Cells, progress: Callable[[int], object] | None = None) -> None:
-    """Do the cells that are missing, one after another, and save each as soon as it is finished.
+class Executor(Protocol):
+    """Does tasks, here or elsewhere. Whoever calls it keeps the results: an executor writes nothing."""
+
+    def execute(
+        self, plan: Plan, tasks: Sequence[Task], progress: Callable[[int], object]
+    ) -> Iterator[tuple[Cell, AttackResult]]:
+        """Yield each cell of the tasks with its result, in any order.
+
+        Parameters
+        ----------
+        plan : Plan
+            What the tasks belong to.
+        tasks : sequence of Task
+            What to do; nothing in them is done yet.
+        progress : callable
+            Called with a number of queries that are done, of as many as `Plan.most_queries` says in all.
+        """
+        ...
+
+
+class InProcess:
+    """One task after the other, with the models of this process; each uses all cores."""
+
+    def execute(
+        self, plan: Plan, tasks: Sequence[Task], progress: Callable[[int], object]
+    ) -> Iterator[tuple[Cell, AttackResult]]:
+        """Yield each cell of the tasks with its result, in their order."""
+        for task in tasks:
+            classifier = plan.model(task.model).classifier
+            meter = _Meter(progress, plan.most_queries(task), len(task.cells))
+            results = plan.attack(task).outcomes(
+                classifier.with_callback(meter.count),
+                plan.images,
+                plan.labels,
+                plan.seed,
+                [cell.repeat for cell in task.cells],
+            )
+            classifier.framework.reset_retries()
+            for cell, result in zip(task.cells, results, strict=True):
+                yield cell, result
+                meter.finish_cell()
+                classifier.framework.reset_retries()
+
+
+def execute(
+    plan: Plan, store: Run, executor: Executor | None = None, progress: Callable[[int], object] | None = None
+) -> None:
+    """Do what is missing of a plan, and save each cell as soon as it is finished.
 
     Parameters
     ----------
-    planned : Plan
-        From `plan`.
-    cells : Cells
+    plan : Plan
+        From `robustcmp.runs.plan.plan`.
+    store : Run
         What is in it is not done again.
+    executor : Executor, optional
+        `InProcess` if nothing is said.
     progress : callable, optional
         Called with a number of queries that are done, of `queries_left` in all.
     """
-    for contestant, attack, missing in _missing(planned, cells):
-        most = most_queries(planned, attack, len(missing))
-        meter = _Meter(progress or (lambda queries: None), most, len(missing))
-        results = attack.outcomes(
-            contestant.classifier.watched(meter.count),
-            planned.images,
-            planned.labels,
-            planned.seed,
-            [cell.repeat for cell in missing],
-        )
-        contestant.classifier.framework.cell_begins()
-        for cell, result in zip(missing, results, strict=True):
-            cells.save(cell, result)
-            meter.finish_cell()
-            contestant.classifier.framework.cell_begins()
+    tasks = list(plan.missing(store))
+    for cell, result in (executor or InProcess()).execute(plan, tasks, progress or (lambda queries: None)):
+        store.save(cell, result)
 
 
-def queries_left(planned: Plan, cells: Cells) -> int:
+def execute_with_bar(plan: Plan, store: Run, executor: Executor | None, progress: bool) -> None:
+    """Do what is missing of a plan, with a bar on standard error."""
+    from tqdm import tqdm
+
+    left = queries_left(plan, store)
+    with tqdm(
+        total=left, unit=" queries", unit_scale=True, disable=not progress or not left, file=sys.stderr, desc="attacks"
+    ) as bar:
+        execute(plan, store, executor, bar.update)
+
+
+def queries_left(plan: Plan, store: Run) -> int:
     """Return how many queries the missing cells take at the most."""
-    return sum(most_queries(planned, attack, len(missing)) for _, attack, missing in _missing(planned, cells))
-
-
-def most_queries(planned: Plan, attack: RunnableAttack, repeats: int) -> int:
-    """Return how many queries so many repeats of an attack on one model take at the most."""
-    return attack.most_queries(pixels(planned.images), repeats) * len(planned.images)
-
-
-def _missing(planned: Plan, cells: Cells) -> Iterator[tuple[Contestant, RunnableAttack, list[Cell]]]:
-    """Yield each model and attack of which cells are not there yet, with these; the attack knows what is there."""
-    contestants = {(contestant.name, contestant.training_seed): contestant for contestant in planned.contestants}
-    for (model, seed, name), group in groupby(
-        planned.cells, key=lambda cell: (cell.model, cell.training_seed, cell.attack)
-    ):
-        its_cells = list(group)
-        missing = [cell for cell in its_cells if cell.key not in cells]
-        done = next((cell for cell in its_cells if cell.key in cells), None)
-        if missing:
-            attack = planned.suite.attacks[name]
-            yield contestants[model, seed], attack.knowing(cells.extras(done.key)) if done else attack, missing
+    return sum(plan.most_queries(task) for task in plan.missing(store))
 
 
 class _Meter:

@@ -1,79 +1,189 @@
-"""Which cells a comparison has, and which of them are missing."""
+"""What a comparison has to do: its cells, and the tasks that make those which are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attacks.suite import Suite
+from ..attacks.base import pixels
+from ..attacks.suite import RunnableAttack, Suite
+from ..errors import ModelError
 from ..files import digest, json_digest
-from ..models.classifier import Classifier
-from ..records.cell import AttackResult, Cell, Extras
+from ..models.classifier import Classifier, unwrapped
+from ..records.cell import Cell, Extras
+from ..zoo.origins import Origin
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """One trained model in a comparison."""
+class TrainedModel:
+    """One trained model in a comparison.
+
+    Attributes
+    ----------
+    name : str
+        What the caller calls it, or its framework.
+    training_seed : int
+        Which of the trainings of that name it is.
+    classifier : Classifier
+        The model, with the batch size that it is asked with.
+    origin : Origin, optional
+        Where it comes from, so that another process can load it; None for a model that the caller made.
+    """
 
     name: str
     training_seed: int
     classifier: Classifier
+    origin: Origin | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from the others."""
+        return self.name, self.training_seed
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What is known of its training."""
+        info: dict[str, Any] = getattr(unwrapped(self.classifier.model), "info", {})
+        return info
 
 
-class Cells(Protocol):
-    """Where finished cells are kept; `robustcmp.store.Run` is one."""
+class CellStore(Protocol):
+    """Where finished cells are kept; `robustcmp.records.store.Run` is one."""
 
     def __contains__(self, key: str, /) -> bool: ...
-    def save(self, cell: Cell, result: AttackResult) -> None: ...
     def extras(self, key: str) -> Extras: ...
 
 
 @dataclass(frozen=True)
+class Task:
+    """One model under one attack in the repeats that are missing: what is handed to an executor.
+
+    Attributes
+    ----------
+    model : tuple of (str, int)
+        The model's name and training seed.
+    attack : str
+        The attack's name in the suite.
+    cells : list of Cell
+        The repeats that are missing.
+    batch_size : int
+        How many candidates are asked at once.
+    finished : dict of str to ndarray
+        The extras of a repeat that is there, which may save queries and change nothing.
+    """
+
+    model: tuple[str, int]
+    attack: str
+    cells: list[Cell]
+    batch_size: int
+    finished: Extras = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Plan:
-    """All cells of a comparison on a subset of images."""
+    """All cells of a comparison on a subset of images.
+
+    Attributes
+    ----------
+    suite : Suite
+        The attacks.
+    images, labels : ndarray
+        The subset, (N, H, W, C) float32 in [0, 1] and (N,).
+    seed : int
+        The attacks' seed.
+    models : list of TrainedModel
+        The models, each with its batch size.
+    logits : dict
+        A digest of each model's clean logits, by its key.
+    not_applicable : dict
+        Why an attack cannot run on a model, by the model's key and the attack's name; such a pair has no cells.
+    cells : list of Cell
+        Models first, then attacks, then repeats; a deterministic attack has one.
+    """
 
     suite: Suite
     images: NDArray[np.float32]
     labels: NDArray[np.int64]
     seed: int
-    contestants: list[Contestant]
-    logits: dict[tuple[str, int], str]  # a digest of each model's clean logits, by name and training seed
+    models: list[TrainedModel]
+    logits: dict[tuple[str, int], str]
+    not_applicable: dict[tuple[str, int], dict[str, str]]
     cells: list[Cell]
+
+    def model(self, key: tuple[str, int]) -> TrainedModel:
+        """Return the model of a key."""
+        return next(model for model in self.models if model.key == key)
+
+    def attack(self, task: Task) -> RunnableAttack:
+        """Return the attack of a task, with what is known from repeats that are there."""
+        attack = self.suite.attacks[task.attack]
+        return attack.with_finished_repeat(task.finished) if task.finished else attack
+
+    def most_queries(self, task: Task) -> int:
+        """Return how many queries a task takes at the most."""
+        return self.attack(task).most_queries(pixels(self.images), len(task.cells)) * len(self.images)
+
+    def missing(self, store: CellStore) -> Iterator[Task]:
+        """Yield what is missing in a store, a task a model and attack; what two models share is one's alone."""
+        claimed: set[str] = set()
+        batch_sizes = {model.key: model.classifier.batch_size for model in self.models}
+        for (name, seed, attack), group in groupby(
+            self.cells, lambda cell: (cell.model, cell.training_seed, cell.attack)
+        ):
+            cells = list(group)
+            missing = [cell for cell in cells if cell.key not in store and cell.key not in claimed]
+            claimed.update(cell.key for cell in missing)
+            done = next((cell for cell in cells if cell.key in store), None)
+            if missing:
+                finished = store.extras(done.key) if done else {}
+                yield Task((name, seed), attack, missing, batch_sizes[name, seed], finished)
 
 
 def plan(
-    contestants: list[Contestant],
+    models: Sequence[TrainedModel],
     suite: Suite,
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     repeats: Mapping[str, int],
     seed: int,
 ) -> Plan:
-    """Return the cells of a comparison, models first, then attacks, then repeats; a deterministic attack has one.
+    """Return the cells of a comparison; `repeats` says for each attack how many.
 
-    `repeats` says for each attack how many.
+    Raises
+    ------
+    ModelError
+        No attack of the suite can run on any of the models.
     """
     images_digest = digest({"images": images, "labels": labels})
-    logits = {}
+    logits = {model.key: digest({"logits": model.classifier.logits(images)}) for model in models}
+    not_applicable = {model.key: _not_applicable(model, suite) for model in models}
+    if all(len(reasons) == len(suite.attacks) for reasons in not_applicable.values()):
+        reason = next(iter(next(iter(not_applicable.values())).values()))
+        raise ModelError(f"no attack of the suite {suite.name} can run on any of the models: {reason}")
     cells = []
-    for contestant in contestants:
-        classifier = contestant.classifier
-        logits_digest = digest({"logits": classifier.logits(images)})
-        logits[contestant.name, contestant.training_seed] = logits_digest
+    for model in models:
         content = {
-            "model": logits_digest,
-            "framework": [classifier.framework.name, classifier.framework.version()],
+            "model": logits[model.key],
+            "framework": [model.classifier.framework.name, model.classifier.framework.version()],
             "images": images_digest,
-            "batch_size": classifier.batch_size,
+            "batch_size": model.classifier.batch_size,
             "seed": seed,
         }
         for name, attack in suite.attacks.items():
+            if name in not_applicable[model.key]:
+                continue
             described = content | {"attack": [type(attack).__name__, attack.semantics, attack.settings]}
             for repeat in range(1 if attack.deterministic else repeats[name]):
                 key = json_digest(described | {"repeat": repeat})[:32]
-                cells.append(Cell(contestant.name, contestant.training_seed, name, repeat, key))
-    return Plan(suite, images, labels, seed, contestants, logits, cells)
+                cells.append(Cell(model.name, model.training_seed, name, repeat, key))
+    return Plan(suite, images, labels, seed, list(models), logits, not_applicable, cells)
+
+
+def _not_applicable(model: TrainedModel, suite: Suite) -> dict[str, str]:
+    reasons = {name: attack.not_applicable(model.classifier) for name, attack in suite.attacks.items()}
+    return {name: reason for name, reason in reasons.items() if reason}

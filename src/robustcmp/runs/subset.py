@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import foolbox as fb
 import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.draws import image_hashes
-from ..errors import UsageError, check_count, check_seed
+from ..errors import ModelError, UsageError, check_count, check_seed
 from ..models.classifier import Classifier
 from ..models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels, in_unit_bounds
+from .plan import TrainedModel
 
 Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
 
@@ -59,8 +61,50 @@ def common_subset(
     check_seed(seed)
     x = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
     y = check_labels(labels, len(x))
-    correct = np.all([classifier.sized_for(x, None).predict(x) == y for classifier in classifiers], axis=0)
+    correct = np.all([classifier.with_batch_size_for(x, None).predict(x) == y for classifier in classifiers], axis=0)
     return chosen(correct, x, n, seed)
+
+
+@dataclass(frozen=True)
+class Subset:
+    """The images that are attacked.
+
+    Attributes
+    ----------
+    indices : ndarray of int64, shape (n,)
+        Where they stand among all that were passed, sorted.
+    correct : ndarray of bool, shape (models, images)
+        Which of all images each model classifies correctly.
+    """
+
+    indices: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+
+    @property
+    def share(self) -> float:
+        """The share of all images that every model classifies correctly."""
+        return float(np.all(self.correct, axis=0).mean())
+
+
+def common(
+    models: Sequence[TrainedModel], images: NDArray[np.float32], labels: NDArray[np.int64], n: int, seed: int
+) -> Subset:
+    """Return at most n images that all models classify correctly.
+
+    Raises
+    ------
+    ModelError
+        There is none.
+    """
+    correct = np.array([model.classifier.predict(images) == labels for model in models])
+    indices = chosen(np.all(correct, axis=0), images, n, seed)
+    if not len(indices):
+        accuracies = [f"{model.name}: {right.mean():.1%}" for model, right in zip(models, correct, strict=True)]
+        raise ModelError(
+            "no image is classified correctly by all models, so there is nothing to compare. Their accuracies are "
+            f"{', '.join(accuracies)}. Check labels, bounds and preprocessing."
+        )
+    return Subset(indices, correct)
 
 
 def flat(models: Models) -> list[fb.models.base.Model]:

@@ -18,13 +18,7 @@ from ..frameworks import (
 from ..models.model import Model
 from ..networks.architecture import get_architecture
 from ..networks.weights import WeightsFile, write_weights
-from .loading import _as_model
-from .names import (
-    Name,
-    _read,
-    _with_source,
-    trained_directory,
-)
+from .from_zoo import FromZoo, as_model, read_named, trained_directory, with_source
 from .recipes import Recipe, default_dataset, load_recipe
 from .training import train
 
@@ -78,7 +72,7 @@ def fit(
         The dataset cannot be had.
     """
     dataset = dataset or default_dataset(model, recipe)
-    name = Name(model, dataset, framework, recipe, seed)
+    name = FromZoo(model, dataset, framework, recipe, seed)
     name.check()
     adapter = get_framework(framework)
     settings = load_recipe(model, dataset, recipe)
@@ -105,11 +99,11 @@ def fit(
         )
         write_weights(path, content)
         checkpoint.unlink(missing_ok=True)
-    return _as_model(adapter, name, _with_source(content, "own"), device)
+    return as_model(name, with_source(content, "own"), device)
 
 
-def _same_training(path: Path, name: Name, settings: Recipe) -> WeightsFile:
-    content = _read(path, name)
+def _same_training(path: Path, name: FromZoo, settings: Recipe) -> WeightsFile:
+    content = read_named(path, name)
     if msgspec.convert(content.metadata.get("settings"), Recipe) != settings:
         raise WeightsError(
             f"{path} was trained with {content.metadata.get('settings')}, but {msgspec.to_builtins(settings)} was "

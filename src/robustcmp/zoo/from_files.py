@@ -9,12 +9,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import foolbox as fb
+import msgspec
 import numpy as np
 
 from ..errors import ModelError, UsageError, WeightsError
@@ -35,53 +35,27 @@ def is_function(source: str) -> bool:
     return FUNCTION.fullmatch(source) is not None and not Path(source).exists()
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Where the networks of a comparison come from, checked, and nothing loaded yet.
+class FromFile(msgspec.Struct, frozen=True, tag="file"):
+    """One network that was trained elsewhere.
 
     Attributes
     ----------
-    by_framework : dict of str to list of str
-        Files, or functions as ``module:function``; several of one framework are counted as its training seeds.
+    source : str
+        A file, or a function as ``module:function``.
+    framework : str
+        The framework that it runs in.
     architecture : str, optional
-        What network the files are for, as for `load_network`.
-
-    Examples
-    --------
-    >>> Sources.parse(["torch=nets:mine", "torch=nets:other", "jax=nets:mine"]).by_framework
-    {'torch': ['nets:mine', 'nets:other'], 'jax': ['nets:mine']}
+        What network the file is for, as for `load_network`.
     """
 
-    by_framework: dict[str, list[str]]
+    source: str
+    framework: str
     architecture: str | None = None
 
-    @classmethod
-    def parse(cls, given: Sequence[str], architecture: str | None = None) -> Sources:
-        """Check texts ``FRAMEWORK=FILE`` and ``FRAMEWORK=module:function``.
-
-        Raises
-        ------
-        UsageError
-            A text has another form, a framework is unknown or not installed, a file is not there, or it needs an
-            architecture and none was named.
-        """
-        if architecture is not None and not is_function(architecture):
-            get_architecture(architecture)
-        by_framework: dict[str, list[str]] = {}
-        for text in given:
-            framework, equals, source = text.partition("=")
-            if not equals or not source:
-                raise UsageError(f"expected FRAMEWORK=FILE or FRAMEWORK=module:function, received {text!r}")
-            check_framework(framework)
-            if not is_function(source) and not Path(source).is_file():
-                hint = ". Code is named without .py, as module:function" if ".py:" in source else ""
-                raise UsageError(f"there is no file {source}{hint}")
-            if _content(source) in map(_content, by_framework.setdefault(framework, [])):
-                raise UsageError(f"{text} was given twice, or it is a copy of another file")
-            if not is_function(source) and architecture is None and Path(source).suffix != WHOLE:
-                raise _no_architecture(source)
-            by_framework[framework].append(source)
-        return cls(by_framework, architecture)
+    @property
+    def label(self) -> str:
+        """What it is called in a comparison: the framework that it runs in."""
+        return self.framework
 
     @property
     def design(self) -> str | None:
@@ -90,29 +64,78 @@ class Sources:
 
     @property
     def name(self) -> str:
-        """What the networks are called in headings."""
+        """What the network is called in headings."""
         if self.design:
             return get_architecture(self.design).name
         return self.architecture.partition(":")[2] if self.architecture else "own"
 
     @property
     def fingerprint(self) -> dict[str, Any] | None:
-        """What tells the networks apart, without loading a framework; None where code has a part in it."""
-        sources = [source for its in self.by_framework.values() for source in its]
-        if any(map(is_function, [*sources, self.architecture or ""])):
+        """What tells it from other networks, without loading a framework; None where code has a part in it."""
+        if is_function(self.source) or (self.architecture and not self.design):
             return None
         return {
-            "files": {name: [file_digest(Path(file)) for file in files] for name, files in self.by_framework.items()},
+            "file": file_digest(Path(self.source)),
             "architecture": self.design and get_architecture(self.design).described,
-            "versions": {name: versions(name) for name in self.by_framework},
+            "versions": versions(self.framework),
         }
 
-    def load(self, device: Device = "auto") -> dict[str, list[fb.models.base.Model]]:
-        """Load the networks, by framework."""
-        return {
-            framework: [load_network(source, framework, self.architecture, device=device) for source in its]
-            for framework, its in self.by_framework.items()
-        }
+    @property
+    def trained_on(self) -> str | None:
+        """The dataset that its file says it was trained on, where it says so."""
+        path = Path(self.source)
+        if is_function(self.source) or path.name.endswith(get_framework(self.framework).files) or path.suffix != ".h5":
+            return None
+        return _canonical(path).metadata.get("dataset")
+
+    def check(self) -> None:
+        """Raise `UsageError` for a framework that is not there, a file that is not, or one without an architecture."""
+        check_framework(self.framework)
+        if is_function(self.source):
+            return
+        if not Path(self.source).is_file():
+            hint = ". Code is named without .py, as module:function" if ".py:" in self.source else ""
+            raise UsageError(f"there is no file {self.source}{hint}")
+        if self.architecture is None and Path(self.source).suffix != WHOLE:
+            raise _no_architecture(self.source)
+
+    def load(self, device: Device = "auto") -> fb.models.base.Model:
+        """Load it, as `load_network` does."""
+        return load_network(self.source, self.framework, self.architecture, device=device)
+
+
+def file_origins(given: Sequence[str], architecture: str | None = None) -> dict[str, list[FromFile]]:
+    """Return the networks of texts ``FRAMEWORK=FILE`` and ``FRAMEWORK=module:function``, checked and not loaded yet.
+
+    Several of one framework are counted as its training seeds.
+
+    Raises
+    ------
+    UsageError
+        A text has another form, a framework is unknown or not installed, a file is not there, or it needs an
+        architecture and none was named.
+
+    Examples
+    --------
+    >>> file_origins(["torch=nets:mine", "torch=nets:other"])["torch"][1].source
+    'nets:other'
+    """
+    if architecture is not None and not is_function(architecture):
+        get_architecture(architecture)
+    origins: dict[str, list[FromFile]] = {}
+    for text in given:
+        framework, equals, source = text.partition("=")
+        if not equals or not source:
+            raise UsageError(f"expected FRAMEWORK=FILE or FRAMEWORK=module:function, received {text!r}")
+        origin = FromFile(source, framework, architecture)
+        check_framework(framework)
+        if is_function(source) or Path(source).is_file():
+            others = [_content(other.source) for other in origins.get(framework, [])]
+            if _content(source) in others:
+                raise UsageError(f"{text} was given twice, or it is a copy of another file")
+        origin.check()
+        origins.setdefault(framework, []).append(origin)
+    return origins
 
 
 def _content(source: str) -> str:

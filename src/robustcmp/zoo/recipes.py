@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..errors import UsageError, unknown
+from ..data import load_dataset
+from ..data.dataset import Dataset
+from ..errors import MissingDataError, UsageError, unknown
 from ..networks.architecture import Positive, get_architecture
 
 SHIPPED = files("robustcmp.resources.zoo")
+FALLBACK_DATASET = "digits"  # ships with scikit-learn
 
 
 def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
@@ -103,3 +108,36 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.schedule == "constant":
             return self.learning_rate
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def load_test_set(
+    model: str,
+    dataset: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    recipe: str = "default",
+) -> Dataset:
+    """Return the test set that a model is compared on.
+
+    Without `dataset` that is the one that the recipe names first, or, where it cannot be had and the recipe has them,
+    the digits that ship with scikit-learn; `say` is told so in a line.
+
+    Raises
+    ------
+    UsageError
+        A name is unknown.
+    DataError
+        A dataset that was asked for by name cannot be had.
+    """
+    get_architecture(model)
+    default = default_dataset(model, recipe)
+    if dataset is not None or data_dir is not None or FALLBACK_DATASET not in _recipes(model, recipe):
+        return load_dataset(dataset or default, "test", data_dir=data_dir)
+    try:
+        return load_dataset(default, "test")
+    except MissingDataError:
+        say(
+            f"{default} cannot be had here, so this runs on {FALLBACK_DATASET}, scikit-learn's handwritten "
+            "digits. Name a directory with $ROBUSTCMP_DATA for the real one."
+        )
+        return load_dataset(FALLBACK_DATASET, "test")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,80 +120,121 @@ def train(
     WeightsError
         The checkpoint belongs to another training.
     """
-    if train_data.images.shape[1:] != architecture.input_shape:
+    _check_fit(architecture, train_data)
+    rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
+    _check_batches(architecture, recipe, len(rest))
+    metadata = _metadata(framework, architecture, recipe, train_data, seed, device) | (about or {})
+    validation = replace(
+        train_data, images=train_data.images[held_out], labels=train_data.labels[held_out], split="validation"
+    )
+    native = framework.build(architecture, seed, device)
+    model = wrap(native, framework=framework.name, device=device)
+    fitting = _Fitting(framework, native, architecture, recipe)
+    if checkpoint is not None and checkpoint.exists():
+        fitting.resume(_read_checkpoint(checkpoint, metadata))
+    for epoch in range(fitting.epochs, recipe.epochs):
+        start = time.perf_counter()
+        order = rest[batch_order(seed, epoch, len(rest))]
+        fitting.pass_over(train_data, order, Augmentation(recipe, seed, epoch, len(train_data.images)), epoch)
+        fitting.curves["validation_accuracy"].append(accuracy(model, validation))
+        fitting.curves["seconds"].append(time.perf_counter() - start)
+        if checkpoint is not None:
+            write_weights(checkpoint, fitting.checkpoint(metadata))
+        if progress is not None:
+            progress(epoch + 1, {name: fitting.curves[name][-1] for name in EPOCH_CURVES})
+    metadata |= {
+        "test_accuracy": accuracy(model, test_data),
+        "validation_accuracy": fitting.curves["validation_accuracy"][-1],
+        "test_data": test_data.digest,
+    }
+    return WeightsFile(framework.get_weights(native, architecture), metadata, _arrays(fitting.curves))
+
+
+class _Fitting:
+    """A network on its way through a recipe, with its curves."""
+
+    def __init__(self, framework: TrainableFramework, native: Any, architecture: Architecture, recipe: Recipe):
+        self._framework, self._native, self._architecture, self._recipe = framework, native, architecture, recipe
+        self._trainer = framework.trainer(native, architecture, recipe.momentum, recipe.weight_decay)
+        self.curves: dict[str, list[float]] = {name: [] for name in (*EPOCH_CURVES, "batch_loss")}
+
+    @property
+    def epochs(self) -> int:
+        """How many whole epochs are done."""
+        return len(self.curves["loss"])
+
+    def resume(self, checkpoint: WeightsFile) -> None:
+        """Go on where a checkpoint was written."""
+        self._framework.set_weights(self._native, self._architecture, _part(checkpoint.weights, "weights"))
+        self._trainer.set_velocity(_part(checkpoint.weights, "velocity"))
+        self.curves |= {name: list(values) for name, values in checkpoint.curves.items()}
+
+    def checkpoint(self, metadata: dict[str, Any]) -> WeightsFile:
+        """Return what `resume` needs."""
+        weights = _named("weights", self._framework.get_weights(self._native, self._architecture))
+        return WeightsFile(weights | _named("velocity", self._trainer.velocity()), metadata, _arrays(self.curves))
+
+    def pass_over(self, data: Dataset, order: NDArray[np.int64], augmented: Augmentation, epoch: int) -> None:
+        """Take the steps of one epoch."""
+        recipe, loss = self._recipe, 0.0
+        steps = math.ceil(len(order) / recipe.batch_size)
+        for step in range(steps):
+            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
+            rate = recipe.rate((epoch + step / steps) / recipe.epochs)
+            images = augmented(data.images, batch)
+            self.curves["batch_loss"].append(self._trainer.step(images, data.labels[batch], rate))
+            loss += self.curves["batch_loss"][-1] * len(batch)
+        self.curves["loss"].append(loss / len(order))
+        self.curves["learning_rate"].append(rate)
+
+
+def _check_fit(architecture: Architecture, data: Dataset) -> None:
+    if data.images.shape[1:] != architecture.input_shape:
         raise UsageError(
             f"{architecture.name} takes images of shape {architecture.input_shape} (H, W, C), "
-            f"but {train_data.name} has {train_data.images.shape[1:]}"
+            f"but {data.name} has {data.images.shape[1:]}"
         )
-    if architecture.classes != train_data.classes:
+    if architecture.classes != data.classes:
         raise UsageError(
-            f"{architecture.name} tells {architecture.classes} classes apart, but {train_data.name} has "
-            f"{train_data.classes}"
+            f"{architecture.name} tells {architecture.classes} classes apart, but {data.name} has {data.classes}"
         )
-    has_batch_norm = any(isinstance(layer, BatchNorm) for layer, _ in architecture.walk())
-    metadata = {
+
+
+def _has_batch_norm(architecture: Architecture) -> bool:
+    return any(isinstance(layer, BatchNorm) for layer, _ in architecture.walk())
+
+
+def _check_batches(architecture: Architecture, recipe: Recipe, n: int) -> None:
+    if _has_batch_norm(architecture) and 1 in (recipe.batch_size, n % recipe.batch_size):
+        raise UsageError(
+            f"a batch norm should get two images or more, but a batch of {recipe.batch_size} leaves one of the "
+            f"{n} images that {architecture.name} is trained on. Take another batch_size."
+        )
+
+
+def _metadata(
+    framework: TrainableFramework,
+    architecture: Architecture,
+    recipe: Recipe,
+    data: Dataset,
+    seed: int,
+    device: Device,
+) -> dict[str, Any]:
+    """Return what a training is known by, as JSON types."""
+    has_batch_norm = _has_batch_norm(architecture)
+    return {
         "model": architecture.name,
-        "dataset": train_data.name,
+        "dataset": data.name,
         "framework": framework.name,
         "training_seed": seed,
         "settings": msgspec.to_builtins(recipe),
-        "data": train_data.digest,
+        "data": data.digest,
         "differences": {
             what: text for what, text in framework.differences.items() if what != "batch norm" or has_batch_norm
         },
         "environment": environment() | {"framework": framework.version(), "device": device},
         **({} if architecture.name in ARCHITECTURES else {"architecture": architecture.described}),
-        **(about or {}),
     }
-    rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
-    if has_batch_norm and 1 in (recipe.batch_size, len(rest) % recipe.batch_size):
-        raise UsageError(
-            f"a batch norm should get two images or more, but a batch of {recipe.batch_size} leaves one of the "
-            f"{len(rest)} images that {architecture.name} is trained on. Take another batch_size."
-        )
-    validation = Dataset(
-        train_data.images[held_out], train_data.labels[held_out], train_data.name, "validation", train_data.classes
-    )
-    native = framework.build(architecture, seed, device)
-    model = wrap(native, framework=framework.name, device=device)
-    trainer = framework.trainer(native, architecture, recipe.momentum, recipe.weight_decay)
-    curves: dict[str, list[float]] = {name: [] for name in (*EPOCH_CURVES, "batch_loss")}
-    if checkpoint is not None and checkpoint.exists():
-        kept = _read_checkpoint(checkpoint, metadata)
-        framework.set_weights(native, architecture, _part(kept.weights, "weights"))
-        trainer.set_velocity(_part(kept.weights, "velocity"))
-        curves |= {name: list(values) for name, values in kept.curves.items()}
-
-    steps = math.ceil(len(rest) / recipe.batch_size)
-    for epoch in range(len(curves["loss"]), recipe.epochs):
-        start = time.perf_counter()
-        order = rest[batch_order(seed, epoch, len(rest))]
-        augmented = Augmentation(recipe, seed, epoch, len(train_data.images))
-        loss = 0.0
-        for step in range(steps):
-            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
-            rate = recipe.rate((epoch + step / steps) / recipe.epochs)
-            images = augmented(train_data.images, batch)
-            curves["batch_loss"].append(trainer.step(images, train_data.labels[batch], rate))
-            loss += curves["batch_loss"][-1] * len(batch)
-        curves["loss"].append(loss / len(rest))
-        curves["validation_accuracy"].append(accuracy(model, validation))
-        curves["learning_rate"].append(rate)
-        curves["seconds"].append(time.perf_counter() - start)
-        if checkpoint is not None:
-            state = _named("weights", framework.get_weights(native, architecture)) | _named(
-                "velocity", trainer.velocity()
-            )
-            write_weights(checkpoint, WeightsFile(state, metadata, _arrays(curves)))
-        if progress is not None:
-            progress(epoch + 1, {name: curves[name][-1] for name in EPOCH_CURVES})
-
-    metadata |= {
-        "test_accuracy": accuracy(model, test_data),
-        "validation_accuracy": curves["validation_accuracy"][-1],
-        "test_data": test_data.digest,
-    }
-    return WeightsFile(framework.get_weights(native, architecture), metadata, _arrays(curves))
 
 
 def _read_checkpoint(path: Path, metadata: dict[str, Any]) -> WeightsFile:

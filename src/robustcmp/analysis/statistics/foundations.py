@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,15 +32,6 @@ def check_values(*arrays: NDArray[Any]) -> None:
 def one_training(trainings: Sequence[int]) -> str:
     """Say why one training of a framework is too few, where it is that."""
     return f" {ONE_TRAINING}" if 1 in trainings else ""
-
-
-@contextmanager
-def needs_statsmodels() -> Iterator[None]:
-    """Say how statsmodels is installed where it cannot be imported."""
-    try:
-        yield
-    except ImportError as error:
-        raise UsageError(f"tests need statsmodels ({error}). Install it with: pip install 'robustcmp[stats]'") from None
 
 
 def pooled_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:

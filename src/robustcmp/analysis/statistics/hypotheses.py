@@ -1,4 +1,8 @@
-"""Tests of hypotheses about success rates, and their adjustment."""
+"""Tests of hypotheses about success rates, and their adjustment.
+
+Those of scipy.stats and statsmodels are written out here, from scipy.special: to import the two takes longer than to
+print a finished run. The tests compare them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,6 @@ from .foundations import (
     ROUNDING,
     check_same_images,
     check_values,
-    needs_statsmodels,
     pooled_variance,
 )
 from .intervals import (
@@ -48,11 +51,13 @@ def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
     """
     if not (outcomes.any(axis=0) & ~outcomes.all(axis=0)).any():
         return NOTHING_VARIES
-    with needs_statsmodels():
-        from statsmodels.stats.contingency_tables import cochrans_q
+    from scipy.special import chdtrc
 
-    found = cochrans_q(outcomes.T.astype(np.int64))
-    return Evidence(float(found.statistic), float(found.pvalue))
+    k = len(outcomes)
+    of_models, of_images = outcomes.sum(axis=1, dtype=np.int64), outcomes.sum(axis=0, dtype=np.int64)
+    total = int(of_images.sum())
+    statistic = float((k - 1) * (k * (of_models**2).sum() - total**2) / (k * total - (of_images**2).sum()))
+    return Evidence(statistic, float(chdtrc(k - 1, statistic)))
 
 
 def mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Evidence:
@@ -83,9 +88,12 @@ def sign_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> Evidence:
 
 
 def _coin(one: int, other: int) -> Evidence:
-    from scipy.stats import binomtest
+    """Test whether a coin that fell on one side so often, and so often on the other, is fair; two-sided, exact."""
+    from scipy.special import bdtr
 
-    return Evidence(float(one), float(binomtest(one, one + other).pvalue)) if one + other else NOTHING_VARIES
+    if not one + other:
+        return NOTHING_VARIES
+    return Evidence(float(one), min(1.0, 2 * float(bdtr(min(one, other), one + other, 0.5))))
 
 
 def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> list[Evidence]:
@@ -205,7 +213,7 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
 
 
 def friedman(values: NDArray[np.float64]) -> Evidence:
-    """Test whether models differ in a value an image, such as a distance, by its ranks within each image.
+    """Test whether models differ in a value an image, such as a distance, by its ranks in each image (Friedman 1937).
 
     Parameters
     ----------
@@ -222,10 +230,15 @@ def friedman(values: NDArray[np.float64]) -> Evidence:
         return sign_test(values[0], values[1])
     if (values == values[0]).all():
         return NOTHING_VARIES
-    from scipy.stats import friedmanchisquare
+    from scipy.special import chdtrc
 
-    found = friedmanchisquare(*values)
-    return Evidence(float(found.statistic), float(found.pvalue))
+    k, n = values.shape
+    below = (values[None] < values[:, None]).sum(axis=1)
+    equal = (values[None] == values[:, None]).sum(axis=1)
+    ranks = below + (equal + 1) / 2  # those of equal values are shared
+    ties = 1 - float((equal**2 - 1).sum()) / (n * k * (k**2 - 1))  # each of t equal values counts t² − 1
+    statistic = (12 / (n * k * (k + 1)) * float((ranks.sum(axis=1) ** 2).sum()) - 3 * n * (k + 1)) / ties
+    return Evidence(statistic, float(chdtrc(k - 1, statistic)))
 
 
 def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
@@ -321,7 +334,8 @@ def holm(p: Sequence[float]) -> list[float]:
     if not p:
         return []
     check_values(np.array(p))
-    with needs_statsmodels():
-        from statsmodels.stats.multitest import multipletests
-
-    return [float(its) for its in multipletests(p, method="holm")[1]]
+    order = np.argsort(p, kind="stable")
+    scaled = np.asarray(p, np.float64)[order] * np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1)
+    return [float(value) for value in adjusted]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -48,10 +49,14 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interva
         raise UsageError(f"successes should be from 0 to n = {n}, received {successes}")
     if n == 0:
         return NO_EVIDENCE
-    from scipy.stats import binomtest
+    from scipy.special import ndtri  # scipy.stats takes longer to import than a finished run to print
 
-    low, high = binomtest(int(successes), int(n)).proportion_ci(confidence, method="wilson")
-    return Interval(float(low), float(high))
+    z, rate = float(ndtri(0.5 + confidence / 2)), successes / n
+    centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == n else centre + half
+    return Interval(low, high)
 
 
 def bootstrap_interval(
@@ -253,15 +258,28 @@ def _unbiased(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _resampled(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
     """Return the means of rows of values (rows, N) over resamples of the N, (resamples, rows)."""
-    rng = np.random.default_rng(seed)
     n = values.shape[1]
-    return np.concatenate([_weights(rng, n, size) @ values.T for size in blocks(resamples, max(values.shape))])
+    counts = _counts(n, tuple(blocks(resamples, max(values.shape))), seed)
+    means: NDArray[np.float64] = np.concatenate([block @ values.T for block in counts]) / n
+    return means
 
 
 def _weights(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.float64]:
     """Return how much each of n things weighs in each resample of n, (resamples, n)."""
+    return _drawn(rng, n, resamples) / n
+
+
+def _drawn(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.int64]:
+    """Return how often each of n things is in each resample of n, (resamples, n)."""
     drawn = rng.integers(0, n, (resamples, n)) + n * np.arange(resamples)[:, None]
-    return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n) / n
+    return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n)
+
+
+@lru_cache(maxsize=1)
+def _counts(n: int, sizes: tuple[int, ...], seed: int) -> list[NDArray[np.float32]]:
+    """Return how often each of n things is in each resample, in blocks; intervals share their resamples."""
+    rng = np.random.default_rng(seed)
+    return [_drawn(rng, n, size).astype(np.float32) for size in sizes]
 
 
 def blocks(resamples: int, n: int) -> list[int]:

@@ -1,0 +1,113 @@
+"""Attacks that draw positions and of which every position is known: the expectation over all draws."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..records.attack import PositionDraws
+from .indicator import common_attacks
+from .recorded import Recorded
+from .statistics import CommonDraws, common_draws, fall_probability
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class ExactPixel:
+    """Single pixel with ``exact``: what it comes to over all draws of positions."""
+
+    def __init__(self, recorded: Recorded):
+        self._recorded = recorded
+
+    @property
+    def _draws(self) -> dict[str, PositionDraws]:
+        records, dataset = self._recorded.attack_records, self._recorded.dataset
+        return {name: its.draws for name, its in records.items() if its.draws and its.draws.vulnerable in dataset}
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks that every model ran and whose expectation over all draws is known."""
+        return [attack for attack in common_attacks(self._recorded.rates()) if self.probabilities(attack) is not None]
+
+    @property
+    def success_rate(self) -> xarray.DataArray:
+        """The expectation of the success rate over all draws, over (model, training_seed, attack).
+
+        The mean over images of 1 − C(N − K, m)/C(N, m), K of N positions being vulnerable and m tried. NaN for other
+        attacks.
+
+        Raises
+        ------
+        UsageError
+            No attack of the run is exact.
+        """
+        return self._falls.mean(("repeat", "image")).rename("expected_success_rate")
+
+    @property
+    def success_sd(self) -> xarray.DataArray:
+        """The standard deviation of the success rate over draws, which are independent between images."""
+        p = self._falls.isel(repeat=0)
+        variance: xarray.DataArray = (p * (1 - p)).sum("image", skipna=False) / p.sizes["image"] ** 2
+        return (variance**0.5).rename("expected_success_sd")
+
+    def probabilities(self, attack: str) -> dict[str, NDArray[np.float64]] | None:
+        """Return how probably each image falls, (training seeds that ran, images) by model; None if it is not known."""
+        if attack not in self._draws:
+            return None
+        falls, ran = (values.sel(attack=attack) for values in (self._falls.isel(repeat=0), self._recorded.dataset.ran))
+        known = {m: falls.sel(model=m).values[ran.sel(model=m).values] for m in self._recorded.models}
+        return None if any(np.isnan(values).any() for values in known.values()) else known
+
+    def common_draws(self, attack: str, a: str, b: str, *, training_seed: int | None = None) -> CommonDraws:
+        """Return two models' expected success under the same draws of positions, see `statistics.common_draws`.
+
+        Without `training_seed` it is each model's smallest one.
+
+        Raises
+        ------
+        UsageError
+            The attack is no single pixel with ``exact``, or there is no such model.
+        """
+        recorded = self._recorded
+        self._check()
+        maps = []
+        for model in (a, b):
+            recorded.cell_key(model, attack, training_seed)  # or there is none
+            draws = self._draws.get(attack)
+            seed = recorded.first_seed(model) if training_seed is None else training_seed
+            if draws is None or not bool(recorded.dataset.ran.sel(model=model, attack=attack, training_seed=seed)):
+                raise UsageError(f"expected a single-pixel attack with exact = true, received {attack}")
+            where = recorded.dataset.sel(model=model, attack=attack, training_seed=seed, repeat=0)
+            positions = int(where[draws.positions].max())
+            packed = where[draws.vulnerable_map].values
+            maps.append(np.unpackbits(packed, axis=1, count=positions).astype(np.bool_))
+        return common_draws(maps[0], maps[1], self._draws[attack].tried)
+
+    @cached_property
+    def _falls(self) -> xarray.DataArray:
+        """The probability, for each image, that it falls to a draw of positions."""
+        import xarray
+
+        self._check()
+        recorded = self._recorded
+        [(vulnerable, positions)] = {(its.vulnerable, its.positions) for its in self._draws.values()}
+        tried = xarray.DataArray(
+            [float(self._draws[attack].tried) if attack in self._draws else math.nan for attack in recorded.attacks],
+            coords={"attack": recorded.attacks},
+        )
+        falls: xarray.DataArray = xarray.apply_ufunc(
+            fall_probability, recorded.dataset[vulnerable], recorded.dataset[positions], tried
+        )
+        return falls
+
+    def _check(self) -> None:
+        if not self._draws:
+            raise UsageError(
+                "expected a single-pixel attack with exact = true in the suite; without it only draws are known"
+            )

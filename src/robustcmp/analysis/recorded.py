@@ -1,0 +1,160 @@
+"""What a run keeps, as arrays: who was compared, under which attacks, and every outcome."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError, unknown
+from ..files import json_digest
+from ..records.attack import AttackRecord
+from ..records.manifest import attack_records
+from ..records.store import Run
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Recorded:
+    """The records of a comparison.
+
+    Attributes
+    ----------
+    run : Run
+        Where they are kept.
+    dataset : xarray.Dataset
+        A value an image over (model, training_seed, attack, repeat, image): ``success``, ``l0``, ``l2``, ``linf``
+        (+inf where the attack failed), ``adversarial_class`` and ``queries``, and what only some attacks have (NaN
+        for the others): ``smallest_epsilon`` of FGSM, ``start``, ``source_step``, ``spherical_step`` and ``l2_half`` of
+        boundary, ``vulnerable_pixels`` and ``pixels`` of exact single pixel, whose ``vulnerable_map`` has no repeats
+        and bits for positions. ``repeats`` says how many repeats each attack has; where there are more, they are empty
+        (no success, NaN). Distances are in [0, 1] images. The coordinate ``image`` says where an image stands in
+        the data that was passed.
+    manifest : dict
+        What was asked for, and with what: suite, models, versions, hardware, digests.
+    """
+
+    def __init__(self, run: Run, dataset: xarray.Dataset, manifest: dict[str, Any]):
+        self.run = run
+        self.dataset = dataset
+        self.manifest = manifest
+
+    @property
+    def models(self) -> list[str]:
+        """The models' names, in the order in which they were passed."""
+        return list(dict.fromkeys(model["name"] for model in self.manifest["models"]))
+
+    @property
+    def labels(self) -> list[str]:
+        """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
+        models = self.manifest["models"]
+        return [f"{m['name']}/{m['training_seed']}" if self.has_several_trainings else m["name"] for m in models]
+
+    @property
+    def has_several_trainings(self) -> bool:
+        """Whether there are two trainings or more of some framework."""
+        return len(self.manifest["models"]) > len(self.models)
+
+    @property
+    def training_seeds(self) -> list[int]:
+        """The training seeds that are compared."""
+        return [int(seed) for seed in self.dataset.training_seed.values]
+
+    def seeds(self, model: str, attack: str) -> list[int]:
+        """Return the training seeds of a model that ran an attack."""
+        ran = self._array("ran")[self._models.index(model), :, self._attacks.index(attack)]
+        return [int(seed) for seed in self.dataset.training_seed.values[ran]]
+
+    def first_seed(self, model: str) -> int:
+        """Return the smallest training seed that a model has."""
+        return min(int(m["training_seed"]) for m in self.manifest["models"] if m["name"] == model)
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks' names, in the order of the suite."""
+        return list(self._attacks)
+
+    @cached_property
+    def attack_records(self) -> dict[str, AttackRecord]:
+        """What each attack said of itself, by its name."""
+        return attack_records(self.manifest)
+
+    def deterministic(self, attack: str) -> bool:
+        """Whether all repeats of an attack are one and the same."""
+        return self.attack_records[attack].deterministic
+
+    def repeats(self, attack: str) -> int:
+        """How many repeats an attack has; those of a deterministic one are all the same."""
+        return int(self._array("repeats")[self._attacks.index(attack)])
+
+    @property
+    def own_repeats(self) -> dict[str, int]:
+        """The attacks that have fewer repeats than others, and how many."""
+        counts = {attack: self.repeats(attack) for attack in self.attacks}
+        return {attack: count for attack, count in counts.items() if count < self.manifest["repeats"]}
+
+    @property
+    def not_applicable(self) -> dict[str, dict[str, str]]:
+        """Why an attack cannot run on a trained model, by the model's label and the attack; only where it cannot."""
+        reasons = [model.get("not_applicable", {}) for model in self.manifest["models"]]
+        return {label: reason for label, reason in zip(self.labels, reasons, strict=True) if reason}
+
+    def values(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
+        """Return a variable of one model and attack, (training seeds that ran, repeats of the attack, images)."""
+        i, k = self._models.index(model), self._attacks.index(attack)
+        return np.asarray(self._array(name)[i, self._array("ran")[i, :, k], k, : self.repeats(attack)])
+
+    def _array(self, name: str) -> NDArray[Any]:
+        """Return a variable as an array; xarray takes a tenth of a millisecond to find one by its labels."""
+        if name not in self._arrays:
+            self._arrays[name] = self.dataset[name].values
+        return self._arrays[name]
+
+    @cached_property
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    @cached_property
+    def _models(self) -> list[str]:
+        return [str(model) for model in self.dataset.model.values]
+
+    @cached_property
+    def _attacks(self) -> list[str]:
+        return [str(attack) for attack in self.dataset.attack.values]
+
+    def rate(self, model: str, attack: str) -> float:
+        """Return the mean success rate over trainings and repeats, from whole counts; NaN where none were attacked."""
+        success = self.values(model, attack)
+        return float(np.count_nonzero(success)) / success.size if success.size else math.nan
+
+    def rates(self) -> dict[str, dict[str, float]]:
+        """Return the mean success rate over training seeds and repeats, by model and attack, from whole counts."""
+        return {model: {attack: self.rate(model, attack) for attack in self.attacks} for model in self.models}
+
+    @property
+    def question(self) -> str:
+        """What tells this run's outcomes from those of another question in the same directory."""
+        return json_digest({"cells": self.manifest["cells"]})
+
+    def cell_key(self, model: str, attack: str, training_seed: int | None = None, repeat: int = 0) -> str:
+        """Return the key of a cell; without `training_seed` of the model's smallest one.
+
+        Raises
+        ------
+        UsageError
+            There is no such cell.
+        """
+        if model not in self.models:
+            raise unknown("model", model, self.models)
+        if attack not in self.attacks:
+            raise unknown("attack", attack, self.attacks)
+        seed = self.first_seed(model) if training_seed is None else training_seed
+        wanted = (model, seed, attack, 0 if self.deterministic(attack) else repeat)
+        for cell in self.manifest["cells"]:
+            if (cell["model"], cell["training_seed"], cell["attack"], cell["repeat"]) == wanted:
+                return str(cell["key"])
+        raise UsageError(f"the run has no repeat {repeat} of {attack} on {model}, training seed {seed}")

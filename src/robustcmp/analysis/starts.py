@@ -1,0 +1,33 @@
+"""Attacks that need a start: on which images they could begin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .recorded import Recorded
+
+
+class Starts:
+    """Attacks such as boundary, which begin at an image that already fools the model."""
+
+    def __init__(self, recorded: Recorded):
+        self._recorded = recorded
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks that need a start."""
+        return [attack for attack, record in self._recorded.attack_records.items() if record.start]
+
+    def share(self, model: str, attack: str) -> float:
+        """Return the share of images, over trainings and repeats, with a start; NaN where none were attacked."""
+        began = self._recorded.values(model, attack, self._recorded.attack_records[attack].start)
+        return float(np.mean(began)) if began.size else math.nan
+
+    @property
+    def failed(self) -> list[str]:
+        """The attacks for which some model has images without a start, where success is not about robustness."""
+        return [
+            attack for attack in self.attacks if any(self.share(model, attack) < 1 for model in self._recorded.models)
+        ]

@@ -1,0 +1,59 @@
+"""How far the trainings of one framework differ, and how far a difference of two frameworks can be trusted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .exact_pixel import ExactPixel
+from .recorded import Recorded
+from .statistics import Interval, pooled_t, t_interval, two_way_interval
+
+
+class Trainings:
+    """Success rates over trainings that differ in their seed."""
+
+    def __init__(self, recorded: Recorded, exact_pixel: ExactPixel):
+        self._recorded, self._exact_pixel = recorded, exact_pixel
+
+    def rates(self, model: str, attack: str) -> NDArray[np.float64]:
+        """Return the mean success rate of each training that ran, (training seeds,)."""
+        rates: NDArray[np.float64] = self._recorded.values(model, attack).mean(axis=(1, 2))
+        return rates
+
+    def std(self, model: str, attack: str) -> float:
+        """Return the standard deviation of the mean success rate over training seeds, NaN for one."""
+        return root_mean_std(self.rates(model, attack)[None, :])
+
+    def interval(self, model: str, attack: str) -> Interval:
+        """Return the 95 % interval of a framework's mean success rate, over its training runs.
+
+        Student's, cut to [0, 1]; NaN for one training, and where all have one rate.
+        """
+        low, high = t_interval(self.rates(model, attack))
+        return Interval(max(low, 0.0), min(high, 1.0))
+
+    def difference_interval(self, attack: str, a: str, b: str) -> Interval:
+        """Return the 95 % range of a difference of two frameworks over training runs and images together.
+
+        As far as the two-way bootstrap of the two frameworks reaches, and as far as the t interval over training runs
+        alone does, which takes the variance from all frameworks; NaN where a framework has one training.
+        """
+        models = self._recorded.models
+        fallen = self._exact_pixel.probabilities(attack)
+        fallen = fallen or {model: self._recorded.values(model, attack).mean(axis=1) for model in models}
+        both = two_way_interval(fallen[a], fallen[b])
+        rates = [values.mean(axis=1) for values in fallen.values()]
+        if min(map(len, rates)) < 2:
+            return both
+        over_runs = pooled_t(rates, models.index(a), models.index(b))
+        return Interval(min(both.low, over_runs.low), max(both.high, over_runs.high))
+
+
+def root_mean_std(rates: NDArray[np.float64]) -> float:
+    """Return the standard deviation within each row of rates (rows, values), root mean square; NaN for one value."""
+    if rates.shape[1] < 2 or not rates.size:
+        return math.nan
+    return float(np.sqrt(np.mean(np.var(rates, axis=1, ddof=1))))

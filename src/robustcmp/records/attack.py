@@ -1,0 +1,144 @@
+"""What an attack says of itself, once: everything that a reader of its outcomes has to know of it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Norm = Literal["l0", "l2", "linf"]
+OWN_NAMES = ("success", "l0", "l2", "linf", "adversarial_class", "queries")
+"""The values an image that every attack has."""
+
+
+class Extra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A value an image that only some attacks have.
+
+    Attributes
+    ----------
+    dims : tuple of str
+        The names of its axes after the image's: none for one number an image.
+    per_repeat : bool
+        Whether it differs between repeats; otherwise the value of any of them stands for all.
+    empty : float, optional
+        What stands where an attack or a model has no such value; NaN if None, and the values are float64.
+    in_results : bool
+        Whether it is in the run's dataset; otherwise only in the cells.
+    """
+
+    dims: tuple[str, ...] = ()
+    per_repeat: bool = True
+    empty: float | None = None
+    in_results: bool = True
+
+
+class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A column that an attack adds to a report: one number a model, over its trainings, repeats and images.
+
+    Attributes
+    ----------
+    title : str
+        Its heading.
+    value : str
+        A value an image: ``"l2"``, or an extra.
+    statistic : str
+        ``"mean"``; ``"median"``, where a failure counts as +inf; or ``"within"``, the share of values up to `limit`.
+    limit : float
+        For ``"within"``.
+    share : bool
+        Whether it is shown in percent.
+    """
+
+    title: str
+    value: str
+    statistic: Literal["mean", "median", "within"] = "mean"
+    limit: float = 0.0
+    share: bool = False
+
+
+class AttackTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table that an attack adds to a report, a row a model."""
+
+    title: str
+    columns: tuple[Column, ...]
+
+
+class PositionDraws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An attack that draws positions without replacement, and of which every position is known.
+
+    Attributes
+    ----------
+    vulnerable, positions, vulnerable_map : str
+        The extras that hold how many positions make an image fall, how many there are, and which they are, as
+        `numpy.packbits` has it.
+    tried : int
+        How many positions a draw has.
+    """
+
+    vulnerable: str
+    positions: str
+    vulnerable_map: str
+    tried: int
+
+
+class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
+    """What the manifest of a run keeps of an attack.
+
+    Attributes
+    ----------
+    class_name : str
+        The attack's class.
+    settings : dict
+        What it was made with, JSON types.
+    semantics : int
+        The version of what it computes.
+    deterministic : bool
+        Whether all repeats are one and the same.
+    norm : str
+        The distance that it keeps small: ``"l0"``, ``"l2"`` or ``"linf"``.
+    extras : dict of str to Extra
+        The values an image that not every attack has.
+    grid : list of float
+        The ε at which success is counted.
+    at_epsilon : str
+        The extra that says at which ε an image falls: success (N, epsilons) at each where it has that dimension, else
+        the smallest such ε; "" for an attack without a grid.
+    start : str
+        The extra that says whether the attack could begin at all, "" if it always can. Where it could not, its success
+        rate is not about robustness.
+    compares_distances : bool
+        Whether its distances are tested beside its success, as those of an attack that nearly always succeeds.
+    draws : PositionDraws, optional
+        For an attack whose expectation over all draws is known.
+    in_control : bool
+        Whether the same weights in two frameworks should fall to it on the same images.
+    table : AttackTable, optional
+        What it adds to a report.
+    notes : list of str
+        Sentences for a report, said after its name and a colon.
+    """
+
+    class_name: str
+    settings: dict[str, Any]
+    semantics: int
+    deterministic: bool
+    norm: Norm = "l2"
+    extras: dict[str, Extra] = {}
+    grid: list[float] = []
+    at_epsilon: str = ""
+    start: str = ""
+    compares_distances: bool = False
+    draws: PositionDraws | None = None
+    in_control: bool = False
+    table: AttackTable | None = None
+    notes: list[str] = []
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """What determines the outcomes of the attack, as JSON types."""
+        return {
+            "class": self.class_name,
+            "settings": self.settings,
+            "semantics": self.semantics,
+            "deterministic": self.deterministic,
+        }

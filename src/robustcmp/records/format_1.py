@@ -1,0 +1,80 @@
+"""Runs of the first format, whose manifests do not say what their attacks are: frozen, as those runs are.
+
+Then readers knew the attacks by their classes. This is what those classes would have said of themselves; no attack of
+today is looked up here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FORMAT = "robustcmp run 1"
+_AN_IMAGE: dict[str, Any] = {}
+
+
+def declared(said: dict[str, Any]) -> dict[str, Any]:
+    """Return what the manifest says of an attack, with what its class would have said."""
+    declare = {"FGSM": _fgsm, "SinglePixel": _single_pixel, "Boundary": _boundary, "FoolboxAttack": _foolbox}
+    return said | declare[said["class"]](said["settings"])
+
+
+def _fgsm(settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "norm": "linf",
+        "extras": {"smallest_epsilon": _AN_IMAGE},
+        "grid": [settings["max_epsilon"] * k / settings["epsilons"] for k in range(1, settings["epsilons"] + 1)],
+        "at_epsilon": "smallest_epsilon",
+        "in_control": True,
+    }
+
+
+def _single_pixel(settings: dict[str, Any]) -> dict[str, Any]:
+    if not settings["exact"]:
+        return {"norm": "l0", "in_control": True}
+    vulnerable_map = {"dims": ["byte"], "per_repeat": False, "empty": 0}
+    return {
+        "norm": "l0",
+        "extras": {"vulnerable_pixels": _AN_IMAGE, "pixels": _AN_IMAGE, "vulnerable_map": vulnerable_map},
+        "draws": {
+            "vulnerable": "vulnerable_pixels",
+            "positions": "pixels",
+            "vulnerable_map": "vulnerable_map",
+            "tried": settings["max_pixels"],
+        },
+        "in_control": True,
+    }
+
+
+def _boundary(settings: dict[str, Any]) -> dict[str, Any]:
+    within = [
+        {"title": f"L2 ≤ {budget}", "value": "l2", "statistic": "within", "limit": budget, "share": True}
+        for budget in (1, 2, 3, 5)
+    ]
+    short = (
+        "with as few iterations as the paper's 100 success means that a start was found; the distances say more, and "
+        "the suite boundary-long runs it long enough to."
+    )
+    return {
+        "norm": "l2",
+        "extras": dict.fromkeys(("start", "source_step", "spherical_step", "l2_half"), _AN_IMAGE),
+        "start": "start",
+        "compares_distances": True,
+        "table": {
+            "title": "starts, success within an L2 distance, and the median distance",
+            "columns": [
+                {"title": "with a start", "value": "start", "share": True},
+                *within,
+                {"title": "median L2", "value": "l2", "statistic": "median"},
+            ],
+        },
+        "notes": [short] if settings["iterations"] <= 100 else [],
+    }
+
+
+def _foolbox(settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "extras": {"epsilon_success": {"dims": ["epsilon"], "in_results": False}} if settings["epsilons"] else {},
+        "grid": settings["epsilons"] or [],
+        "at_epsilon": "epsilon_success" if settings["epsilons"] else "",
+        "notes": ["Foolbox's own, at the largest epsilon; its draws depend on the batch size and the framework."],
+    }

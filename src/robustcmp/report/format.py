@@ -1,0 +1,67 @@
+"""How numbers are written: the only place where they become text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+Write = Callable[[float], str]
+NOTHING = "–"
+
+
+def fixed(value: float, digits: int) -> str:
+    """A number with so many decimals; the order of a sum does not decide whether 2.45 becomes 2.4 or 2.5."""
+    return f"{round(value, 9):.{digits}f}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A share in percent."""
+    return NOTHING if math.isnan(value) else f"{fixed(100 * value, digits)} %"
+
+
+def percent_2(value: float) -> str:
+    """A share in percent, with two decimals."""
+    return percent(value, 2)
+
+
+def points(value: float) -> str:
+    """A difference of rates in points of a hundred, with two decimals below one point."""
+    return NOTHING if math.isnan(value) else fixed(100 * value, 1 if abs(value) >= 0.01 or value == 0 else 2)
+
+
+def p_value(value: float) -> str:
+    """A p value."""
+    if math.isnan(value):
+        return NOTHING
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def number(value: float) -> str:
+    """A number with three decimals."""
+    if math.isnan(value):
+        return NOTHING
+    return "∞" if math.isinf(value) else fixed(value, 3)
+
+
+def squared_points(value: float) -> str:
+    """A variance of rates, in squared points of a hundred."""
+    return number(1e4 * value)
+
+
+def interval(write: Write) -> Callable[[Sequence[float]], str]:
+    """Return how two ends are written."""
+
+    def write_both(ends: Sequence[float]) -> str:
+        return NOTHING if any(map(math.isnan, ends)) else " to ".join(write(end) for end in ends)
+
+    return write_both
+
+
+def shares(values: Sequence[float]) -> str:
+    """Several shares in percent."""
+    return " / ".join(f"{100 * value:.0f}" for value in values) + " %"
+
+
+def count_of(value: tuple[int, int]) -> str:
+    """A count among so many."""
+    return "{} of {}".format(*value)

@@ -1,0 +1,213 @@
+"""The tables of a run: plain values, with how each column is written."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Any
+
+from ..analysis.indicator import indicator_terms, robustness_indicator
+from ..analysis.results import Results
+from ..analysis.significance import ALL, ALPHA
+from ..errors import UsageError
+from ..records.checks import Checked
+from .format import count_of, interval, number, p_value, percent, percent_2, points, shares, squared_points
+from .table import Column, Marked, Table, names
+
+WITHIN_NOISE = "(within noise)"
+NOT_APPLICABLE = "not applicable"
+
+
+def tables(results: Results) -> list[Table]:
+    """Return the tables of a run: success rates, the indicator, what attacks add, and what was asked beside."""
+    of_attacks = [of_attack(results, attack) for attack in results.attacks if results.attack_records[attack].table]
+    exact = [expected(results), *common_draws(results)] if results.exact_pixel.attacks else []
+    if results.same_weights:
+        return [success(results), same_weights(results), *of_attacks, *exact]
+    more = [transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
+    more += [lower_bound(results.checked)] if results.checked else []
+    hides = [hidden(results)] if len(results.models) > 1 else []
+    real = [*hides, *differences(results), *variance(results)]
+    return [success(results), indicator(results), *real, *of_attacks, *exact, *more]
+
+
+def same_weights(results: Results) -> Table:
+    """How many images fall in one framework and not in another."""
+    assert results.same_weights is not None
+    differ: dict[str, dict[str, int]] = results.same_weights["differ"]
+    n = results.manifest["images"]["used"]
+    pairs = [Column(pair.replace("|", " and "), count_of) for pair in next(iter(differ.values()))]
+    rows = [[attack, *((count, n) for count in counts.values())] for attack, counts in differ.items()]
+    title = "The same weights: images that fall in one framework and not in the other"
+    return Table(title, [Column("attack"), *pairs], rows)
+
+
+def success(results: Results) -> Table:
+    """Success rates, with what they vary by."""
+    several = results.has_several_trainings
+    terms = indicator_terms(results.rates())
+    beside = not results.same_weights  # each other, and the paper
+    published = results.paper if beside else {}
+    columns = [*names("attack", "model"), Column("success rate", percent)]
+    columns += [Column("95 % over images", interval(percent)), Column("sd over repeats", percent)]
+    columns += [Column("95 % over trainings", interval(percent)), Column("sd over trainings", percent)] * several
+    columns += [Column("P", number)] * beside + [Column("paper", percent)] * bool(published)
+    rows = []
+    for attack in results.attacks:
+        deterministic, noise = results.deterministic(attack), attack in results.within_noise
+        for model in results.models:
+            ran = bool(results.seeds(model, attack))
+            row: list[Any] = [attack, model, results.rate(model, attack) if ran else NOT_APPLICABLE]
+            row += [results.interval(model, attack)]
+            row += ["deterministic" if deterministic else results.repeat_std(model, attack) if ran else math.nan]
+            if several:
+                row += [results.trainings.interval(model, attack) if ran else (math.nan, math.nan)]
+                row += [results.trainings.std(model, attack) if ran else math.nan]
+            term = terms[model].get(attack, math.nan)
+            row += [Marked(term, WITHIN_NOISE) if noise else term] * beside
+            row += [published.get(without_version(model), {}).get(attack, math.nan)] * bool(published)
+            rows.append(row)
+    return Table("Success rates: the share of images that fall", columns, rows)
+
+
+def differences(results: Results) -> list[Table]:
+    """The pairs of models, or of frameworks where there are several trainings, one attack after the other."""
+    tests = results.tests(results.level)
+    pairs = tests[(tests.a != ALL) & tests.attack.isin(results.attacks)]
+    if pairs.empty:
+        return []
+    of_frameworks = results.level == "frameworks"
+    over = "trainings" if of_frameworks else "images"
+    columns = [*names("attack", "model", "beside", "test"), Column("difference", points)]
+    columns += [Column(f"95 % over {over}, not adjusted", interval(points))]
+    columns += [Column("95 % over trainings and images", interval(points))] * of_frameworks
+    columns += [Column("p adjusted", p_value), *names("verdict")]
+    rows = []
+    for pair in pairs.to_dict("records"):
+        attack, a, b = pair["attack"], pair["a"], pair["b"]
+        row = [attack, a, b, pair["test"], pair["effect"], (pair["low"], pair["high"])]
+        row += [results.trainings.difference_interval(attack, a, b)] if of_frameworks else []
+        rows.append([*row, pair["p_adjusted"], "differ" if pair["p_adjusted"] < ALPHA else "not told apart"])
+    what = "Frameworks, from their trainings" if of_frameworks else "Models, on images like these"
+    return [Table(f"{what}: differences in points", columns, rows)]
+
+
+def variance(results: Results) -> list[Table]:
+    """Where the variance of a trained model's rate lies, in squared points; negative estimates as they are."""
+    try:
+        components = results.variance().reset_index().to_dict("records")
+    except UsageError:
+        return []
+    parts = {
+        "framework": "between frameworks",
+        "training_run": "between training runs",
+        "repeat": "from repeats",
+        "image": "from the choice of images",
+    }
+    columns = [Column("attack"), *(Column(name, squared_points) for name in parts.values())]
+    rows = [[row["attack"], *(row[part] for part in parts)] for row in components]
+    return [Table("Variance of a trained model's rate, in squared points", columns, rows)]
+
+
+def indicator(results: Results) -> Table:
+    """R of each model, with what it varies by."""
+    rates, failed = results.rates(), results.starts.failed
+    ranges = results.indicator_ranges if len(results.models) > 1 else {}
+    ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
+    published = robustness_indicator(results.paper) if results.paper else {}
+    columns = [Column("model"), Column("R", number)]
+    columns += [Column("bootstrap range", interval(number)), Column(ranks, shares)] if ranges else []
+    columns += [*(Column(f"R without {attack}", number) for attack in failed), Column("clean accuracy", percent_2)]
+    columns += [Column("paper's R, beside Theano", number)] if published else []
+    without = [
+        robustness_indicator({m: {a: r for a, r in of.items() if a != attack} for m, of in rates.items()})
+        for attack in failed
+    ]
+    rows = [
+        [
+            model,
+            results.indicator[model],
+            *([ranges[model][:2], ranges[model].ranks] if ranges else []),
+            *(other[model] for other in without),
+            results.clean_accuracy[model],
+            *([published.get(without_version(model), math.nan)] if published else []),
+        ]
+        for model in results.models
+    ]
+    return Table("Robustness indicator R: smaller is more robust", columns, rows)
+
+
+def hidden(results: Results) -> Table:
+    """R of each model under other rules."""
+    columns = [Column("variant"), *(Column(model, number) for model in results.models)]
+    rows = [
+        [variant, *(r.get(model, math.nan) for model in results.models)]
+        for variant, r in results.indicator_variants.items()
+    ]
+    return Table("What R hides: R of each model", columns, rows)
+
+
+def of_attack(results: Results, attack: str) -> Table:
+    """What an attack adds to a report: the columns that it declares, a row a model."""
+    table = results.attack_records[attack].table
+    assert table is not None
+    columns = [Column("model"), *(Column(its.title, percent if its.share else number) for its in table.columns)]
+    rows = [
+        [model, *(results.distances.column(model, attack, column) for column in table.columns)]
+        for model in results.models
+    ]
+    return Table(f"{attack}: {table.title}", columns, rows)
+
+
+def expected(results: Results) -> Table:
+    """The expectation over all draws of positions."""
+    rate = results.exact_pixel.success_rate.mean("training_seed")
+    sd = results.exact_pixel.success_sd.mean("training_seed")
+    columns = [*names("attack", "model"), Column("expected success", percent_2), Column("sd of a draw", percent_2)]
+    rows = [
+        [attack, model, *(float(of.sel(model=model, attack=attack)) for of in (rate, sd))]
+        for attack in results.exact_pixel.attacks
+        for model in results.models
+    ]
+    return Table("Exact, over all draws of positions", columns, rows)
+
+
+def common_draws(results: Results) -> list[Table]:
+    """What two models' success under the same draws comes to, a row a pair; of several trainings there are too many."""
+    if results.has_several_trainings or len(results.models) < 2:
+        return []
+    columns = [*names("attack", "model", "beside"), Column("difference", points), Column("sd of a draw", points)]
+    columns += [Column(name, percent_2) for name in ("both fall", "only the first", "only the other")]
+    rows = []
+    for attack in results.exact_pixel.attacks:
+        for a, b in combinations(results.models, 2):
+            both = results.exact_pixel.common_draws(attack, a, b)
+            rows.append([attack, a, b, both.difference, both.sd, both.both, both.only_a, both.only_b])
+    title = "Exact, over all draws of positions that two models share: differences in points"
+    return [Table(title, columns, rows)]
+
+
+def transfer(results: Results) -> Table:
+    """Within and across frameworks."""
+    blocks = results.transfer_blocks
+    tested = bool(blocks.p.notnull().any())
+    columns = [*names("attack", "between trainings"), Column("pairs", str)]
+    columns += [Column("of all images", percent), Column("of those that fell", percent)]
+    columns += [Column("p, more than across", p_value)] * tested
+    rows = [
+        [row["attack"], row["block"], row["pairs"], row["of_all"], row["of_successes"], *[row["p"]] * tested]
+        for row in blocks.to_dict("records")
+    ]
+    return Table("Transfer: adversarial images of one model that also fool another", columns, rows)
+
+
+def lower_bound(checked: Checked) -> Table:
+    """PGD's success beside R."""
+    title = f"PGD at ε = {checked.epsilon:g}, on {checked.images} images and not in R: a lower bound on vulnerability"
+    columns = [Column("model"), Column("success rate", percent)]
+    return Table(title, columns, [[model, rate] for model, rate in checked.pgd.items()])
+
+
+def without_version(model: str) -> str:
+    """Return what the paper calls a framework: torch, for torch@1.0."""
+    return model.partition("@")[0]

@@ -1,0 +1,103 @@
+"""The models of a comparison, made ready: loaded, compiled, checked, each with its batch size."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import foolbox as fb
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attacks.suite import Suite
+from ..errors import UsageError
+from ..frameworks import Device
+from ..models.batches import largest_batch_size
+from ..models.classifier import Classifier
+from ..models.preflight import check_gradient, check_model, in_unit_bounds
+from ..records.store import Run
+from ..zoo.origins import Origin
+from .control import check_control
+from .plan import TrainedModel
+
+AnyModel = fb.models.base.Model | Origin
+Models = Mapping[str, AnyModel | Sequence[AnyModel]]
+
+_log = logging.getLogger("robustcmp")
+
+
+def load(models: Models, device: Device = "auto") -> list[TrainedModel]:
+    """Return all models with their training seeds: as they were trained where that is known, else counted.
+
+    Raises
+    ------
+    UsageError
+        There is no model, or what was passed is no dict of models.
+    """
+    if not models:
+        raise UsageError("expected at least one model, received none")
+    if not isinstance(models, Mapping):
+        raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
+    trained = []
+    for name, entry in models.items():
+        trainings = list(entry) if isinstance(entry, Sequence) else [entry]
+        if not trainings:
+            raise UsageError(f"expected at least one model for {name!r}, received an empty list")
+        for counted, given in enumerate(trainings):
+            origin = given if isinstance(given, Origin) else None
+            model = given.load(device) if isinstance(given, Origin) else given
+            trained.append(TrainedModel(str(name), counted, Classifier(in_unit_bounds(model)), origin))
+    return _with_own_seeds(trained)
+
+
+def _with_own_seeds(models: list[TrainedModel]) -> list[TrainedModel]:
+    """Return models with the seeds that they were trained with, where these are known of all and tell them apart."""
+    if any(model.info.get("training_seed") is None for model in models):
+        return models
+    own = [replace(model, training_seed=model.info["training_seed"]) for model in models]
+    return own if len({model.key for model in own}) == len(own) else models
+
+
+def ready(
+    models: Sequence[TrainedModel], suite: Suite, images: NDArray[np.float32], labels: NDArray[np.int64]
+) -> list[TrainedModel]:
+    """Return models compiled, once each has been seen to be a classifier that the suite can attack.
+
+    Raises
+    ------
+    UsageError
+        A label is no class of a model, or the same weights are compared by a suite that cannot tell.
+    ModelError
+        A model does not behave as a classifier that gives logits, or its gradient means nothing.
+    """
+    check_control(models, suite)
+    compiled = [replace(model, classifier=model.classifier.compiled(images)) for model in models]
+    for model in compiled:
+        check_model(model.name, model.classifier, images, labels)
+        if any(
+            attack.needs_gradient and not attack.not_applicable(model.classifier) for attack in suite.attacks.values()
+        ):
+            check_gradient(model.name, model.classifier, images)
+    return compiled
+
+
+def with_batch_sizes(
+    models: Sequence[TrainedModel], store: Run, images: NDArray[np.float32], batch_size: int | None
+) -> tuple[list[TrainedModel], dict[str, int]]:
+    """Give every model its batch size: the caller's, or what an earlier session of the run found, or measured now.
+
+    Return them with all that were ever measured in the run, for its manifest.
+    """
+    measured: dict[str, int] = dict(store.manifest().get("batch_sizes", {}))
+    sized = []
+    for model in models:
+        classifier, label = model.classifier, f"{model.name}/{model.training_seed}"
+        if classifier.on_gpu:
+            label += " on a GPU"
+        if batch_size is None and label not in measured:
+            measured[label] = classifier.measured_batch_size(images)
+        classifier = classifier.with_batch_size(batch_size or min(measured[label], largest_batch_size(images)))
+        _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
+        sized.append(replace(model, classifier=classifier))
+    return sized, measured

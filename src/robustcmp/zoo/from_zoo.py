@@ -1,0 +1,305 @@
+"""Models of the zoo, by name: what ships, and what the user has trained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.resources import as_file
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..data import DATASETS
+from ..errors import MissingWeightsError, UsageError, WeightsError, unknown
+from ..files import user_cache
+from ..frameworks import NAMES, Device, check_framework, check_name, get_framework, installed, versions
+from ..models.model import Model, wrap
+from ..networks.architecture import get_architecture
+from ..networks.weights import WeightsFile, read_weights
+from .carrying import same_weights
+from .recipes import SHIPPED, Recipe, default_dataset, load_recipe
+
+SOURCES = {"own": "trained here", "zoo": "from the zoo that ships"}
+
+
+class FromZoo(msgspec.Struct, frozen=True, tag="zoo"):
+    """One trained model of the zoo: an architecture, trained on a dataset in a framework by a recipe and a seed.
+
+    Attributes
+    ----------
+    model, dataset, framework, recipe : str
+        For example ``"lenet5"``, ``"mnist"``, ``"torch"``, ``"default"``.
+    seed : int
+        The training seed.
+    into : str, optional
+        The framework that this training is carried into, where it is another's than its own, or the control's.
+
+    Examples
+    --------
+    >>> FromZoo("lenet5", "mnist", "jax", seed=2).file
+    'lenet5-mnist-jax-default-2.h5'
+    """
+
+    model: str
+    dataset: str
+    framework: str
+    recipe: str = "default"
+    seed: int = 0
+    into: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called in a comparison: the framework that it runs in."""
+        return self.into or self.framework
+
+    @property
+    def file(self) -> str:
+        """The name of its weights file."""
+        model = get_architecture(self.model).name
+        return f"{model}-{self.dataset}-{self.framework}-{self.recipe}-{self.seed}.h5"
+
+    @property
+    def fit_arguments(self) -> dict[str, str | int]:
+        """What `robustcmp.fit` trains it from."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if name != "into"}
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells it from other models, without loading a framework: versions, and the SHA-256 of its weights."""
+        return {"versions": versions(self.label), "weights": self.weights().sha256}
+
+    def check(self) -> None:
+        """Raise `UsageError` for a model, dataset, framework or seed that cannot be."""
+        get_architecture(self.model)
+        if self.dataset not in DATASETS:
+            raise unknown("dataset", self.dataset, DATASETS)
+        check_name(self.framework)
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"a training seed should be from 0 to 2**32 - 1, received {self.seed}")
+
+    def weights(self, directory: str | os.PathLike[str] | None = None) -> WeightsFile:
+        """Return its weights, as `find_weights` does, or raise `WeightsError` if there are none."""
+        content = find_weights(self, directory)
+        if content is None:
+            load_recipe(self.model, self.dataset, self.recipe)  # without a recipe, training is no remedy
+            raise MissingWeightsError(f"there are no weights for {self.file.removesuffix('.h5')}.", self.fit_arguments)
+        return content
+
+    def load(self, device: Device = "auto", directory: str | os.PathLike[str] | None = None) -> Model:
+        """Load it, as `load_model` does."""
+        self.check()
+        check_framework(self.framework)
+        model = as_model(self, self.weights(directory), device)
+        return model if self.into is None else same_weights(model, [self.into], device=device)[self.into]
+
+
+def trained_directory() -> Path:
+    """Return the directory in the user cache where `fit` keeps weights."""
+    return user_cache() / "weights"
+
+
+def find_weights(name: FromZoo, directory: str | os.PathLike[str] | None = None) -> WeightsFile | None:
+    """Return a model's weights from a directory, the user cache or the zoo that ships, or None.
+
+    The metadata's ``source`` says where they were: ``"own"`` for a directory or the user cache, or ``"zoo"``.
+
+    Raises
+    ------
+    WeightsError
+        The file is broken, or is another model's.
+    """
+    own = Path(directory or trained_directory()) / name.file
+    if own.exists():
+        return with_source(read_named(own, name), "own")
+    with as_file(SHIPPED / "weights" / name.file) as shipped:
+        if shipped.exists():
+            return with_source(read_named(shipped, name), "zoo")
+    return None
+
+
+def read_named(path: Path, name: FromZoo) -> WeightsFile:
+    """Read the weights of a model from the file that is named after it."""
+    content = read_weights(path, get_architecture(name.model))
+    said = {
+        "dataset": name.dataset,
+        "framework": name.framework,
+        "recipe": name.recipe,
+        "training_seed": name.seed,
+    }
+    for key, expected in said.items():
+        if content.metadata.get(key, expected) != expected:
+            raise WeightsError(
+                f"{path} holds a training with {key} {content.metadata[key]}, and its name says {expected}. "
+                "Was it renamed? Give it back its name, or delete it."
+            )
+    return content
+
+
+def with_source(content: WeightsFile, source: str) -> WeightsFile:
+    about = {"source": source, "sha256": content.sha256}
+    return WeightsFile(content.weights, content.metadata | about, content.curves)
+
+
+def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Sequence[int] = (0,)) -> list[str]:
+    """Return the installed frameworks for which there are weights of a model with any of the training seeds."""
+    return [
+        framework
+        for framework in installed()
+        if any(find_weights(FromZoo(model, dataset, framework, recipe, seed)) for seed in seeds)
+    ]
+
+
+def as_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
+    """Return the model that has some weights, in the framework that trained them."""
+    architecture, adapter = get_architecture(name.model), get_framework(name.framework)
+    native = adapter.build(architecture, name.seed, device)
+    adapter.set_weights(native, architecture, content.weights)
+    return wrap(native, framework=adapter.name, device=device, info=content.metadata)
+
+
+def load_model(
+    model: str,
+    *,
+    framework: str,
+    dataset: str | None = None,
+    seed: int = 0,
+    recipe: str = "default",
+    device: Device = "auto",
+    directory: str | os.PathLike[str] | None = None,
+) -> Model:
+    """Load a trained model by name.
+
+    Parameters
+    ----------
+    model, framework, dataset, recipe : str
+        For example ``"lenet5"``, ``"torch"``, ``"mnist"``, ``"default"``; without a dataset the one that the recipe
+        names first.
+    seed : int, default 0
+        The training seed.
+    device : str, default "auto"
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    directory : path, optional
+        Where to look first instead of the user cache, as given to `robustcmp.fit` as `out`.
+
+    Returns
+    -------
+    Model
+        With bounds (0, 1). ``info["source"]`` says ``"own"`` (trained here) or ``"zoo"`` (shipped).
+
+    Raises
+    ------
+    UsageError
+        A name is unknown, or the framework is not installed.
+    WeightsError
+        There are no such weights, or their file is broken.
+
+    Examples
+    --------
+    >>> load_model("lenet5", framework="torch", dataset="digits")
+    <robustcmp.Model lenet5 digits 0 torch, bounds (0, 1)>
+    """
+    dataset = dataset or default_dataset(model, recipe)
+    return FromZoo(model, dataset, framework, recipe, seed).load(device, directory)
+
+
+def check_names(
+    model: str,
+    dataset: str,
+    frameworks: Sequence[str] | None,
+    seeds: Sequence[int],
+    recipe: str = "default",
+    weights_of: str | None = None,
+) -> None:
+    """Raise `UsageError` for a name that is unknown, a framework that is not installed, or what was given twice."""
+    for what, given in (("framework", frameworks or ()), ("training seed", seeds)):
+        if len(set(given)) < len(given):
+            raise UsageError(f"a {what} was given twice: {', '.join(map(str, given))}")
+    for framework in frameworks or NAMES[:1]:
+        for seed in seeds:
+            FromZoo(model, dataset, framework, recipe, seed).check()
+    for framework in (*(frameworks or ()), *([] if weights_of is None else [weights_of])):
+        check_framework(framework)
+    into = frameworks or installed()
+    if weights_of is not None and len(into) < 2:
+        raise UsageError(f"the same weights should be carried into two frameworks or more, received {', '.join(into)}")
+    load_recipe(model, dataset, recipe)
+
+
+def zoo_origins(
+    model: str,
+    *,
+    dataset: str,
+    frameworks: Sequence[str] | None = None,
+    seeds: Sequence[int] = (0,),
+    recipe: str = "default",
+    weights_of: str | None = None,
+) -> dict[str, list[FromZoo]]:
+    """Return one network design as it was trained in several frameworks, looked up and nothing loaded yet.
+
+    Parameters
+    ----------
+    model, dataset, recipe : str
+        As for `load_model`.
+    frameworks : sequence of str, optional
+        Every installed one that has weights of any of the seeds if nothing is said.
+    seeds : sequence of int, default (0,)
+        The training seeds.
+    weights_of : str, optional
+        Carry this framework's trainings into the frameworks, of which none needs weights of its own then.
+
+    Returns
+    -------
+    dict of str to list of FromZoo
+        By framework, a training a seed.
+
+    Raises
+    ------
+    UsageError
+        A name is unknown or given twice, or no framework is installed.
+    WeightsError
+        There are no such weights for any framework.
+    """
+    check_names(model, dataset, frameworks, seeds, recipe, weights_of)
+    if weights_of is not None:
+        origins = {
+            framework: [FromZoo(model, dataset, weights_of, recipe, seed, into=framework) for seed in seeds]
+            for framework in frameworks or installed()
+        }
+        return _found(origins)
+    if frameworks is None:
+        if not installed():
+            raise UsageError("no framework is installed. Install one with: pip install 'robustcmp[torch]'")
+        frameworks = frameworks_with(model, dataset, recipe, seeds)
+    if not frameworks:
+        load_recipe(model, dataset, recipe)
+        raise MissingWeightsError(
+            f"there are no weights of {model} on {dataset} (recipe {recipe}) with the training seeds "
+            f"{', '.join(map(str, seeds))} for an installed framework.",
+            FromZoo(model, dataset, installed()[0], recipe, seeds[0]).fit_arguments,
+        )
+    return _found(
+        {framework: [FromZoo(model, dataset, framework, recipe, seed) for seed in seeds] for framework in frameworks}
+    )
+
+
+def _found(origins: dict[str, list[FromZoo]]) -> dict[str, list[FromZoo]]:
+    """Return origins once each is seen to have weights."""
+    for each in origins.values():
+        for origin in each:
+            origin.weights()
+    return origins
+
+
+def sources(origins: Sequence[FromZoo]) -> str:
+    """Say where the weights of some trainings come from, and whether the recipe has changed since."""
+    return ", ".join(dict.fromkeys(_source(origin) for origin in origins))
+
+
+def _source(origin: FromZoo) -> str:
+    content = origin.weights()
+    expected = msgspec.to_builtins(load_recipe(origin.model, origin.dataset, origin.recipe))
+    trained = msgspec.to_builtins(msgspec.convert(content.metadata["settings"], Recipe))
+    changed = {key: value for key, value in trained.items() if expected[key] != value}
+    but = f" (with {', '.join(f'{key} {value}' for key, value in changed.items())})" if changed else ""
+    return SOURCES[content.metadata["source"]] + but

@@ -1,0 +1,24 @@
+"""Where trained models come from: one serialisable value a model, which any process can load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .from_files import FromFile
+from .from_zoo import FromZoo
+
+Origin = FromZoo | FromFile
+"""It has a label, a fingerprint that is known before a framework is loaded, and ``load(device)``."""
+
+
+def fingerprints(origins: Mapping[str, Sequence[Origin]]) -> dict[str, list[Any]] | None:
+    """Return what tells some models apart, by label; None where the code of a user has a part in one of them.
+
+    Raises
+    ------
+    WeightsError
+        A file is broken.
+    """
+    prints = {label: [origin.fingerprint for origin in each] for label, each in origins.items()}
+    return None if any(one is None for each in prints.values() for one in each) else prints

@@ -1,0 +1,170 @@
+"""An attack that no module of the package knows: it is stored, resumed, tabled, tested and drawn all the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.attacks import FGSM, Attack
+from robustcmp.attacks.base import Perturbed
+from robustcmp.attacks.draws import Draws
+from robustcmp.attacks.suite import Suite
+from robustcmp.data import Dataset
+from robustcmp.errors import UsageError
+from robustcmp.models.classifier import Classifier
+from robustcmp.records.attack import AttackTable, Column, Extra
+from robustcmp.records.checks import Check, judged
+from robustcmp.records.store import Run
+from robustcmp.report.notes import notes
+from robustcmp.report.tables import tables
+
+matplotlib.use("agg")
+
+
+class Grey(Attack):
+    """Fades an image towards grey with random noise, in so many steps: the first one that fools the model counts."""
+
+    norm = "l2"
+    compares_distances = True
+    table = AttackTable(
+        "how far it had to fade",
+        (Column("mean shade", "shade"), Column("fell at once", "shade", "within", 0.1, share=True)),
+    )
+    checked = ("grey fades",)
+
+    def __init__(self, *, steps: int = 4):
+        self.steps = steps
+
+    @property
+    def extras(self) -> dict[str, Extra]:
+        return {"shade": Extra(), "path": Extra(dims=("step",)), "mean_value": Extra(per_repeat=False)}
+
+    @property
+    def notes(self) -> list[str]:
+        return ["fades towards grey, which no paper has."]
+
+    def most_queries(self, pixels: int, repeats: int) -> int:
+        return repeats * self.steps
+
+    def health_checks(self, name: str, outcomes: Any) -> Iterator[Check]:
+        shade = float(outcomes.shade.mean())
+        yield judged("grey fades", shade > 0, f"{name}: mean shade {shade:.2f}", "It does not fade.")
+
+    def _find(
+        self, classifier: Classifier, images: Any, labels: Any, seed: int, repeats: Sequence[int]
+    ) -> Iterator[Perturbed]:
+        for repeat in repeats:
+            draws = Draws("Grey", seed, [repeat], images)
+            noise = np.array([draws.block(row, 0).random(image.shape) for row, image in enumerate(images)])
+            fooled, result = np.zeros(len(images), np.bool_), images.copy()
+            shade, path = np.ones(len(images)), np.zeros((len(images), self.steps))
+            for step in range(1, self.steps + 1):
+                share = step / self.steps
+                faded = ((1 - share) * images + share * noise).astype(np.float32)
+                path[:, step - 1] = classifier.predict(faded) != labels
+                new = (path[:, step - 1] == 1) & ~fooled
+                result[new], shade[new] = faded[new], share
+                fooled |= new
+            extras: dict[str, NDArray[Any]] = {"shade": shade, "path": path, "mean_value": images.mean(axis=(1, 2, 3))}
+            yield Perturbed(fooled, result, np.full(len(images), self.steps), extras)
+
+
+@pytest.fixture(scope="module")
+def digits_of_two(digits: Dataset) -> dict[str, Any]:
+    return {
+        "models": {
+            "a": rc.load_model("lenet1", framework="torch", dataset="digits", device="cpu"),
+            "b": rc.load_model("lenet5", framework="torch", dataset="digits", device="cpu"),
+        },
+        "images": digits.images,
+        "labels": digits.labels,
+        "suite": Suite("own", "", 12, 2, {"grey": Grey(), "fgsm": FGSM(epsilons=4)}),
+        "progress": False,
+        "batch_size": 32,
+    }
+
+
+@pytest.fixture(scope="module")
+def ev(digits_of_two: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
+    pytest.importorskip("torch")
+    return rc.evaluate(**digits_of_two, out=tmp_path_factory.mktemp("own") / "run")
+
+
+def test_its_values_are_stored_as_it_declares_them(ev: rc.Evaluation) -> None:
+    data = rc.open_run(ev.run.directory).dataset
+    assert data.identical(ev.dataset)
+    assert data.shade.dims == ("model", "training_seed", "attack", "repeat", "image")
+    assert data.path.dims == (*data.shade.dims, "step")
+    assert data.mean_value.dims == ("model", "training_seed", "attack", "image")
+    grey, fgsm = (data.sel(attack=attack) for attack in ("grey", "fgsm"))
+    assert set(np.unique(grey.shade)) <= {0.25, 0.5, 0.75, 1.0}
+    assert ((grey.path.sum("step") > 0) == grey.success).all()
+    assert fgsm.shade.isnull().all()
+    assert fgsm.path.isnull().all()
+    assert grey.smallest_epsilon.isnull().all()
+    declared = json.loads((ev.run.directory / "manifest.json").read_text())["suite"]["attacks"]["grey"]
+    assert (declared["class"], declared["settings"], declared["norm"]) == ("Grey", {"steps": 4}, "l2")
+    assert set(declared["extras"]) == {"shade", "path", "mean_value"}
+
+
+def test_a_run_of_it_is_resumed(
+    ev: rc.Evaluation, digits_of_two: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[str] = []
+    save = Run.save
+    monkeypatch.setattr(Run, "save", lambda run, cell, result: (saved.append(cell.key), save(run, cell, result)))
+    gone = ev.cell_key("b", "grey", repeat=1)
+    (ev.run.directory / "cells" / f"{gone}.h5").unlink()
+    assert rc.evaluate(**digits_of_two, out=ev.run.directory).dataset.identical(ev.dataset)
+    assert saved == [gone]
+
+
+def test_its_columns_its_tests_and_its_sentence_are_in_the_report(ev: rc.Evaluation) -> None:
+    opened = rc.open_run(ev.run.directory)
+    (table,) = (table for table in tables(opened) if table.title == "grey: how far it had to fade")
+    assert table.names == ["model", "mean shade", "fell at once"]
+    shades = opened.values("a", "grey", "shade")
+    assert table.rows[0] == ["a", pytest.approx(shades.mean()), pytest.approx((shades <= 0.1).mean())]
+    assert "grey: fades towards grey, which no paper has." in notes(opened)
+    assert set(opened.tests("models").query("attack == 'grey'").test) == {"sign flips", "permutation of models"} | {
+        "Friedman of L2",
+        "sign test of L2",
+    }
+    assert "grey" in opened.success_rate.attack
+
+
+def test_it_checks_its_own_outcomes(ev: rc.Evaluation) -> None:
+    checks = ev.run_checks().query("check == 'grey fades'")
+    assert list(checks.model) == ["a", "b"]
+    assert set(checks.outcome) == {"pass"}
+
+
+def test_it_is_drawn(ev: rc.Evaluation, tmp_path: Path) -> None:
+    axes = rc.open_run(ev.run.directory).plot.trainings()
+    assert [panel.get_title() for panel in axes] == ["grey: median L2", "fgsm: success, %"]
+    drawn = [line.get_ydata() for line in axes[0].get_lines()]
+    expected = [np.quantile(ev.values(model, "grey", "l2"), 0.5, method="higher") for model in ("a", "b")]
+    assert [float(y[0]) for y in drawn] == pytest.approx(expected)
+    axes[0].figure.savefig(tmp_path / "trainings.svg")
+    assert (tmp_path / "trainings.svg").stat().st_size
+    rc.open_run(ev.run.directory).to_html(tmp_path / "page.html")
+    assert "how far it had to fade" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_two_values_of_one_name_are_refused_before_any_work(digits_of_two: dict[str, Any]) -> None:
+    class Clash(Grey):
+        @property
+        def extras(self) -> dict[str, Extra]:
+            return {"smallest_epsilon": Extra(dims=("step",))}
+
+    suite = Suite("own", "", 12, 2, {"fgsm": FGSM(), "clash": Clash()})
+    with pytest.raises(UsageError, match="clash has an extra value 'smallest_epsilon', which is already another"):
+        rc.evaluate(**digits_of_two | {"suite": suite})
