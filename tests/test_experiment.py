@@ -441,7 +441,7 @@ def test_shipped_suites_run(compare: Callable[..., Evaluation]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n": 0}, r"n \(--images\) should be 1 or more, received 0"),
+        ({"n": 0}, r"n should be 1 or more, received 0"),
         ({"repeats": -1}, "repeats should be 1 or more, received -1"),
         ({"repeats": {"boundary": 0}}, "repeats should be 1 or more, received 0"),
         ({"repeats": {"boundry": 2}}, "unknown attack 'boundry'.*did you mean 'boundary'"),

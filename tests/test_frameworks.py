@@ -108,8 +108,12 @@ def test_vjp_is_that_of_the_reference(
     random_weights: RandomWeights,
     numpy_network: NumpyNetwork,
 ) -> None:
-    weights, images, v = random_weights(architecture, 1), images_for(architecture, 5), cotangents_for(architecture, 5)
-    expected = numpy_network(architecture, weights).vjp(images, v)
+    weights, images, v = random_weights(architecture, 1), images_for(architecture, 20), cotangents_for(architecture, 5)
+    network = numpy_network(architecture, weights)
+    # Of ResNet-20's 188,416 ReLUs some lie so near to 0 that float32 may turn them, and with one of them all gradients
+    # of its image: those images are asked that stay away from it the most.
+    images = images[np.argsort(-ref.nearest_turn(network.layers, weights, images))[:5]]
+    expected = network.vjp(images, v)
     if isinstance(framework, Hosted) and architecture.name == "resnet20":
         framework = double(framework.name)  # rounding turns one ReLU of an image
     function, like = framework.place(built(framework, architecture, weights), "cpu")
@@ -676,7 +680,7 @@ FRESH = """
     assert adapters == [sys.argv[1]], adapters
 
     import eagerpy as ep
-    from robustcmp.architecture import Architecture, Dense, Flatten
+    from robustcmp.networks.architecture import Architecture, Dense, Flatten
 
     small = Architecture("small", (1, 1, 1), (Flatten("flatten"), Dense("logits", 2)))
     like = framework.place(framework.build(small, 0, "cpu"), "cpu")[1]

@@ -18,6 +18,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.zoo.from_files import Sources, load_network
@@ -96,7 +97,7 @@ def write_torch(path: str, of: str = "torch", names: bool = True, **more: Any) -
     """Write a state dict as a user would, after training or with more in a checkpoint beside it."""
     import torch
 
-    state = rc.zoo.same_weights(zoo_model(of), ["torch"])["torch"].native.state_dict()
+    state = rc.same_weights(zoo_model(of), ["torch"])["torch"].native.state_dict()
     if not names:
         state = {f"module.{i}": its for i, its in enumerate(state.values())}
     elif more:
@@ -111,7 +112,7 @@ def write_keras(path: str) -> None:
 def same_answers(model: Any, expected: rc.Model, digits: Dataset, tolerance: float = 1e-5) -> None:
     images = digits.images[:50]
     np.testing.assert_allclose(
-        Classifier(rc.model.in_unit_bounds(model)).logits(images), Classifier(expected).logits(images), atol=tolerance
+        Classifier(in_unit_bounds(model)).logits(images), Classifier(expected).logits(images), atol=tolerance
     )
 
 
