@@ -273,6 +273,7 @@ def test_an_interruption_keeps_what_is_finished(run: Call, elsewhere: Path, monk
     assert len(rc.open_run(elsewhere / "with space").manifest["cells"]) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_ctrl_c_ends_a_real_process_in_order(threads: str, elsewhere: Path) -> None:
@@ -430,7 +431,7 @@ def test_weights_that_nobody_trained(run: Call) -> None:
         done = run(eval_command.main, *quick(training_seeds=[0, 41], framework=framework))
         assert done.status == 1
         assert "error: there are no weights" in done.err
-        assert "python -m robustcmp.train --model lenet1 --framework torch --dataset digits" in done.err
+        assert "python -m robustcmp.train --model lenet1 --dataset digits --framework torch" in done.err
 
 
 def wrong_sha(path: Path) -> None:

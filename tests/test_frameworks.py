@@ -225,6 +225,7 @@ def test_the_parameters_are_as_many_as_published(framework: TrainableFramework, 
         assert COUNT[framework.name](native) == PARAMETERS[architecture.name]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("zoo")
 def test_vgg16_is_what_the_reference_says(
     framework: TrainableFramework, random_weights: RandomWeights, numpy_network: NumpyNetwork
@@ -438,7 +439,7 @@ def after_one_step(framework: TrainableFramework, architecture: Architecture, we
 
 @pytest.mark.needs("trainable")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-9), (np.float32, 1e-2)])
-@pytest.mark.parametrize("name", ["resnet20", "small_vgg"])
+@pytest.mark.parametrize("name", [pytest.param("resnet20", marks=pytest.mark.slow), "small_vgg"])
 def test_a_step_is_the_same_step_in_every_framework(
     framework: TrainableFramework, random_weights: RandomWeights, name: str, dtype: type, tolerance: float
 ) -> None:

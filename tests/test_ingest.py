@@ -377,6 +377,7 @@ def test_files_that_a_framework_does_not_read(folder: Path) -> None:
             load_network("own.npz", "torch", "nets:torch_network")
 
 
+@pytest.mark.slow
 def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for framework in ("torch", "tensorflow", "jax"):
         pytest.importorskip(framework)
@@ -411,6 +412,30 @@ def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture
     write_torch("own.pt")
     assert eval_command.main(several) == 0
     assert json.loads(capfd.readouterr().out)["frameworks"] == ["torch"]
+
+
+def test_one_file_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    write_torch("a.pt")
+    given = ["--dataset", "digits", "--suite", "smoke", "--json"]
+    given += ["--images", "4", "--repeats", "1", "--batch-size", "64"]
+    own = ["--weights", "torch=a.pt", "--architecture", "lenet1", *given]
+    assert eval_command.main(own) == 0
+    summary = json.loads(capfd.readouterr().out)
+    assert (summary["model"], summary["out"]) == ("lenet1", "runs/lenet1-digits-smoke-weights")
+    assert eval_command.main(["--model", "lenet1", "--framework", "torch", *given]) == 0
+    assert json.loads(capfd.readouterr().out)["success_rate"] == summary["success_rate"]
+    before = Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns
+    assert eval_command.main(own) == 0
+    assert json.loads(capfd.readouterr().out) == summary
+    assert Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns == before
+
+
+def test_options_that_do_not_go_with_files(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    write_torch("a.pt")
+    write_torch("own.pt")
+    own = ["--weights", "torch=a.pt", "--architecture", "lenet1", "--dataset", "digits", "--suite", "smoke"]
     for wrong, message in (
         (["--weights", "torch=nets:trained"], "say with --dataset"),
         ([*own, "--model", "lenet1"], "argument --model: not allowed with argument --weights"),
