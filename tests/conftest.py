@@ -27,6 +27,7 @@ if OWN_COMPILED:
 import numpy as np
 import pytest
 import reference as ref
+from hypothesis import settings
 from numpy.typing import NDArray
 
 from robustcmp import frameworks, load_dataset, load_model
@@ -48,6 +49,9 @@ from robustcmp.networks.architecture import (
     Residual,
 )
 from robustcmp.networks.weights import Weights
+
+settings.register_profile("without a clock", deadline=None)  # beside other processes an example takes what it takes
+settings.load_profile("without a clock")
 
 # What a framework can do; a test that needs more than logits says so with @pytest.mark.needs(...). "tensors" are its
 # own, not NumPy's, and networks of them can be wrapped; what "compiles" is asked through a snapshot; of the "first of

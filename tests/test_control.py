@@ -236,6 +236,9 @@ def test_networks_that_were_trained_apart_are_no_control(zoo_model: Any, digits:
     two = quickly({"torch's": carried, "jax's": other}, digits, suite)
     assert two.same_weights is None
     assert set(two.indicator) == {"torch's", "jax's"}
+    suite.write_text('[attacks.fgsm]\nattack = "FGSM"\n')
+    with pytest.raises(UsageError, match="held to FGSM and SinglePixel, and the suite lacks one"):
+        control({"torch": one, "jax": carried}, digits, suite)
 
 
 def test_the_command_ends_with_1_where_a_few_images_fail(
