@@ -4,13 +4,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: eval test check coverage bench validity zoo zoo-check clean
+.PHONY: eval test test-slow check coverage bench validity zoo zoo-check clean
 
 eval: $(VENV)/.ready  ## the main job: LeNet-5 of every framework under the paper's attacks
 	$(BIN)/python -m robustcmp.eval --model lenet5
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+test-slow: $(VENV)/.ready  ## what takes long by its nature: processes that are killed, notebooks, long walks, whole tables
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'slow and not whole_zoo'
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check
@@ -19,7 +22,8 @@ check: $(VENV)/.ready
 	$(BIN)/python -m pytest -q tests/test_imports.py
 
 coverage: $(VENV)/.ready
-	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not whole_zoo' --cov \
+	  --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 bench: $(VENV)/.ready  ## how near the attacks are to the forward pass, and what other tools take; into benchmarks/results
 	PYTHON311=$(abspath $(BIN)/python) benchmarks/rivals/environments.sh build/rivals

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -13,9 +15,19 @@ from typing import Any, NamedTuple
 # The batches of the tests are small: more threads cost more than they give, most of all beside other processes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# XLA compiles for seconds what it then computes in milliseconds: what one test compiled, in this process or another,
+# the others read. The first process to come here, of which the others are children, removes it at its end.
+COMPILED = "JAX_COMPILATION_CACHE_DIR"
+OWN_COMPILED = None if COMPILED in os.environ else tempfile.mkdtemp(prefix="robustcmp-compiled-")
+if OWN_COMPILED:
+    os.environ[COMPILED] = OWN_COMPILED
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
 import numpy as np
 import pytest
 import reference as ref
+from hypothesis import settings
 from numpy.typing import NDArray
 
 from robustcmp import frameworks, load_dataset, load_model
@@ -37,6 +49,9 @@ from robustcmp.networks.architecture import (
     Residual,
 )
 from robustcmp.networks.weights import Weights
+
+settings.register_profile("without a clock", deadline=None)  # beside other processes an example takes what it takes
+settings.load_profile("without a clock")
 
 # What a framework can do; a test that needs more than logits says so with @pytest.mark.needs(...). "tensors" are its
 # own, not NumPy's, and networks of them can be wrapped; what "compiles" is asked through a snapshot; of the "first of
@@ -132,8 +147,14 @@ def files(directory: Path) -> dict[str, str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "whole_zoo: what takes minutes, for `make zoo-check`")
+    config.addinivalue_line("markers", "slow: what takes long by its nature, for `make test-slow`")
     config.addinivalue_line("markers", "gpu: skip for a framework that sees no GPU; `pytest -m gpu` where there is one")
     config.addinivalue_line("markers", "needs(*capabilities): skip for a framework that lacks one of them")
+
+
+def pytest_unconfigure() -> None:
+    if OWN_COMPILED:
+        shutil.rmtree(OWN_COMPILED, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks are looked at

@@ -537,6 +537,18 @@ def numpy_logits(layers: Layers, weights: Weights, x: AnyArray) -> Array64:
     return _forward(layers, weights, x)[-1]
 
 
+def nearest_turn(layers: Layers, weights: Weights, x: AnyArray) -> Array64:
+    """How near each image (N, H, W, C) brings any ReLU to 0, where rounding decides whether a gradient passes."""
+    nearest = np.full(len(x), np.inf)
+    for layer, a in zip(layers, _forward(layers, weights, x), strict=False):
+        if layer[0] == "relu":
+            nearest = np.minimum(nearest, np.abs(a).reshape(len(a), -1).min(axis=1))
+        elif layer[0] == "residual":
+            for part in layer[1:]:
+                nearest = np.minimum(nearest, nearest_turn(part, weights, a))
+    return nearest
+
+
 def numpy_vjp(layers: Layers, weights: Weights, x: AnyArray, v: AnyArray) -> Array64:
     """Return the gradient of Σ v·z with respect to x, by hand and in float64.
 

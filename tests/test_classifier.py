@@ -77,7 +77,7 @@ def test_workers_change_no_outcome(
     assert several.workers == 3
     one = Classifier(zoo_model(framework)).compiled(digits.images)
     one.workers = 1
-    x, y = digits.images[:40], digits.labels[:40]
+    x, y = digits.images[:20], digits.labels[:20]
     for a, b in zip(attack.outcomes(several, x, y, 3, range(2)), attack.outcomes(one, x, y, 3, range(2)), strict=True):
         same = (a.success == b.success) & (a.queries == b.queries) & (a.adversarial_class == b.adversarial_class)
         assert (~same).sum() <= 0.05 * len(x)
@@ -89,7 +89,7 @@ def test_workers_change_no_outcome(
 def test_filling_batches_up_changes_no_outcome(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, y = digits.images[:40], digits.labels[:40]
+    x, y = digits.images[:20], digits.labels[:20]
     results = []
     for more in (0, 3):
         monkeypatch.setattr(type(framework), "filled_size", lambda self, n, more=more: n + more)

@@ -61,6 +61,7 @@ def control(models: dict[str, rc.Model], data: Dataset, suite: Path) -> rc.Evalu
     return rc.evaluate(models, data.images, data.labels, suite=suite, progress=False, about={"model": "lenet5"})
 
 
+@pytest.mark.slow
 def test_the_control_passes_for_resnet20_and_fails_with_another_weight(cifar10: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model("resnet20", framework="torch", device="cpu"), device="cpu")
     part = Dataset(cifar10.images[:40], cifar10.labels[:40], "cifar10", "test", 10)
@@ -75,6 +76,7 @@ def test_the_control_passes_for_resnet20_and_fails_with_another_weight(cifar10: 
     assert again.same_weights["logits"] > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["lenet1", "lenet5"])
 def test_the_control_passes_for_every_pair(model: str, digits: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model(model, framework="torch", dataset="digits", device="cpu"), device="cpu")
@@ -97,6 +99,7 @@ def test_the_control_passes_for_every_pair(model: str, digits: Dataset, suite: P
     assert "Passed: the same weights" in suite.with_suffix(".html").read_text()
 
 
+@pytest.mark.slow
 def test_one_weight_that_is_another_fails(digits: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model("lenet5", framework="jax", dataset="digits", device="cpu"), device="cpu")
     perturbed(models["torch"], 0.01)
@@ -106,6 +109,7 @@ def test_one_weight_that_is_another_fails(digits: Dataset, suite: Path) -> None:
     assert result["logits"] > 1e-4
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_1_where_it_fails(
     tmp_path: Path, suite: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +146,7 @@ def test_what_cannot_be_carried() -> None:
         rc.same_weights(rc.load_model("lenet1", framework="torch", dataset="digits"), ["troch"])
 
 
+@pytest.mark.slow
 def test_what_is_a_control_and_what_is_not(digits: Dataset, suite: Path) -> None:
     one, other = (rc.load_model("lenet1", framework=name, dataset="digits", device="cpu") for name in ("torch", "jax"))
     carried = rc.same_weights(one, ["jax", "tensorflow"], device="cpu")
@@ -196,3 +201,64 @@ def test_an_image_differs_once_however_often_it_does() -> None:
 def test_what_passes(logits: float, predictions: float, differ: int, expected: bool) -> None:
     counts = {"fgsm": {"x|y": differ}, "walk": {"x|y": 1000}}
     assert verdict({"logits": logits, "predictions": predictions}, counts, ["fgsm"], 1000) is expected
+
+
+def quickly(models: dict[str, rc.Model], data: Dataset, suite: Path) -> rc.Evaluation:
+    suite.write_text(QUICKER)
+    return rc.evaluate(models, data.images, data.labels, suite=suite, n=8, repeats=1, batch_size=64, progress=False)
+
+
+def test_a_few_images_pass_in_every_framework_and_fail_with_another_weight(digits: Dataset, suite: Path) -> None:
+    models = rc.same_weights(rc.load_model("lenet1", framework="torch", dataset="digits", device="cpu"), device="cpu")
+    assert list(models) == installed()
+    ev = quickly(models, digits, suite)
+    result = ev.same_weights
+    assert result is not None
+    assert result["passed"] is True
+    assert result["predictions"] == 0
+    pairs = len(models) * (len(models) - 1) // 2
+    assert {attack: len(differ) for attack, differ in result["differ"].items()} == dict.fromkeys(ev.attacks, pairs)
+    assert ev.indicator == {}
+    assert ev.to_json()["same_weights"] == result
+    assert "Passed: the same weights come out alike" in repr(ev)
+    perturbed(models["torch"], 0.01)
+    result = quickly(models, digits, suite).same_weights
+    assert result is not None
+    assert result["passed"] is False
+    assert result["logits"] > 1e-4
+
+
+def test_networks_that_were_trained_apart_are_no_control(zoo_model: Any, digits: Dataset, suite: Path) -> None:
+    one, other = zoo_model("torch", "lenet1"), zoo_model("jax", "lenet1")
+    carried = rc.same_weights(one, ["jax"], device="cpu")["jax"]
+    mixed = quickly({"torch": one, "jax": carried}, digits, suite).same_weights
+    assert mixed is not None
+    assert mixed["passed"]
+    two = quickly({"torch's": carried, "jax's": other}, digits, suite)
+    assert two.same_weights is None
+    assert set(two.indicator) == {"torch's", "jax's"}
+    suite.write_text('[attacks.fgsm]\nattack = "FGSM"\n')
+    with pytest.raises(UsageError, match="held to FGSM and SinglePixel, and the suite lacks one"):
+        control({"torch": one, "jax": carried}, digits, suite)
+
+
+def test_the_command_ends_with_1_where_a_few_images_fail(
+    tmp_path: Path, suite: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite.write_text(QUICKER)
+    arguments = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "jax", "--suite", str(suite)]
+    arguments += ["--same-weights", "torch", "--json", "--images", "4", "--repeats", "1", "--batch-size", "64"]
+    assert eval_command.main(arguments) == 0
+    assert json.loads(capfd.readouterr().out)["same_weights"]["passed"] is True
+    honest = from_zoo.same_weights
+
+    def careless(*given: Any, **options: Any) -> dict[str, rc.Model]:
+        models = honest(*given, **options)
+        perturbed(models["jax"], 0.5)
+        return models
+
+    monkeypatch.setattr(from_zoo, "same_weights", careless)
+    for _ in range(2):  # the finished run says it again
+        assert eval_command.main([*arguments, "--out", "careless"]) == 1
+        assert "error: the same weights do not come out alike" in capfd.readouterr().err

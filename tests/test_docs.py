@@ -34,6 +34,8 @@ NAMED_PATH = re.compile(
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b(?!\.md)")
 
 page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+# Their examples take half a minute each: attacks on many images, and a training in every framework.
+LONG = {"methodology.md", "extending.md"}
 
 
 def page_id(path: Path) -> str:
@@ -63,7 +65,10 @@ def examples(path: Path) -> doctest.DocTest:
     return doctest.DocTestParser().get_doctest("\n".join(lines) + "\n", {}, page_id(path), str(path), 0)
 
 
-@page
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in LONG else []) for path in PAGES],
+)
 def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = path.read_text(encoding="utf-8")
     test = examples(path)
@@ -159,7 +164,10 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 TABLES = runpy.run_path(str(ROOT / "docs/results/tables.py"))
 
 
-@pytest.mark.parametrize(("path", "whole"), TABLES["PAGES"].items())
+@pytest.mark.parametrize(
+    ("path", "whole"),
+    [pytest.param(path, whole, marks=[pytest.mark.slow] if whole else []) for path, whole in TABLES["PAGES"].items()],
+)
 def test_the_tables_are_those_of_the_runs(path: str, whole: bool) -> None:
     pytest.importorskip("statsmodels")
     text = (ROOT / path).read_text(encoding="utf-8")

@@ -174,6 +174,7 @@ COMMAND = [
 ]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(suite: Path, tmp_path: Path) -> None:
     """Killed for real, between two instructions, several times over."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -194,6 +195,7 @@ def test_a_run_that_was_killed_goes_on(suite: Path, tmp_path: Path) -> None:
     assert files(out) == files(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_another_question_adds_cells(compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path) -> None:
     compare(out=tmp_path / "run", repeats=2)
     saved.clear()
@@ -207,6 +209,7 @@ def test_another_question_adds_cells(compare: Callable[..., Evaluation], saved: 
     assert rc.open_run(tmp_path / "run").dataset.identical(fewer.dataset)
 
 
+@pytest.mark.slow
 def test_an_attack_may_have_fewer_repeats(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
 ) -> None:
@@ -259,6 +262,7 @@ def test_other_weights_are_another_model(
     assert len(saved) == 3
 
 
+@pytest.mark.slow
 def test_cells_without_images_count_as_finished(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
 ) -> None:
@@ -300,6 +304,7 @@ def by_image(ev: Evaluation, images: NDArray[np.float32]) -> dict[tuple[Any, ...
     return outcomes  # type: ignore[return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["batch size 1", "batch size 7", "found", "reversed"])
 def test_a_run_does_not_depend_on_the_batch_size_or_the_order(
     compare: Callable[..., Evaluation], digits: Dataset, change: str
@@ -441,7 +446,7 @@ def test_shipped_suites_run(compare: Callable[..., Evaluation]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n": 0}, r"n \(--images\) should be 1 or more, received 0"),
+        ({"n": 0}, r"n should be 1 or more, received 0"),
         ({"repeats": -1}, "repeats should be 1 or more, received -1"),
         ({"repeats": {"boundary": 0}}, "repeats should be 1 or more, received 0"),
         ({"repeats": {"boundry": 2}}, "unknown attack 'boundry'.*did you mean 'boundary'"),
@@ -482,3 +487,34 @@ def test_models_that_cannot_be_compared(compare: Callable[..., Evaluation], digi
     with pytest.raises(ModelError, match="has no gradients"):
         compare(models={"a": always([5.0] + [0.0] * 9)})
     assert compare(models={"a": always([5.0] + [0.0] * 9)}, suite=single_pixel).rates() == {"a": {"pixel": 0.0}}
+
+
+def test_a_few_images_fare_alike_in_another_order_and_in_other_batches(
+    compare: Callable[..., Evaluation], zoo_model: Zoo, digits: Dataset
+) -> None:
+    images = (digits.images * 0.5).astype(np.float32)
+    given = {"models": {"torch": zoo_model("torch", "lenet1")}, "n": 500, "repeats": 2}
+    whole = compare(images=images[:12], labels=digits.labels[:12], **given)
+    turned = np.ascontiguousarray(images[:12][::-1])
+    other = compare(images=turned, labels=digits.labels[:12][::-1], batch_size=5, **given)
+    expected, received = by_image(whole, images), by_image(other, turned)
+    assert expected.keys() == received.keys()
+    parted = sum(
+        expected[key][name] != received[key][name]  # type: ignore[call-overload]
+        for key in expected
+        for name in ("success", "adversarial_class", "queries")
+    )
+    assert len(expected) > 30
+    assert parted <= 3  # a near tie
+
+
+def test_one_attack_may_have_fewer_repeats(compare: Callable[..., Evaluation], zoo_model: Zoo, suite: Path) -> None:
+    suite.write_text("repeats = 2\n" + SUITE, encoding="utf-8")
+    ev = compare(models={"torch": zoo_model("torch", "lenet1")}, n=4, repeats={"boundary": 1})
+    assert (ev.manifest["repeats"], ev.own_repeats) == (2, {"boundary": 1})
+    rates = ev.success_rate.sel(model="torch", training_seed=0)
+    assert rates.sel(attack="boundary").isnull().values.tolist() == [False, True]
+    assert rates.sel(attack="single_pixel").notnull().all()
+    assert ev.rates()["torch"]["boundary"] == float(rates.sel(attack="boundary", repeat=0))
+    with pytest.raises(UsageError, match="no repeat 1 of boundary"):
+        ev.adversarials("torch", "boundary", repeat=1)

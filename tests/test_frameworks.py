@@ -108,8 +108,12 @@ def test_vjp_is_that_of_the_reference(
     random_weights: RandomWeights,
     numpy_network: NumpyNetwork,
 ) -> None:
-    weights, images, v = random_weights(architecture, 1), images_for(architecture, 5), cotangents_for(architecture, 5)
-    expected = numpy_network(architecture, weights).vjp(images, v)
+    weights, images, v = random_weights(architecture, 1), images_for(architecture, 20), cotangents_for(architecture, 5)
+    network = numpy_network(architecture, weights)
+    # Of ResNet-20's 188,416 ReLUs some lie so near to 0 that float32 may turn them, and with one of them all gradients
+    # of its image: those images are asked that stay away from it the most.
+    images = images[np.argsort(-ref.nearest_turn(network.layers, weights, images))[:5]]
+    expected = network.vjp(images, v)
     if isinstance(framework, Hosted) and architecture.name == "resnet20":
         framework = double(framework.name)  # rounding turns one ReLU of an image
     function, like = framework.place(built(framework, architecture, weights), "cpu")
@@ -221,6 +225,7 @@ def test_the_parameters_are_as_many_as_published(framework: TrainableFramework, 
         assert COUNT[framework.name](native) == PARAMETERS[architecture.name]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("zoo")
 def test_vgg16_is_what_the_reference_says(
     framework: TrainableFramework, random_weights: RandomWeights, numpy_network: NumpyNetwork
@@ -434,7 +439,7 @@ def after_one_step(framework: TrainableFramework, architecture: Architecture, we
 
 @pytest.mark.needs("trainable")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-9), (np.float32, 1e-2)])
-@pytest.mark.parametrize("name", ["resnet20", "small_vgg"])
+@pytest.mark.parametrize("name", [pytest.param("resnet20", marks=pytest.mark.slow), "small_vgg"])
 def test_a_step_is_the_same_step_in_every_framework(
     framework: TrainableFramework, random_weights: RandomWeights, name: str, dtype: type, tolerance: float
 ) -> None:
@@ -676,7 +681,7 @@ FRESH = """
     assert adapters == [sys.argv[1]], adapters
 
     import eagerpy as ep
-    from robustcmp.architecture import Architecture, Dense, Flatten
+    from robustcmp.networks.architecture import Architecture, Dense, Flatten
 
     small = Architecture("small", (1, 1, 1), (Flatten("flatten"), Dense("logits", 2)))
     like = framework.place(framework.build(small, 0, "cpu"), "cpu")[1]

@@ -593,7 +593,11 @@ def test_an_environment_is_made_listed_checked_and_removed(
         (["create", "theano", "--python", sys.executable], 2, "expected CPython 3.7 in"),
         (["create", "torch", "--script", "x.py"], 2, "should have another name"),
         (["create", "a", "b", "--script", "x.py"], 2, "--script is for one host"),
-        (["create", "mine", "--script", "x.py"], 2, "needs --requirements"),
+        (
+            ["create", "mine", "--script", "x.py"],
+            2,
+            "a script needs requirements beside it\nSee --requirements, --script.",
+        ),
         (["create", "mine", "--script", "x.py", "--requirements", "r.txt"], 2, "there is no file x.py"),
         (["check", "theano"], 2, "has no environment yet. Make it with: robustcmp hosts create theano"),
         (["list", "--python", "x"], 2, "go with create"),
@@ -618,6 +622,7 @@ def test_a_wrong_hash_leaves_nothing(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert left() == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny_host")
 def test_a_host_that_does_not_start_has_no_environment(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.py").write_text("import there_is_no_such_thing\n")
@@ -627,6 +632,7 @@ def test_a_host_that_does_not_start_has_no_environment(tmp_path: Path, capfd: py
     assert left() == []
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_environment(tmp_path: Path, tiny_host: Path, own_cache: Path) -> None:
     given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
     command = [sys.executable, quick_hosts.__file__, "create", "tiny", *given, "--python", sys.executable]
@@ -639,6 +645,7 @@ def test_two_processes_make_one_environment(tmp_path: Path, tiny_host: Path, own
     assert hosting.main(["check", "tiny"]) == 0
 
 
+@pytest.mark.slow
 def test_an_environment_that_another_process_has_just_made_is_kept(
     tmp_path: Path, tiny_host: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -668,6 +675,7 @@ def running_in(directory: Path) -> list[str]:
     return [line for line in found if f"{directory}{os.sep}" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
 def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
     number: int, tmp_path: Path, tiny_host: Path, own_cache: Path, capfd: pytest.CaptureFixture[str]
@@ -695,6 +703,7 @@ def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
     assert running_in(environments.directory()) == []
 
 
+@pytest.mark.slow
 def test_without_its_compiler_a_host_is_slow_and_says_so(
     tmp_path: Path,
     tiny_host: Path,
@@ -716,6 +725,7 @@ def test_without_its_compiler_a_host_is_slow_and_says_so(
     assert not caplog.text
 
 
+@pytest.mark.slow
 def test_a_broken_environment_is_one_line_and_hides_no_other(
     tmp_path: Path, tiny_host: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -733,6 +743,18 @@ def test_a_broken_environment_is_one_line_and_hides_no_other(
         out, error = capfd.readouterr()
         assert out.startswith("sound: tiny 0.1")
         assert "Make it anew: robustcmp hosts remove broken" in error
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "not JSON"])
+def test_a_broken_environment_is_one_line(content: str, capfd: pytest.CaptureFixture[str]) -> None:
+    broken = environments.directory() / "broken"
+    broken.mkdir(parents=True)
+    (broken / environments.READY).write_text(content)
+    assert hosting.main(["list", "broken"]) == 0
+    (line,) = capfd.readouterr().out.splitlines()
+    assert line.startswith("broken: the environment of broken is broken")
+    assert hosting.main(["check", "broken"]) == 1
+    assert "Make it anew: robustcmp hosts remove broken" in capfd.readouterr().err
 
 
 def test_a_python_that_prints_no_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

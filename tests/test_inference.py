@@ -499,7 +499,7 @@ def test_components_average_to_the_planted_ones() -> None:
 
 
 def test_three_names_for_one_model_are_not_told_apart(zoo_model: Any, digits: Any) -> None:
-    model = zoo_model("jax", "lenet1")
+    model = zoo_model("torch", "lenet1")
     ev = rc.evaluate(
         {"a": model, "b": model, "c": model}, digits.images, digits.labels, suite="smoke", n=20, progress=False
     )

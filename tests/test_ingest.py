@@ -18,6 +18,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.zoo.from_files import file_origins, load_network
@@ -96,7 +97,7 @@ def write_torch(path: str, of: str = "torch", names: bool = True, **more: Any) -
     """Write a state dict as a user would, after training or with more in a checkpoint beside it."""
     import torch
 
-    state = rc.zoo.same_weights(zoo_model(of), ["torch"])["torch"].native.state_dict()
+    state = rc.same_weights(zoo_model(of), ["torch"])["torch"].native.state_dict()
     if not names:
         state = {f"module.{i}": its for i, its in enumerate(state.values())}
     elif more:
@@ -111,7 +112,7 @@ def write_keras(path: str) -> None:
 def same_answers(model: Any, expected: rc.Model, digits: Dataset, tolerance: float = 1e-5) -> None:
     images = digits.images[:50]
     np.testing.assert_allclose(
-        Classifier(rc.model.in_unit_bounds(model)).logits(images), Classifier(expected).logits(images), atol=tolerance
+        Classifier(in_unit_bounds(model)).logits(images), Classifier(expected).logits(images), atol=tolerance
     )
 
 
@@ -376,6 +377,7 @@ def test_files_that_a_framework_does_not_read(folder: Path) -> None:
             load_network("own.npz", "torch", "nets:torch_network")
 
 
+@pytest.mark.slow
 def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for framework in ("torch", "tensorflow", "jax"):
         pytest.importorskip(framework)
@@ -410,6 +412,30 @@ def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture
     write_torch("own.pt")
     assert eval_command.main(several) == 0
     assert json.loads(capfd.readouterr().out)["frameworks"] == ["torch"]
+
+
+def test_one_file_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    write_torch("a.pt")
+    given = ["--dataset", "digits", "--suite", "smoke", "--json"]
+    given += ["--images", "4", "--repeats", "1", "--batch-size", "64"]
+    own = ["--weights", "torch=a.pt", "--architecture", "lenet1", *given]
+    assert eval_command.main(own) == 0
+    summary = json.loads(capfd.readouterr().out)
+    assert (summary["model"], summary["out"]) == ("lenet1", "runs/lenet1-digits-smoke-weights")
+    assert eval_command.main(["--model", "lenet1", "--framework", "torch", *given]) == 0
+    assert json.loads(capfd.readouterr().out)["success_rate"] == summary["success_rate"]
+    before = Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns
+    assert eval_command.main(own) == 0
+    assert json.loads(capfd.readouterr().out) == summary
+    assert Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns == before
+
+
+def test_options_that_do_not_go_with_files(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    write_torch("a.pt")
+    write_torch("own.pt")
+    own = ["--weights", "torch=a.pt", "--architecture", "lenet1", "--dataset", "digits", "--suite", "smoke"]
     for wrong, message in (
         (["--weights", "torch=nets:trained"], "say with --dataset"),
         ([*own, "--model", "lenet1"], "argument --model: not allowed with argument --weights"),

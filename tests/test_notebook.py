@@ -62,6 +62,7 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., li
     return run
 
 
+@pytest.mark.slow
 def test_the_quickstart(execute: Callable[..., list[str]]) -> None:
     cells = execute("quickstart.ipynb")
     table = find(cells, "smoke")
@@ -75,6 +76,7 @@ def test_the_quickstart(execute: Callable[..., list[str]]) -> None:
         assert float(share) > 90, name
 
 
+@pytest.mark.slow
 def test_any_code(execute: Callable[..., list[str]]) -> None:
     cells = execute("any_code.ipynb")
     table = find(cells, "smoke")
@@ -106,6 +108,15 @@ def test_is_it_the_framework(execute: Callable[..., list[str]], network: str) ->
     told = page.split(f"| {run} | boundary: sign test of L2 |")[1].split("\n")[0]
     shares = [int(share) / 100 for share in re.findall(r"(\d+)%", told)]
     assert find(cells, "of").splitlines()[-1].split()[-2:] == [f"{share:.2f}" for share in shares]
+
+
+@notebooks
+def test_what_a_notebook_imports_is_there(name: str) -> None:
+    cells = [cell.source for cell in nbformat.read(NOTEBOOKS / name, as_version=4).cells if cell.cell_type == "code"]
+    lines = [line for line in "\n".join(cells).splitlines() if re.match(r"(import|from) robustcmp\b", line)]
+    assert lines
+    for line in lines:
+        exec(line, {})
 
 
 @notebooks

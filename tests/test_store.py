@@ -372,7 +372,9 @@ def _plain(item: h5py.Dataset) -> None:
 def test_without_images_a_cell_is_smaller_and_finished(tmp_path: Path, evaluate: Evaluate) -> None:
     bare = evaluate(keep_images=False)
     assert not bare.has_adversarials("a", "pixel")
-    with pytest.raises(StoreError, match=r"was stored without images\. Delete it.* with keep_images=True"):
+    with pytest.raises(
+        StoreError, match=r"was stored without images\. Delete it, and make it again with keep_images=True"
+    ):
         bare.adversarials("a", "pixel")
     before = stamps(tmp_path / "run")
     full = evaluate(keep_images=True)

@@ -121,6 +121,7 @@ def test_without_images_there_is_no_transfer(models: Any, digits: Dataset, suite
         ev.run_transfer()
 
 
+@pytest.mark.slow
 def test_the_command_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,21 @@ def test_the_command_makes_it(
         pytest.importorskip(framework)
     assert eval_command.main([*given, "--json"]) == 0
     assert "transfer" not in json.loads(capfd.readouterr().out)
+    assert eval_command.main([*given, "--transfer"]) == 0
+    assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
+    assert rc.open_run("runs/lenet1-digits-smoke").transfer().sizes["source"] == 2
+    assert eval_command.main([*given, "--transfer", "--no-images"]) == 2
+    assert "--transfer needs the adversarial images" in capfd.readouterr().err
+
+
+def test_the_command_makes_it_of_a_few_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for framework in ("torch", "jax"):
+        pytest.importorskip(framework)
+    given = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "jax", "--suite", "smoke"]
+    given += ["--images", "4", "--repeats", "1", "--batch-size", "64"]
     assert eval_command.main([*given, "--transfer"]) == 0
     assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
     assert rc.open_run("runs/lenet1-digits-smoke").transfer().sizes["source"] == 2

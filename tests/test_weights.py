@@ -124,7 +124,7 @@ FLIPPER = """
 import sys
 from pathlib import Path
 from robustcmp.errors import WeightsError
-from robustcmp.weights import read_weights
+from robustcmp.networks.weights import read_weights
 
 path = Path(sys.argv[1])
 good, whole = read_weights(path), path.read_bytes()

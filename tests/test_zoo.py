@@ -139,6 +139,7 @@ def test_accuracy_on_mnist_is_the_recorded_one(
     assert correct.mean() == pytest.approx(recorded, abs=4 * (recorded * (1 - recorded) / len(correct)) ** 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("zoo")
 def test_accuracy_on_cifar10_is_the_recorded_one(
     framework: TrainableFramework, zoo_model: Callable[..., Model], cifar10: Dataset
