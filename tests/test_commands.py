@@ -408,7 +408,7 @@ def test_a_framework_that_is_not_installed(run: Call, monkeypatch: pytest.Monkey
 
 
 def test_no_framework_at_all(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("robustcmp.zoo.loading.installed", list)
+    monkeypatch.setattr("robustcmp.zoo.from_zoo.installed", list)
     done = run(eval_command.main, *quick(framework=None))
     assert done.status == 2
     assert "no framework is installed. Install one with: pip install 'robustcmp[torch]'" in done.err

@@ -255,7 +255,8 @@ def test_the_command_ends_with_1_where_a_few_images_fail(
 
     def careless(*given: Any, **options: Any) -> dict[str, rc.Model]:
         models = honest(*given, **options)
-        perturbed(models["jax"], 0.5)
+        if "jax" in models:
+            perturbed(models["jax"], 0.5)
         return models
 
     monkeypatch.setattr(from_zoo, "same_weights", careless)
