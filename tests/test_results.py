@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 import math
 import re
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import foolbox as fb
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -20,12 +22,13 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.analysis.indicator import indicator_terms
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.results import Results
+from robustcmp.analysis.results import OLD_NAMES, Results
 from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_interval
 from robustcmp.analysis.variance import variance
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Classifier
+from robustcmp.records.manifest import FORMAT
 from robustcmp.report.format import points as written_points
 from robustcmp.report.headline import headline
 from robustcmp.report.notes import notes
@@ -1150,3 +1153,38 @@ def test_an_attack_of_foolboxs_that_cannot_run_is_one_error(tmp_path: Path) -> N
     (tmp_path / "x.toml").write_text('[attacks.x]\nattack = "DatasetAttack"\n')
     with pytest.raises(ModelError, match=r"Foolbox's DatasetAttack cannot attack a model of numpy: ValueError: "):
         rc.evaluate({"a": corner()}, IMAGES, LABELS, suite=tmp_path / "x.toml", n=2, batch_size=8, progress=False)
+
+
+# old names, and runs of the first format
+
+
+@pytest.mark.parametrize(("old", "new"), sorted(OLD_NAMES.items()))
+def test_old_names_work_for_one_release(planted: rc.Evaluation, old: str, new: str) -> None:
+    home, _, member = new.partition(".")
+    with pytest.warns(DeprecationWarning, match=rf"ev\.{old} is now ev\.{new}"):
+        value = getattr(planted, old)
+    expected = getattr(getattr(planted, home), member)
+    assert value.equals(expected) if hasattr(value, "equals") else value == expected
+
+
+def test_a_name_that_never_was_is_no_attribute(planted: rc.Evaluation) -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'success_rates'"):
+        _ = planted.success_rates
+
+
+RUNS = Path(__file__).parents[1] / "docs" / "results"
+
+
+@pytest.mark.parametrize("run", sorted(path.parent.name for path in RUNS.glob("*/results.h5")))
+def test_published_runs_open_with_what_their_attacks_are(run: str) -> None:
+    stored = json.loads((RUNS / run / "manifest.json").read_text(encoding="utf-8"))
+    ev = rc.open_run(RUNS / run)
+    assert ev.manifest["format"] == FORMAT
+    for name, said in stored["suite"]["attacks"].items():
+        record = ev.attack_records[name]
+        parameters = said["settings"]
+        today = {"FGSM": rc.attacks.FGSM, "SinglePixel": rc.attacks.SinglePixel, "Boundary": rc.attacks.Boundary}
+        expected = today[said["class"]](**parameters).record
+        # The semantics are those of the run; all else is what the class says today.
+        assert msgspec.structs.replace(record, semantics=expected.semantics) == expected
+        assert record.semantics == said["semantics"]

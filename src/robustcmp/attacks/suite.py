@@ -33,24 +33,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 import foolbox as fb
 import msgspec
 
+from .. import attacks
 from ..errors import RobustcmpError, UsageError, check_count, unknown
 from ..files import json_digest
 from ..models.classifier import Classifier
 from ..records.attack import AttackRecord
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
-from .base import Images, Labels
-from .boundary import Boundary
-from .fgsm import FGSM
+from .base import Attack, Images, Labels
 from .foolbox import FoolboxAttack
-from .single_pixel import SinglePixel
 
 if TYPE_CHECKING:
     import xarray
 
 SHIPPED = files("robustcmp.resources.attacks")
-OURS: dict[str, type[FGSM | SinglePixel | Boundary]] = {
-    attack.__name__: attack for attack in (FGSM, SinglePixel, Boundary)
+OURS: dict[str, type[Attack]] = {
+    name: cls
+    for name, cls in vars(attacks).items()
+    if inspect.isclass(cls) and issubclass(cls, Attack) and cls is not Attack
 }
 FOOLBOX = {
     name: cls

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from ..errors import unknown
 from ..files import as_path
-from . import cifar10, digits, mnist
 from .dataset import Dataset, stratified_split
 
 __all__ = ["DATASETS", "SPLITS", "Dataset", "load_dataset", "stratified_split"]
 
-DATASETS: dict[str, Callable[[str, Path | None], Dataset]] = {
-    "mnist": mnist.SOURCE.load,
-    "digits": digits.load,
-    "cifar10": cifar10.SOURCE.load,
-}
+DATASETS = ("mnist", "digits", "cifar10")
+"""Each is a module of this folder, with a function ``load(split, directory)``."""
 SPLITS = ("train", "test")
 
 
@@ -60,4 +57,5 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
         raise unknown("dataset", name, DATASETS)
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    return DATASETS[name](split, None if data_dir is None else as_path(data_dir))
+    load: Callable[[str, Path | None], Dataset] = import_module(f".{name}", __name__).load
+    return load(split, None if data_dir is None else as_path(data_dir))

@@ -104,3 +104,4 @@ SOURCE = Published(
     read=_read,
     download=_download,
 )
+load = SOURCE.load

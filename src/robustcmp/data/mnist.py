@@ -125,3 +125,4 @@ SOURCE = Published(
     read=_read,
     download=_download,
 )
+load = SOURCE.load

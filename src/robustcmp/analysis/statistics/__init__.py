@@ -1,62 +1,86 @@
 """Statistics of success rates, from arrays alone: one kind a file. Imports the ground alone."""
 
-from .draws import CommonDraws, common_draws, fall_probability
-from .foundations import ONE_TRAINING
+from .draws import (
+    CommonDraws as CommonDraws,
+)
+from .draws import (
+    common_draws as common_draws,
+)
+from .draws import (
+    fall_probability as fall_probability,
+)
+from .foundations import (
+    ONE_TRAINING as ONE_TRAINING,
+)
 from .hypotheses import (
-    NOTHING_VARIES,
-    Difference,
-    Evidence,
-    cochran_q,
-    f_test,
-    friedman,
-    holm,
-    label_permutation,
-    mantel,
-    mcnemar,
-    pooled_t,
-    sign_flips,
-    sign_test,
+    NOTHING_VARIES as NOTHING_VARIES,
+)
+from .hypotheses import (
+    Difference as Difference,
+)
+from .hypotheses import (
+    Evidence as Evidence,
+)
+from .hypotheses import (
+    cochran_q as cochran_q,
+)
+from .hypotheses import (
+    f_test as f_test,
+)
+from .hypotheses import (
+    friedman as friedman,
+)
+from .hypotheses import (
+    holm as holm,
+)
+from .hypotheses import (
+    label_permutation as label_permutation,
+)
+from .hypotheses import (
+    mantel as mantel,
+)
+from .hypotheses import (
+    mcnemar as mcnemar,
+)
+from .hypotheses import (
+    pooled_t as pooled_t,
+)
+from .hypotheses import (
+    sign_flips as sign_flips,
+)
+from .hypotheses import (
+    sign_test as sign_test,
 )
 from .intervals import (
-    EVERYTHING,
-    NO_EVIDENCE,
-    Interval,
-    bootstrap_interval,
-    difference_intervals,
-    resampled_rates,
-    t_interval,
-    two_way_interval,
-    wilson_interval,
+    EVERYTHING as EVERYTHING,
 )
-from .variance import NestedVariance, nested_variance
-
-__all__ = [
-    "EVERYTHING",
-    "NOTHING_VARIES",
-    "NO_EVIDENCE",
-    "ONE_TRAINING",
-    "CommonDraws",
-    "Difference",
-    "Evidence",
-    "Interval",
-    "NestedVariance",
-    "bootstrap_interval",
-    "cochran_q",
-    "common_draws",
-    "difference_intervals",
-    "f_test",
-    "fall_probability",
-    "friedman",
-    "holm",
-    "label_permutation",
-    "mantel",
-    "mcnemar",
-    "nested_variance",
-    "pooled_t",
-    "resampled_rates",
-    "sign_flips",
-    "sign_test",
-    "t_interval",
-    "two_way_interval",
-    "wilson_interval",
-]
+from .intervals import (
+    NO_EVIDENCE as NO_EVIDENCE,
+)
+from .intervals import (
+    Interval as Interval,
+)
+from .intervals import (
+    bootstrap_interval as bootstrap_interval,
+)
+from .intervals import (
+    difference_intervals as difference_intervals,
+)
+from .intervals import (
+    resampled_rates as resampled_rates,
+)
+from .intervals import (
+    t_interval as t_interval,
+)
+from .intervals import (
+    two_way_interval as two_way_interval,
+)
+from .intervals import (
+    wilson_interval as wilson_interval,
+)
+from .variance import (
+    NestedVariance as NestedVariance,
+)
+from .variance import (
+    nested_variance as nested_variance,
+)

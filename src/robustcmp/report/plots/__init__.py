@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
 
 from ...analysis.results import Results
 from ...errors import UsageError
 from .trainings import trainings
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Drawn = TypeVar("Drawn")
 
-__all__ = ["Plots", "trainings"]
+
+def picture(draw: Callable[[Results], Drawn]) -> Callable[[Plots], Drawn]:
+    """Make a method of `Plots` from a function that draws a run."""
+
+    @wraps(draw)
+    def method(self: Plots) -> Drawn:
+        return draw(self.results)
+
+    return method
 
 
 class Plots:
-    """The pictures of a run; each method returns its Matplotlib axes. They need ``pip install 'robustcmp[plot]'``."""
+    """The pictures of a run; each method returns its Matplotlib axes.
+
+    Parameters
+    ----------
+    results : Results
+        The run.
+
+    Raises
+    ------
+    UsageError
+        Matplotlib is not installed.
+    """
 
     def __init__(self, results: Results):
         try:
             import matplotlib  # noqa: F401
         except ImportError as error:
             raise UsageError(f"pictures need Matplotlib ({error}): pip install 'robustcmp[plot]'") from None
-        self._results = results
+        self.results = results
 
-    def trainings(self) -> NDArray[np.object_]:
-        """Draw a dot a training, beside the mean and the 95 % interval of each model, a panel an attack.
-
-        Returns
-        -------
-        ndarray of matplotlib.axes.Axes, shape (attacks,)
-        """
-        axes: NDArray[np.object_] = trainings(self._results)
-        return axes
+    trainings = picture(trainings)

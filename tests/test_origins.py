@@ -1,0 +1,71 @@
+"""Where models come from is one serialisable value, which another process can load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp.data import Dataset
+from robustcmp.errors import WeightsError
+from robustcmp.models.classifier import Classifier
+from robustcmp.networks.weights import write_weights
+from robustcmp.zoo.from_files import FromFile, file_origins
+from robustcmp.zoo.from_zoo import FromZoo, zoo_origins
+from robustcmp.zoo.origins import Origin, fingerprints
+
+NAME = FromZoo("lenet1", "digits", "torch")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> FromFile:
+    pytest.importorskip("torch")
+    write_weights(tmp_path / "a.h5", NAME.weights())
+    return FromFile(str(tmp_path / "a.h5"), "torch", "lenet1")
+
+
+def test_an_origin_survives_json_and_loads_the_same_model(saved: FromFile, digits: Dataset) -> None:
+    carried = FromZoo("lenet1", "digits", "jax", into="torch")
+    for origin in (NAME, carried, saved):
+        other = msgspec.json.decode(msgspec.json.encode(origin), type=Origin)
+        assert other == origin
+        assert other.label == "torch"
+        assert other.fingerprint == origin.fingerprint
+        logits = [Classifier(each.load("cpu")).logits(digits.images[:4]) for each in (origin, other)]
+        np.testing.assert_array_equal(*logits)
+
+
+def test_another_process_loads_it(digits: Dataset) -> None:
+    pytest.importorskip("torch")
+    code = (
+        "import sys, msgspec, robustcmp as rc; from robustcmp.zoo.origins import Origin; "
+        "model = msgspec.json.decode(sys.argv[1], type=Origin).load('cpu'); "
+        "print(rc.predict(model, rc.load_dataset('digits').images[:20]).tolist())"
+    )
+    arguments = [sys.executable, "-c", code, msgspec.json.encode(NAME).decode()]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(rc.predict(NAME.load("cpu"), digits.images[:20]).tolist())
+
+
+def test_models_and_their_origins_are_the_same_comparison(saved: FromFile, digits: Dataset, tmp_path: Path) -> None:
+    asked = {"images": digits.images, "labels": digits.labels, "suite": "smoke", "n": 4, "progress": False}
+    by_origin = rc.evaluate({"zoo": NAME, "file": [saved]}, **asked, batch_size=32, device="cpu", out=tmp_path / "run")
+    models = {"zoo": NAME.load("cpu"), "file": [saved.load("cpu")]}
+    by_model = rc.evaluate(models, **asked, batch_size=32)
+    assert by_model.dataset.equals(by_origin.dataset)
+    assert by_origin.manifest["models"][0]["info"]["source"] == "zoo"
+
+
+def test_fingerprints_tell_models_apart_before_a_framework_is_loaded(saved: FromFile) -> None:
+    zoo = zoo_origins("lenet1", dataset="digits", frameworks=["torch"])
+    prints = fingerprints(zoo)
+    assert prints == {"torch": [{"versions": NAME.fingerprint["versions"], "weights": NAME.weights().sha256}]}
+    assert fingerprints({"torch": [saved]}) != prints
+    assert fingerprints(file_origins(["torch=nets:mine"])) is None
+    with pytest.raises(WeightsError, match="no weights for lenet1-digits-torch-default-77"):
+        zoo_origins("lenet1", dataset="digits", frameworks=["torch"], seeds=[77])
