@@ -44,12 +44,14 @@ def differing(success: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
     return {f"{a}|{b}": int((success[a] != success[b]).any(axis=(0, 1)).sum()) for a, b in combinations(success, 2)}
 
 
-def verdict(measured: Mapping[str, float], differ: Mapping[str, dict[str, int]], held: Sequence[str], n: int) -> bool:
-    """Say whether the control passed; `held` are the attacks of which at most 2 in 1,000 of n images may differ."""
+def verdict(
+    measured: Mapping[str, float], differ: Mapping[str, dict[str, int]], control_attacks: Sequence[str], n: int
+) -> bool:
+    """Say whether the control passed; under each of `control_attacks` at most 2 in 1,000 of n images may differ."""
     return (
         measured["logits"] <= LARGEST_LOGITS
         and measured["predictions"] <= LARGEST_PREDICTIONS
-        and all(count <= LARGEST_OUTCOMES * n for attack in held for count in differ[attack].values())
+        and all(count <= LARGEST_OUTCOMES * n for attack in control_attacks for count in differ[attack].values())
     )
 
 
@@ -67,6 +69,6 @@ def control(recorded: Recorded) -> dict[str, Any] | None:
         attack: differing({model: recorded.values(model, attack) for model in recorded.models})
         for attack in recorded.attacks
     }
-    held = [attack for attack, record in recorded.attack_records.items() if record.in_control]
-    passed = verdict(measured, differ, held, recorded.manifest["images"]["used"])
+    control_attacks = [attack for attack, record in recorded.attack_records.items() if record.in_control]
+    passed = verdict(measured, differ, control_attacks, recorded.manifest["images"]["used"])
     return {"passed": passed, **measured, "differ": differ}

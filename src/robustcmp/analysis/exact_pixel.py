@@ -28,7 +28,11 @@ class ExactPixel:
     @property
     def _draws(self) -> dict[str, PositionDraws]:
         records, dataset = self._recorded.attack_records, self._recorded.dataset
-        return {name: its.draws for name, its in records.items() if its.draws and its.draws.vulnerable in dataset}
+        return {
+            name: record.draws
+            for name, record in records.items()
+            if record.draws and record.draws.vulnerable in dataset
+        }
 
     @property
     def attacks(self) -> list[str]:
@@ -96,7 +100,7 @@ class ExactPixel:
 
         self._check()
         recorded = self._recorded
-        [(vulnerable, positions)] = {(its.vulnerable, its.positions) for its in self._draws.values()}
+        [(vulnerable, positions)] = {(draws.vulnerable, draws.positions) for draws in self._draws.values()}
         tried = xarray.DataArray(
             [float(self._draws[attack].tried) if attack in self._draws else math.nan for attack in recorded.attacks],
             coords={"attack": recorded.attacks},

@@ -112,14 +112,18 @@ def variants(rates: Rates) -> dict[str, dict[str, float]]:
     >>> variants({"a": {"fgsm": 0.2, "pixel": 0.1}, "b": {"fgsm": 0.4, "pixel": 0.0}})
     {'all': {'a': 1.0, 'b': 1.0}, 'without fgsm': {'a': 1.0, 'b': 0.0}, 'without pixel': {'a': 0.0, 'b': 1.0}}
     """
-    found = {"all": robustness_indicator(rates)}
+    indicators = {"all": robustness_indicator(rates)}
     attacks = common_attacks(rates)
     for attack in attacks if len(attacks) > 1 else []:
-        left = {model: {a: rate for a, rate in its.items() if a != attack} for model, its in rates.items()}
-        found[f"without {attack}"] = robustness_indicator(left)
+        left = {
+            model: {a: rate for a, rate in attack_rates.items() if a != attack} for model, attack_rates in rates.items()
+        }
+        indicators[f"without {attack}"] = robustness_indicator(left)
     for model in rates if len(rates) > 2 else []:
-        found[f"{model} left out"] = robustness_indicator({m: its for m, its in rates.items() if m != model})
-    return found
+        indicators[f"{model} left out"] = robustness_indicator(
+            {m: attack_rates for m, attack_rates in rates.items() if m != model}
+        )
+    return indicators
 
 
 def reversed_pairs(r: Mapping[str, float], other: Mapping[str, float]) -> list[tuple[str, str]]:

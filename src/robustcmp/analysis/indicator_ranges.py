@@ -44,7 +44,7 @@ def indicator_ranges(
     all its attacks.
     """
     names = list(outcomes[0].success)
-    values = [np.stack([its.success[name].mean(axis=1) for its in outcomes]) for name in names]
+    values = [np.stack([attack_outcomes.success[name].mean(axis=1) for attack_outcomes in outcomes]) for name in names]
     totals = relative(np.stack(resampled_rates(values, resamples, seed), axis=-1)).sum(axis=1)
     rounded = totals.round(9)
     below, at_most = (
@@ -52,8 +52,8 @@ def indicator_ranges(
     )
     first, last = below + 1, at_most
     places = np.arange(1, len(names) + 1)
-    held = (first[..., None] <= places) & (places <= last[..., None])
-    ranks = (held / (last - first + 1)[..., None]).mean(axis=0)
+    at_place = (first[..., None] <= places) & (places <= last[..., None])
+    ranks = (at_place / (last - first + 1)[..., None]).mean(axis=0)
     low, high = np.quantile(totals, [0.025, 0.975], axis=0)
     return {
         name: IndicatorRange(float(low[i]), float(high[i]), [float(share) for share in ranks[i]])

@@ -49,12 +49,12 @@ class Outcomes:
     @property
     def image_means(self) -> NDArray[np.float64]:
         """How often each image falls, (models, images): over all draws, else over repeats, which are no images."""
-        means = self.expected or {name: its.mean(axis=1) for name, its in self.success.items()}
+        means = self.expected or {name: success.mean(axis=1) for name, success in self.success.items()}
         return np.concatenate(list(means.values()))
 
     @property
     def rates(self) -> dict[str, NDArray[np.float64]]:
         """A rate for each training run, by framework: the expectation over all draws where that is known."""
         if self.expected is not None:
-            return {name: its.mean(axis=1) for name, its in self.expected.items()}
-        return {name: its.mean(axis=(1, 2)) for name, its in self.success.items()}
+            return {name: expected.mean(axis=1) for name, expected in self.expected.items()}
+        return {name: success.mean(axis=(1, 2)) for name, success in self.success.items()}

@@ -74,25 +74,28 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
     outcomes = list(outcomes)
     rows: list[dict[str, Any]] = []
     # The smallest p that flips can give must survive Holm's factor.
-    flips = max(resamples, 200 * sum(math.comb(len(its.labels), 2) for its in outcomes))
+    flips = max(resamples, 200 * sum(math.comb(len(attack_outcomes.labels), 2) for attack_outcomes in outcomes))
     if level in (None, "models"):
-        tested = [_model_tests(its, resamples, flips) for its in outcomes]
-        of_models = [row for its, _ in tested for row in its]
-        differences = [values for _, its in tested for values in its]
+        tested = [_model_tests(attack_outcomes, resamples, flips) for attack_outcomes in outcomes]
+        of_models = [row for attack_rows, _ in tested for row in attack_rows]
+        differences = [values for _, attack_differences in tested for values in attack_differences]
         pairs = [row for row in of_models if row["a"] != ALL]
         intervals = difference_intervals(np.array(differences), resamples=resamples) if pairs else []
         for row, (low, high) in zip(pairs, intervals, strict=True):
             row |= {"low": low, "high": high}
         rows += _adjusted(of_models)
     if level == "frameworks" or (level is None and has_framework_level(outcomes)):
-        rows += _adjusted(row for its in outcomes for row in _framework_tests(its))
+        rows += _adjusted(row for attack_outcomes in outcomes for row in _framework_tests(attack_outcomes))
     return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
 def has_framework_level(outcomes: Iterable[Outcomes]) -> bool:
     """Say whether there are two frameworks or more, with two trainings of each or more."""
     outcomes = list(outcomes)
-    return bool(outcomes) and all(len(its.seeds) > 1 and min(map(len, its.seeds.values())) > 1 for its in outcomes)
+    return bool(outcomes) and all(
+        len(attack_outcomes.seeds) > 1 and min(map(len, attack_outcomes.seeds.values())) > 1
+        for attack_outcomes in outcomes
+    )
 
 
 def _model_tests(
@@ -118,17 +121,17 @@ def _model_tests(
     row: dict[str, Any] = {"level": "models", "attack": outcomes.attack, "n": values.shape[1]}
     rows = [row | _joint(names[0], joint, np.ptp(values.mean(axis=1)))]
     rows += [
-        row | _pair(names[1], labels[a], labels[b], test, float(its.mean()))
-        for (a, b), test, its in zip(pairs, each, differences, strict=True)
+        row | _pair(names[1], labels[a], labels[b], test, float(difference.mean()))
+        for (a, b), test, difference in zip(pairs, each, differences, strict=True)
     ]
     if outcomes.l2 is None:
         return rows, list(differences)
-    distances = np.concatenate([np.median(its, axis=1) for its in outcomes.l2.values()])
+    distances = np.concatenate([np.median(l2, axis=1) for l2 in outcomes.l2.values()])
     nearer = np.array([np.sign(_finite(distances[b]) - _finite(distances[a])) for a, b in pairs])
     rows.append(row | _joint("Friedman of L2", friedman(distances), math.nan))
     rows += [
-        row | _pair("sign test of L2", labels[a], labels[b], sign_test(distances[b], distances[a]), its.mean())
-        for (a, b), its in zip(pairs, nearer, strict=True)
+        row | _pair("sign test of L2", labels[a], labels[b], sign_test(distances[b], distances[a]), signs.mean())
+        for (a, b), signs in zip(pairs, nearer, strict=True)
     ]
     return rows, [*differences, *nearer]
 

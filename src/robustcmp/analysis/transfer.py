@@ -56,10 +56,10 @@ def blocks(transfer: xarray.Dataset, frameworks: Sequence[str]) -> pandas.DataFr
     masks |= {"within": same & other, "across": ~same}
     rows = []
     for attack in transfer.attack.values.tolist():
-        its = transfer.sel(attack=attack)
+        shares = transfer.sel(attack=attack)
         for block, mask in masks.items():
             if mask.any():
-                of_all, of_successes = (values[mask] for values in (its.of_all.values, its.of_successes.values))
+                of_all, of_successes = (values[mask] for values in (shares.of_all.values, shares.of_successes.values))
                 rows.append(
                     {
                         "attack": attack,

@@ -36,31 +36,31 @@ def variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
     import pandas
 
     rows = []
-    for its in outcomes:
-        sizes = {len(rates) for rates in its.rates.values()}
+    for attack_outcomes in outcomes:
+        sizes = {len(rates) for rates in attack_outcomes.rates.values()}
         if len(sizes) > 1:
             raise UsageError(
                 f"the frameworks have {', '.join(map(str, sorted(sizes)))} training runs; the nested analysis of "
                 "variance needs equal numbers. Compare as many trainings of each."
             )
-        if len(its.rates) < 2 or sizes == {1}:
+        if len(attack_outcomes.rates) < 2 or sizes == {1}:
             reason = (
                 f"{ONE_TRAINING} Compare several trainings of each."
                 if sizes == {1}
                 else "There is one framework alone."
             )
             raise UsageError(f"expected two frameworks and two trainings of each, or more. {reason}")
-        found = nested_variance(np.array(list(its.rates.values())))
+        components = nested_variance(np.array(list(attack_outcomes.rates.values())))
         rows.append(
             {
-                "attack": its.attack,
-                "framework": found.framework,
-                "training_run": found.training_run,
-                "repeat": _repeat_variance(its),
-                "image": _image_variance(its),
-                "share": found.share,
-                "low": found.low,
-                "high": found.high,
+                "attack": attack_outcomes.attack,
+                "framework": components.framework,
+                "training_run": components.training_run,
+                "repeat": _repeat_variance(attack_outcomes),
+                "image": _image_variance(attack_outcomes),
+                "share": components.share,
+                "low": components.low,
+                "high": components.high,
             }
         )
     names = ("attack", "framework", "training_run", "repeat", "image", "share", "low", "high")
@@ -79,7 +79,7 @@ def _repeat_variance(outcomes: Outcomes) -> float:
     """Return the variance of a model's mean rate that comes from its repeats; NaN for one repeat of a random attack."""
     if outcomes.deterministic:
         return 0.0
-    rates = np.concatenate([its.mean(axis=2) for its in outcomes.success.values()])
+    rates = np.concatenate([success.mean(axis=2) for success in outcomes.success.values()])
     repeats = rates.shape[1]
     if outcomes.expected:  # draws are independent between images
         p = outcomes.image_means

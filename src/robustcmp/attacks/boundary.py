@@ -128,7 +128,9 @@ class Boundary(Attack):
     def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
         converged, had_start, hold = self.checked
         step = float(outcomes.source_step.median())
-        half, whole = (float(np.quantile(outcomes[its].values, 0.5, method="higher")) for its in ("l2_half", "l2"))
+        half, whole = (
+            float(np.quantile(outcomes[variable].values, 0.5, method="higher")) for variable in ("l2_half", "l2")
+        )
         gain = 1 - whole / half if np.isfinite(half) and half > 0 else np.nan
         figure = f"{name}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
         yield judged(converged, step <= CONVERGED and gain < GAIN, figure, CONVERGED_ADVICE)

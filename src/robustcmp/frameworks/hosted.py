@@ -90,11 +90,11 @@ class Hosted(NumPy, TrainableFramework):
 
     def checked(self, call: str, arrays: Weights, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
         """Return an answer's arrays in the order of the shapes that they should have, or raise `HostError`."""
-        if {name: its.shape for name, its in arrays.items()} != shapes:
+        if {name: array.shape for name, array in arrays.items()} != shapes:
             raise HostError(f"the host {self.name} should answer {call} with {shapes}, received other arrays")
-        for name, its in arrays.items():
-            if its.dtype.kind != "f" or not np.isfinite(its).all():
-                received = f"{its.dtype}" if its.dtype.kind != "f" else "NaN or infinity"
+        for name, array in arrays.items():
+            if array.dtype.kind != "f" or not np.isfinite(array).all():
+                received = f"{array.dtype}" if array.dtype.kind != "f" else "NaN or infinity"
                 raise HostError(
                     f"the host {self.name} should answer {call} with finite floats, received {received} for {name}"
                 )

@@ -100,7 +100,7 @@ def _convolved(layer: Conv, kernel: jax.Array, x: jax.Array) -> jax.Array:
     # XLA has no fast convolution on a CPU for 3 × 3 on images of 2 × 2, where VGG-16 ends: patches times a matrix took
     # a 70th of the time (34 ms against 2,456 ms for 128 images and 512 channels, on one core).
     x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    rows, columns = (range(0, its + 2 * padding - size + 1, stride) for its in (height, width))
+    rows, columns = (range(0, extent + 2 * padding - size + 1, stride) for extent in (height, width))
     patches = jnp.stack([x[:, i : i + size, j : j + size].reshape(len(x), -1) for i in rows for j in columns], axis=1)
     convolved: jax.Array = patches @ kernel.reshape(-1, layer.channels)
     return convolved.reshape(len(x), len(rows), len(columns), layer.channels)
@@ -111,8 +111,8 @@ def _normalised(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured
     if measured is not None:
         axes = tuple(range(x.ndim - 1))
         of_batch = x.mean(axes), x.var(axes)
-        for kind, kept, its in zip(STATISTICS, (mean, variance), of_batch, strict=True):
-            measured[f"{layer.name}/{kind}"] = layer.momentum * kept + (1 - layer.momentum) * its
+        for kind, kept, statistic in zip(STATISTICS, (mean, variance), of_batch, strict=True):
+            measured[f"{layer.name}/{kind}"] = layer.momentum * kept + (1 - layer.momentum) * statistic
         mean, variance = of_batch
     return (x - mean) * (gamma * jax.lax.rsqrt(variance + layer.epsilon)) + beta
 
@@ -182,8 +182,8 @@ class Jax(TrainableFramework):
         return made
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
-        its: AbstractContextManager[None] = jax.default_matmul_precision("float32")
-        return its
+        precision: AbstractContextManager[None] = jax.default_matmul_precision("float32")
+        return precision
 
     def is_on_gpu(self, like: Any) -> bool:
         (device,) = like.devices()
@@ -256,7 +256,8 @@ class Jax(TrainableFramework):
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
         native.parameters = {
-            name: self.tensor(weights[name].astype(its.dtype), its) for name, its in native.parameters.items()
+            name: self.tensor(weights[name].astype(parameter.dtype), parameter)
+            for name, parameter in native.parameters.items()
         }
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
@@ -267,7 +268,7 @@ class _Trainer(Trainer):
     def __init__(self, network: Network, momentum: float, weight_decay: float):
         self._network = network
         self._velocity: Parameters = {
-            name: jnp.zeros_like(its) for name, its in network.parameters.items() if is_trainable(name)
+            name: jnp.zeros_like(parameter) for name, parameter in network.parameters.items() if is_trainable(name)
         }
 
         def loss(
@@ -283,7 +284,7 @@ class _Trainer(Trainer):
             parameters: Parameters, velocity: Parameters, images: jax.Array, labels: jax.Array, rate: float
         ) -> tuple[Parameters, Parameters, jax.Array]:
             fitted = {name: parameters[name] for name in velocity}
-            statistics = {name: its for name, its in parameters.items() if name not in velocity}
+            statistics = {name: parameter for name, parameter in parameters.items() if name not in velocity}
             with jax.default_matmul_precision("float32"):
                 (value, measured), gradients = jax.value_and_grad(loss, has_aux=True)(
                     fitted, statistics, images, labels

@@ -188,7 +188,7 @@ class TensorFlow(TrainableFramework):
 
         with tf.device(_device(device)):
             # Keras's own default; unseeded it would draw from Python's global generator.
-            initialisers = iter([keras.initializers.GlorotUniform(seed=its) for its in seeds])
+            initialisers = iter([keras.initializers.GlorotUniform(seed=layer_seed) for layer_seed in seeds])
             x = keras.Input(architecture.input_shape, name="images.input")  # no layer of ours can be called that
             return keras.Model(x, applied(architecture.layers, x), name=architecture.name)
 
@@ -229,11 +229,11 @@ class TensorFlow(TrainableFramework):
 
 def _variables(network: keras.Model, architecture: Architecture) -> dict[str, Any]:
     """The network's variables by their canonical names; Keras's layout is the canonical one."""
-    found = {}
+    variables = {}
     for name in architecture.weight_shapes:
         layer, _, kind = name.partition("/")
-        found[name] = getattr(network.get_layer(layer), kind if is_trainable(name) else f"moving_{kind}").value
-    return found
+        variables[name] = getattr(network.get_layer(layer), kind if is_trainable(name) else f"moving_{kind}").value
+    return variables
 
 
 def _shapes(network: keras.Model) -> dict[str, tuple[int, ...]]:
@@ -242,16 +242,16 @@ def _shapes(network: keras.Model) -> dict[str, tuple[int, ...]]:
 
 def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes in a file of Keras's weights, which Keras itself does not compare if there are too many."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
 
     def visit(name: str, item: Any) -> None:
         own = "vars/" in name and not name.startswith("optimizer/") and "seed_generator" not in name
         if own and isinstance(item, h5py.Dataset):
-            found[name] = tuple(item.shape)
+            shapes[name] = tuple(item.shape)
 
     with h5py.File(path, "r") as file:
         file.visititems(visit)
-    return found
+    return shapes
 
 
 def _reason(error: Exception) -> str:

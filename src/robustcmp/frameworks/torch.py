@@ -73,10 +73,10 @@ class _NoTF32:
     def _switches(self) -> list[tuple[Any, str, Any]]:
         cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
         try:
-            return [(its, "allow_tf32", its.allow_tf32) for its in (cudnn, matmul)]
+            return [(backend, "allow_tf32", backend.allow_tf32) for backend in (cudnn, matmul)]
         except RuntimeError:  # the caller has used the newer names, and torch refuses to mix the two
             newer: Any = (cudnn.conv, cudnn.rnn, matmul)  # type: ignore[attr-defined]
-            return [(its, "fp32_precision", its.fp32_precision) for its in newer]
+            return [(backend, "fp32_precision", backend.fp32_precision) for backend in newer]
 
 
 _NO_TF32 = _NoTF32()
@@ -205,7 +205,7 @@ class Torch(TrainableFramework):
         if not isinstance(native, torch.nn.Module):
             raise ModelError(f"expected a torch.nn.Module for the weights of {path}, received {type(native).__name__}")
         received, expected = _arrays(_state_dict(path)), _arrays(native.state_dict())
-        if any(torch.nn.parameter.is_lazy(its) for its in expected.values()):
+        if any(torch.nn.parameter.is_lazy(tensor) for tensor in expected.values()):
             raise ModelError(f"the network for {path} has lazy layers: call it once, so that its shapes are known")
         pairs = paired(_shapes(received), _shapes(expected), str(path))
         if not any(theirs.endswith(ours) for ours, theirs in pairs.items()):
@@ -217,7 +217,7 @@ class Torch(TrainableFramework):
         return native.eval()
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
-        return {name: _canonical(name, its, architecture) for name, its in _tensors(native, architecture).items()}
+        return {name: _canonical(name, tensor, architecture) for name, tensor in _tensors(native, architecture).items()}
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
         with torch.no_grad():
@@ -243,9 +243,9 @@ def _state_dict(path: Path) -> dict[str, Any]:
             f"({reason}). Save it with torch.save(network.state_dict(), path), or return the network from "
             "module:function."
         ) from None
-    held = [its for its in content.values() if _is_state_dict(its)] if isinstance(content, dict) else []
-    if len(held) == 1:  # a checkpoint with more beside it
-        content = held[0]
+    state_dicts = [value for value in content.values() if _is_state_dict(value)] if isinstance(content, dict) else []
+    if len(state_dicts) == 1:  # a checkpoint with more beside it
+        content = state_dicts[0]
     if not _is_state_dict(content):
         raise WeightsError(f"{path} holds no state dict. Save it with torch.save(network.state_dict(), path).")
     return dict(content)
@@ -256,12 +256,12 @@ def _is_state_dict(content: Any) -> bool:
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, Shape]:
-    return {name: tuple(its.shape) for name, its in tensors.items()}
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _arrays(state: dict[str, Any]) -> dict[str, torch.Tensor]:
     """A state dict without the counters of batch norms, which older files lack."""
-    return {name: its for name, its in state.items() if not name.endswith("num_batches_tracked")}
+    return {name: tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")}
 
 
 class _Residual(torch.nn.Module):
@@ -311,7 +311,7 @@ _NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "runnin
 def _tensors(native: torch.nn.Module, architecture: Architecture) -> dict[str, torch.Tensor]:
     """The network's parameters and statistics by their canonical names."""
     kinds = (torch.nn.Conv2d, torch.nn.Linear, torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
-    modules = {path.rpartition(".")[2]: its for path, its in native.named_modules() if isinstance(its, kinds)}
+    modules = {path.rpartition(".")[2]: module for path, module in native.named_modules() if isinstance(module, kinds)}
     tensors = {}
     for name in architecture.weight_shapes:
         layer, _, kind = name.partition("/")

@@ -49,7 +49,7 @@ class Network(Layers):  # type: ignore[misc]
 
     def arrays(self) -> Arrays:
         """Return the arrays of all weights, in the layout of Chainer."""
-        return {name: getattr(its, "array", its) for name, its in self.weights().items()}
+        return {name: getattr(weight, "array", weight) for name, weight in self.weights().items()}
 
 
 class Trainer:
@@ -57,7 +57,7 @@ class Trainer:
 
     def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
         self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
-        self.velocity = {name: np.zeros_like(its.array) for name, its in network.fitted().items()}
+        self.velocity = {name: np.zeros_like(weight.array) for name, weight in network.fitted().items()}
 
 
 def put(arrays: Arrays, canonical: Arrays, flattened: Dict[str, Any]) -> None:

@@ -304,11 +304,13 @@ def remove(name: str) -> None:
 def _find_python(version: str, given: str | None) -> str:
     """Return an interpreter of a version: the one given, or one that is found on PATH, with pyenv, uv or py."""
     for candidate in [given] if given else _pythons(version):
-        found = _version(candidate)
-        if found is not None and (found == version or found.startswith(f"{version}.")):
+        candidate_version = _version(candidate)
+        if candidate_version is not None and (
+            candidate_version == version or candidate_version.startswith(f"{version}.")
+        ):
             return candidate
         if given:
-            raise UsageError(f"expected CPython {version} in {given}, received {found or 'no Python'}")
+            raise UsageError(f"expected CPython {version} in {given}, received {candidate_version or 'no Python'}")
     raise UsageError(
         f"there is no CPython {version}. Install it, for example with pyenv install {version} or uv python install "
         f"{version}, or name its interpreter with python.",

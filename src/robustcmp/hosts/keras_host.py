@@ -137,7 +137,7 @@ class Trainer:
 
 def values(variables: Dict[str, Any]) -> Arrays:
     """Return what variables hold, in the canonical layout."""
-    return {name: turned(its) for name, its in zip(variables, K.batch_get_value(list(variables.values())))}
+    return {name: turned(array) for name, array in zip(variables, K.batch_get_value(list(variables.values())))}
 
 
 def set_values(variables: Dict[str, Any], arrays: Arrays) -> None:

@@ -86,7 +86,7 @@ class Layers:
 
     def fitted(self) -> Dict[str, Any]:
         """Return those of the weights that a training fits."""
-        return {name: its for name, its in self.weights().items() if name.rpartition("/")[2] not in STATISTICS}
+        return {name: weight for name, weight in self.weights().items() if name.rpartition("/")[2] not in STATISTICS}
 
     def _make(self, layers: List[Layer], inputs: Dict[str, List[int]]) -> None:
         for layer in layers:
@@ -140,12 +140,12 @@ def channels_last(images: Array) -> Array:
 
 def native(weights: Arrays, flattened: Flattened) -> Arrays:
     """Return canonical weights in the framework's layout."""
-    return {name: np.ascontiguousarray(_native(name, its, flattened)) for name, its in weights.items()}
+    return {name: np.ascontiguousarray(_native(name, array, flattened)) for name, array in weights.items()}
 
 
 def canonical(weights: Arrays, flattened: Flattened) -> Arrays:
     """The inverse of `native`."""
-    return {name: np.array(_canonical(name, its, flattened), order="C") for name, its in weights.items()}
+    return {name: np.array(_canonical(name, array, flattened), order="C") for name, array in weights.items()}
 
 
 def _native(name: str, array: Array, flattened: Flattened) -> Any:

@@ -57,7 +57,7 @@ class Trainer:
     def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
         self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
         self.weights = network.fitted()
-        self.velocity = {name: nd.zeros_like(its.data()) for name, its in self.weights.items()}
+        self.velocity = {name: nd.zeros_like(weight.data()) for name, weight in self.weights.items()}
 
 
 class MXNetHost(Host):  # type: ignore[misc]
@@ -71,8 +71,8 @@ class MXNetHost(Host):  # type: ignore[misc]
         return Network(architecture, seed)
 
     def get_weights(self, network: Network) -> Arrays:
-        held = {name: its.data().asnumpy() for name, its in network.weights().items()}
-        return canonical(held, network.flattened)
+        weights = {name: weight.data().asnumpy() for name, weight in network.weights().items()}
+        return canonical(weights, network.flattened)
 
     def set_weights(self, network: Network, weights: Arrays) -> None:
         parameters = network.weights()
@@ -105,8 +105,8 @@ class MXNetHost(Host):  # type: ignore[misc]
         return float(mean.asscalar())
 
     def velocity(self, trainer: Trainer) -> Arrays:
-        held = {name: its.asnumpy() for name, its in trainer.velocity.items()}
-        return canonical(held, trainer.network.flattened)
+        velocities = {name: velocity.asnumpy() for name, velocity in trainer.velocity.items()}
+        return canonical(velocities, trainer.network.flattened)
 
     def set_velocity(self, trainer: Trainer, velocity: Arrays) -> None:
         for name, array in native(velocity, trainer.network.flattened).items():

@@ -56,7 +56,7 @@ class Trainer:
     def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
         self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
         self.weights = network.fitted()
-        self.velocity = {name: torch.zeros_like(its) for name, its in self.weights.items()}
+        self.velocity = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
 
 
 def tensor(array: Array) -> Any:
@@ -73,7 +73,7 @@ def put(tensors: Dict[str, Any], arrays: Arrays, flattened: Dict[str, Any]) -> N
 
 def held(tensors: Dict[str, Any], flattened: Dict[str, Any]) -> Arrays:
     """Return what tensors hold, as canonical arrays."""
-    return canonical({name: its.detach().numpy() for name, its in tensors.items()}, flattened)
+    return canonical({name: value.detach().numpy() for name, value in tensors.items()}, flattened)
 
 
 class TorchHost(Host):  # type: ignore[misc]

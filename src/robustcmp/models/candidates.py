@@ -59,7 +59,9 @@ class Candidates:
     def _forward(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.float32]:
         classifier, there = self._classifier, self._there
         if there is not None:
-            return classifier._ask(lambda *its: classifier._function(there(*self._arrays, *its)), rows, *of_each)
+            return classifier._ask(
+                lambda *tensors: classifier._function(there(*self._arrays, *tensors)), rows, *of_each
+            )
         # No row has to be copied where they are in a row.
         some = slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows
         images = self._make(*self._arrays, some, *of_each).astype(np.float32, copy=False)

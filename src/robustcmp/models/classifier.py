@@ -199,8 +199,8 @@ class Classifier:
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
-        x, its = self._filled(self._own(images), v)
-        gradient = self.framework.vjp(pullback, x, its, self._like)
+        x, filled_v = self._filled(self._own(images), v)
+        gradient = self.framework.vjp(pullback, x, filled_v, self._like)
         return gradient[: len(images)]
 
     def _joined(
@@ -285,9 +285,9 @@ class Classifier:
                 if self._asked is not None:
                     self._asked(images)
 
-            one = self.with_callback(asked)
-            one.workers = 1
-            return function(one, task)
+            classifier = self.with_callback(asked)
+            classifier.workers = 1
+            return function(classifier, task)
 
         before = self.framework.threads()
         share = max(1, cores() // self.workers)
@@ -315,7 +315,7 @@ class Classifier:
                     break
             if sum(batch_seconds.values()) > seconds * len(sizes):
                 break
-        rates = {size: size / (its + OWN_SECONDS) for size, its in batch_seconds.items()}
+        rates = {size: size / (duration + OWN_SECONDS) for size, duration in batch_seconds.items()}
         return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
     def _rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:

@@ -198,13 +198,13 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         A framework that keeps channels first flattens in another order than the canonical one; its adapter
         reorders the rows of these layers' kernels.
         """
-        found: dict[str, tuple[int, int, int]] = {}
+        shapes: dict[str, tuple[int, int, int]] = {}
         last: Shape = ()
         for layer, shape in self.walk():
             if isinstance(layer, Dense) and len(last) == 3:
-                found[layer.name] = (last[0], last[1], last[2])
+                shapes[layer.name] = (last[0], last[1], last[2])
             last = shape if isinstance(layer, Flatten) else ()
-        return found
+        return shapes
 
     @property
     def classes(self) -> int:
@@ -354,7 +354,7 @@ def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
             # Frameworks flatten in orders of their own, and only a dense layer's kernel is reordered.
             raise UsageError(f"{what} should be followed by a Dense layer")
         if isinstance(layer, Residual):
-            both = [_checked(its, shape, seen) for its in (layer.layers, layer.shortcut)]
+            both = [_checked(branch, shape, seen) for branch in (layer.layers, layer.shortcut)]
             if both[0] != both[1]:
                 raise UsageError(f"{what} should add equal shapes, received {both[0]} and {both[1]}")
         output = layer.output(shape)

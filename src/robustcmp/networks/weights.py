@@ -174,7 +174,7 @@ def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source:
     names = _without_prefix(list(received), expected)
     by_name = names.keys() & expected.keys()
     pairs = [(name, name) for name in dict.fromkeys([*expected, *names])] if by_name else zip_longest(expected, names)
-    found = {}
+    received_names = {}
     for ours, theirs in pairs:
         want, got = expected.get(ours), received.get(names.get(theirs, ""))
         if want != got:
@@ -182,8 +182,8 @@ def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source:
                 f"{source}: expected {_array(ours, want)}, received {_array(names.get(theirs), got)}. "
                 "The weights belong to another network."
             )
-        found[ours] = names[theirs]
-    return found
+        received_names[ours] = names[theirs]
+    return received_names
 
 
 def _without_prefix(names: list[str], expected: Mapping[str, Shape]) -> dict[str, str]:

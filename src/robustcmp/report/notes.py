@@ -175,12 +175,12 @@ def _control_notes(results: Results) -> list[str]:
     assert control is not None
     infos = [model["info"] for model in results.manifest["models"]]
     trained = next(info["same_weights"] for info in infos if "same_weights" in info)
-    held = [attack for attack, record in results.attack_records.items() if record.in_control]
+    control_attacks = [attack for attack, record in results.attack_records.items() if record.in_control]
     return [
         PASSED if control["passed"] else FAILED,
         f"The weights of {trained} in every framework. The largest difference of logits is {control['logits']:.1e} of "
         f"their standard deviation (at most {LARGEST_LOGITS:g} passes); {percent(control['predictions'], 2)} of the "
         f"predictions on the whole test set differ (at most {percent(LARGEST_PREDICTIONS)}).",
-        f"Under {' and '.join(held)} at most {percent(LARGEST_OUTCOMES)} of the images may differ; other attacks may "
-        "part at the first near tie. No R: there is nothing to rank.",
+        f"Under {' and '.join(control_attacks)} at most {percent(LARGEST_OUTCOMES)} of the images may differ; other "
+        "attacks may part at the first near tie. No R: there is nothing to rank.",
     ]

@@ -151,7 +151,10 @@ def of_attack(results: Results, attack: str) -> Table:
     """What an attack adds to a report: the columns that it declares, a row a model."""
     table = results.attack_records[attack].table
     assert table is not None
-    columns = [Column("model"), *(Column(its.title, percent if its.share else number) for its in table.columns)]
+    columns = [
+        Column("model"),
+        *(Column(column.title, percent if column.share else number) for column in table.columns),
+    ]
     rows = [
         [model, *(results.distances.column(model, attack, column) for column in table.columns)]
         for model in results.models

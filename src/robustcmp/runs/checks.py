@@ -210,7 +210,7 @@ class Examination:
         A little beside the images: on a constant background a pool has no gradient, as all of its inputs are largest.
         """
         draws = Draws("Slopes", self.seed, [0], self.images)
-        moves = np.array([draws.block(i, TIE).random(its.shape) for i, its in enumerate(self.images)])
+        moves = np.array([draws.block(i, TIE).random(image.shape) for i, image in enumerate(self.images)])
         images = np.abs(self.images - TIES * moves).astype(np.float32)
         logits = self.classifier.logits(images).astype(np.float64)
         rows = np.arange(len(logits))
@@ -220,10 +220,10 @@ class Examination:
         v[rows, self.labels], v[rows, others.argmax(axis=1)] = 1, -1
         gradient = self.classifier.vjp(images, v).astype(np.float64)
         direction = gradient / np.maximum(_length(gradient), 1e-30)
-        random = np.array([draws.block(i, SLOPE).standard_normal(its.shape) for i, its in enumerate(self.images)])
+        random = np.array([draws.block(i, SLOPE).standard_normal(image.shape) for i, image in enumerate(self.images)])
         random /= _length(random)
         # Along its own gradient a network with parts of it cut off shows nothing; along others kinks weigh more.
-        along, across = (self._slope_error(images, v, gradient, its) for its in (direction, random))
+        along, across = (self._slope_error(images, v, gradient, unit_vectors) for unit_vectors in (direction, random))
         figure = f"the median slope is {along:.1%} off along the gradient, {across:.0%} across"
         return _judged("gradient fits finite differences", along <= SLOPES and across <= SLOPES_ACROSS, figure)
 
@@ -246,7 +246,7 @@ class Examination:
         if self.fgsm_rate == 0:
             return not_applicable("noise is weaker", "FGSM fools no image")
         draws = Draws("Noise", self.seed, [0], self.images)
-        noise = np.array([draws.block(i, NOISE).random(its.shape) < 0.5 for i, its in enumerate(self.images)])
+        noise = np.array([draws.block(i, NOISE).random(image.shape) < 0.5 for i, image in enumerate(self.images)])
         signs = np.where(noise, -1, 1)
         candidates = np.clip(self.images + self.fgsm.max_epsilon * signs, 0, 1).astype(np.float32)
         rate = float((self.classifier.predict(candidates) != self.labels).mean())
@@ -270,9 +270,11 @@ class Examination:
         if levels < 1 or not fell.any():
             reason = "FGSM fools no image" if levels else "ε is below one level of 8 bits"
             return not_applicable(check, reason)
-        clean, found = (255 * its[fell].astype(np.float64) for its in (self.images, self.by_fgsm.adversarials))
-        away = np.where(found > clean, np.ceil(found - LEVEL), np.floor(found + LEVEL))
-        rounded = np.where(found == clean, np.rint(found), away)
+        clean, adversarial = (
+            255 * images[fell].astype(np.float64) for images in (self.images, self.by_fgsm.adversarials)
+        )
+        away = np.where(adversarial > clean, np.ceil(adversarial - LEVEL), np.floor(adversarial + LEVEL))
+        rounded = np.where(adversarial == clean, np.rint(adversarial), away)
         rounded = np.clip(rounded, np.ceil(clean - levels - LEVEL), np.floor(clean + levels + LEVEL))
         kept = float((self.classifier.predict((rounded / 255).astype(np.float32)) != self.labels[fell]).mean())
         figure = f"{kept:.0%} of FGSM's adversarial images within ε = {levels}/255 fool at 8 bits"

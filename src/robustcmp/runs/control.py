@@ -35,8 +35,8 @@ def agreement(logits: Mapping[str, Sequence[NDArray[np.float32]]]) -> dict[str, 
     {'logits': 0.5, 'predictions': 0.0}
     """
     differences, predictions = [0.0], [0.0]
-    for one, other in combinations(logits.values(), 2):
-        for a, b in zip(one, other, strict=True):
+    for logits_a, logits_b in combinations(logits.values(), 2):
+        for a, b in zip(logits_a, logits_b, strict=True):
             differences.append(float(np.abs(b - a).max() / a.std()))
             predictions.append(float((a.argmax(axis=1) != b.argmax(axis=1)).mean()))
     return {"logits": float(np.max(differences)), "predictions": max(predictions)}  # NaN passes nothing

@@ -43,8 +43,8 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
     Examples
     --------
     >>> from robustcmp import load_model
-    >>> one = load_model("lenet1", framework="torch", dataset="digits")
-    >>> same_weights(one, ["torch", "jax"])["jax"]
+    >>> model = load_model("lenet1", framework="torch", dataset="digits")
+    >>> same_weights(model, ["torch", "jax"])["jax"]
     <robustcmp.Model lenet1 digits 0 jax, bounds (0, 1)>
     """
     if not isinstance(model, Model) or "model" not in model.info:

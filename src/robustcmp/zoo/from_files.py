@@ -208,7 +208,8 @@ def _check_design(content: WeightsFile, architecture: str, source: str) -> None:
     design = get_architecture(architecture)
     check_shapes(content.weights, design, source)
     trained, named = (
-        {**its, "name": ""} for its in (content.metadata.get("architecture", design.described), design.described)
+        {**description, "name": ""}
+        for description in (content.metadata.get("architecture", design.described), design.described)
     )
     if trained != named:
         raise WeightsError(
@@ -246,13 +247,13 @@ def _called(name: str, *arguments: Any) -> Any:
     if module.endswith(".py"):
         raise UsageError(f"{name}: a module is named without .py, {module.removesuffix('.py')}:{function}")
     try:
-        found = getattr(import_module(module), function)
+        imported = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"{name}: {error}") from None
     except Exception as error:
         raise ModelError(f"{module} failed when it was imported: {type(error).__name__}: {error}") from error
     try:
-        return found(*arguments)
+        return imported(*arguments)
     except Exception as error:
         raise ModelError(f"{name} failed: {type(error).__name__}: {error}") from error
 
@@ -261,11 +262,11 @@ def _as_model(
     native: Any, adapter: TrainableFramework, source: str, device: Device, info: dict[str, Any]
 ) -> fb.models.base.Model:
     if isinstance(native, fb.models.base.Model):
-        its = Classifier(native).framework.name
+        framework = Classifier(native).framework.name
     else:
-        its = _framework_of(native) or adapter.name
-    if its != adapter.name:
-        raise ModelError(f"{source} is a network of {its}, and was given for {adapter.name}")
+        framework = _framework_of(native) or adapter.name
+    if framework != adapter.name:
+        raise ModelError(f"{source} is a network of {framework}, and was given for {adapter.name}")
     if isinstance(native, fb.models.base.Model):
         return native
     return wrap(native, framework=adapter.name, device=device, info=info | {"source": Path(source).name})

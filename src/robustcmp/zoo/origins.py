@@ -21,4 +21,4 @@ def fingerprints(origins: Mapping[str, Sequence[Origin]]) -> dict[str, list[Any]
         A file is broken.
     """
     prints = {label: [origin.fingerprint for origin in each] for label, each in origins.items()}
-    return None if any(one is None for each in prints.values() for one in each) else prints
+    return None if any(fingerprint is None for each in prints.values() for fingerprint in each) else prints

@@ -69,7 +69,7 @@ def _recipes(model: str, name: str) -> dict[str, Any]:
     if name not in recipes:
         raise unknown(f"recipe for {model}", name, recipes)
     table = recipes[name]
-    if not isinstance(table, dict) or not table or not all(isinstance(its, dict) for its in table.values()):
+    if not isinstance(table, dict) or not table or not all(isinstance(recipe, dict) for recipe in table.values()):
         raise UsageError(f"{file.name}: expected tables [{name}.DATASET], see docs/extending.md")
     return table
 

@@ -75,15 +75,15 @@ def common_draws(a: NDArray[np.bool_], b: NDArray[np.bool_], tried: int) -> Comm
 
     Examples
     --------
-    >>> one, other = np.eye(4, dtype=bool)[:1], np.eye(4, dtype=bool)[1:2]
-    >>> found = common_draws(one, other, 2)  # two of four positions are tried
-    >>> round(found.both * 6, 9), round(found.only_a * 6, 9)  # in six draws
+    >>> a, b = np.eye(4, dtype=bool)[:1], np.eye(4, dtype=bool)[1:2]
+    >>> common = common_draws(a, b, 2)  # two of four positions are tried
+    >>> round(common.both * 6, 9), round(common.only_a * 6, 9)  # in six draws
     (1.0, 2.0)
     """
     if a.shape != b.shape or a.ndim != 2:
         raise UsageError(f"expected two arrays of one shape (images, positions), received {a.shape} and {b.shape}")
     pixels = np.full(len(a), a.shape[1])
-    p_a, p_b, p_either = (fall_probability(its.sum(axis=1), pixels, tried) for its in (a, b, a | b))
+    p_a, p_b, p_either = (fall_probability(vulnerable.sum(axis=1), pixels, tried) for vulnerable in (a, b, a | b))
     both = p_a + p_b - p_either
     variance = p_a + p_b - 2 * both - (p_a - p_b) ** 2
     n = max(len(a), 1)

@@ -39,7 +39,8 @@ def pooled_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
     if len(groups) < 2 or min(len(group) for group in groups) < 2:
         raise UsageError(
             "expected two frameworks and two trainings of each, or more; received "
-            f"{', '.join(str(len(group)) for group in groups)} trainings.{one_training([len(its) for its in groups])}"
+            f"{', '.join(str(len(group)) for group in groups)} trainings."
+            f"{one_training([len(group) for group in groups])}"
         )
     check_values(*groups)
     df = sum(len(group) - 1 for group in groups)

@@ -87,13 +87,13 @@ def sign_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> Evidence:
     return _coin(int(np.count_nonzero(a > b)), int(np.count_nonzero(a < b)))
 
 
-def _coin(one: int, other: int) -> Evidence:
+def _coin(heads: int, tails: int) -> Evidence:
     """Test whether a coin that fell on one side so often, and so often on the other, is fair; two-sided, exact."""
     from scipy.special import bdtr
 
-    if not one + other:
+    if not heads + tails:
         return NOTHING_VARIES
-    return Evidence(float(one), min(1.0, 2 * float(bdtr(min(one, other), one + other, 0.5))))
+    return Evidence(float(heads), min(1.0, 2 * float(bdtr(min(heads, tails), heads + tails, 0.5))))
 
 
 def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> list[Evidence]:
@@ -127,7 +127,10 @@ def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: 
         signs = rng.integers(0, 2, (size, some.shape[1]), np.int8) * 2.0 - 1.0
         reached += (np.abs(signs @ some.T) >= observed - ROUNDING).sum(axis=0)
     p = (1 + reached) / (1 + resamples)
-    return [Evidence(float(mean), float(its)) for mean, its in zip(differences.sum(axis=1) / max(n, 1), p, strict=True)]
+    return [
+        Evidence(float(mean), float(p_value))
+        for mean, p_value in zip(differences.sum(axis=1) / max(n, 1), p, strict=True)
+    ]
 
 
 def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> Evidence:
@@ -198,8 +201,8 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
         within = (members[:, :, None] == members[:, None, :]).reshape(-1, n * n).astype(np.float64)
         pairs, total = within @ known.ravel(), within @ rest.ravel()
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: NDArray[np.float64] = total / pairs - (rest.sum() - total) / (known.sum() - pairs)
-        return np.where(np.isfinite(found), found, np.nan)
+            statistics: NDArray[np.float64] = total / pairs - (rest.sum() - total) / (known.sum() - pairs)
+        return np.where(np.isfinite(statistics), statistics, np.nan)
 
     [observed] = differences(members[None])
     if np.isnan(observed):
@@ -306,8 +309,8 @@ def pooled_t(groups: Sequence[NDArray[np.float64]], a: int, b: int, confidence: 
 
     Examples
     --------
-    >>> found = pooled_t([np.array([0.1, 0.2]), np.array([0.3, 0.4])], 0, 1)
-    >>> round(found.statistic, 3), round(found.p, 4), round(found.low, 3), round(found.high, 3)
+    >>> difference = pooled_t([np.array([0.1, 0.2]), np.array([0.3, 0.4])], 0, 1)
+    >>> round(difference.statistic, 3), round(difference.p, 4), round(difference.low, 3), round(difference.high, 3)
     (-2.828, 0.1056, -0.504, 0.104)
     """
     from scipy.special import stdtr, stdtrit
@@ -328,7 +331,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
     Examples
     --------
-    >>> [round(float(its), 6) for its in holm([0.01, 0.04, 0.03])]
+    >>> [round(float(adjusted), 6) for adjusted in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
     if not p:

@@ -161,8 +161,12 @@ def difference_intervals(
     ends = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0).T
     unseen = wilson_interval(0, n, confidence).high
     return [
-        Interval(float(low), float(high)) if its.any() and n > 1 else Interval(-unseen, unseen) if n > 1 else EVERYTHING
-        for (low, high), its in zip(ends, differences, strict=True)
+        Interval(float(low), float(high))
+        if difference.any() and n > 1
+        else Interval(-unseen, unseen)
+        if n > 1
+        else EVERYTHING
+        for (low, high), difference in zip(ends, differences, strict=True)
     ]
 
 
@@ -236,8 +240,8 @@ def resampled_rates(
     parts = []
     for size in blocks(resamples, n):
         images = _weights(rng, n, size)
-        runs = [_unbiased(_weights(rng, its.shape[-2], size)) for its in values]
-        parts.append([_weighted(its, runs[i], images) for i, its in enumerate(values)])
+        runs = [_unbiased(_weights(rng, framework_values.shape[-2], size)) for framework_values in values]
+        parts.append([_weighted(framework_values, runs[i], images) for i, framework_values in enumerate(values)])
     return [np.concatenate(of_model) for of_model in zip(*parts, strict=True)]
 
 

@@ -59,8 +59,8 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
 
     Examples
     --------
-    >>> found = nested_variance(np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
-    >>> round(found.framework, 4), round(found.training_run, 4), round(found.share, 3)
+    >>> components = nested_variance(np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
+    >>> round(components.framework, 4), round(components.training_run, 4), round(components.share, 3)
     (0.0375, 0.005, 0.882)
 
     Where nothing varies the share is 0 and its interval everything:
