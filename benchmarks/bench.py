@@ -45,7 +45,7 @@ from robustcmp.hosts import environments
 from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.models.preflight import check_gradient
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.provenance import environment
+from robustcmp.provenance import made_with
 from robustcmp.zoo.from_zoo import FromZoo, find_weights
 from robustcmp.zoo.recipes import load_test_set
 
@@ -90,7 +90,7 @@ class Counted:
 
     def rates(self, seconds: float = 0.4) -> dict[str, dict[int, float]]:
         """Return images a second for each way of asking and each batch size."""
-        return {way: {n: its._rate(self.images, n, seconds) for n in BATCH_SIZES} for way, its in self.ways().items()}
+        return {way: {n: its.rate(self.images, n, seconds) for n in BATCH_SIZES} for way, its in self.ways().items()}
 
     def best_ways(self, rates: dict[str, dict[int, float]] | None = None) -> list[Way]:
         """Return the few fastest ways and batch sizes, of rates that were measured or are measured now."""
@@ -100,7 +100,7 @@ class Counted:
     def best_now(self, tried: list[Way]) -> float:
         """Return the best rate of a few ways and batch sizes, at this moment."""
         ways = self.ways()
-        return max(ways[way]._rate(self.images, n, 0.3) for way, n in tried)
+        return max(ways[way].rate(self.images, n, 0.3) for way, n in tried)
 
 
 def drawn() -> dict[str, Any]:
@@ -375,7 +375,7 @@ def profile(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, 
 
 def hosted(frameworks: list[str], data: rc.data.Dataset) -> Iterator[dict[str, Any]]:
     """Time forward passes in hosts whose environments are there, as the parent and as the host itself measure them."""
-    for name in filter(environments.is_ready, environments.RECIPES):
+    for name in filter(environments.is_ready, environments.SETUPS):
         adapter: Any = get_framework(name)
         for model in ("lenet1", "lenet5"):
             network = adapter.build(get_architecture(model), 0, "cpu")
@@ -465,7 +465,7 @@ def main() -> None:
             "dataset": data.name,
             "threads": THREADS,
             "processor": processor(),
-            "versions": environment()["versions"] | {name: get_framework(name).version() for name in FRAMEWORKS},
+            "versions": made_with()["versions"] | {name: get_framework(name).version() for name in FRAMEWORKS},
             "rows": [],
         }
         path = HERE / "results" / (f"{part}.json" if options.device == "cpu" else f"{part}-cuda.json")

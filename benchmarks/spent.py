@@ -28,17 +28,17 @@ class Spent(ExitStack):
 
     def __enter__(self) -> Spent:
         """Time every part from now on."""
-        walk = robustcmp.attacks.boundary._Walk
+        walk = robustcmp.attacks.boundary.Walk
         parts: list[tuple[str, Any, str]] = [
             ("the model, with the way to and from it", self._framework, "forward"),
-            ("batches, filled up", Classifier, "_ask"),
-            ("classes of the answers", Classifier, "_classes"),
-            ("candidates in float64, rounded", Candidates, "_forward"),
+            ("batches, filled up", Classifier, "ask"),
+            ("classes of the answers", Classifier, "classes"),
+            ("candidates in float64, rounded", Candidates, "forward"),
             ("images that leave", Candidates, "keep"),
             ("the gradient, which is no query", robustcmp.attacks.fgsm, "loss_gradient"),
-            ("normal draws, and where they go", walk, "_move"),
+            ("normal draws, and where they go", walk, "move"),
             ("the geometry in float64", robustcmp.attacks.boundary, "moved"),
-            ("candidates rounded", walk, "_fools"),
+            ("candidates rounded", walk, "fools"),
             ("steps taken and adapted", walk, "advance"),
             ("the start's noise", walk, "start"),
             ("the final check, and distances", robustcmp.attacks.base, "judge"),

@@ -74,7 +74,7 @@ DATA_DIRECTORIES = [
 ]
 HOSTS = environments.directory().resolve()
 # Hosts are tested as all frameworks are, where their environments are there; tests/test_hosts.py names the others.
-TESTED = [name for name in CAPABILITIES if name not in environments.RECIPES or environments.is_ready(name)]
+TESTED = [name for name in CAPABILITIES if name not in environments.SETUPS or environments.is_ready(name)]
 
 TINY = Architecture(
     "tiny",
@@ -179,7 +179,7 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     missing = set(marker.args if marker else ()) - CAPABILITIES[name]
     if missing:
         pytest.skip(f"{name} has not: {', '.join(sorted(missing))}")
-    if name in environments.RECIPES:
+    if name in environments.SETUPS:
         monkeypatch.setattr(environments, "directory", lambda: HOSTS)
     elif name not in frameworks.installed():
         pytest.skip(f"{name} is not installed")
@@ -190,7 +190,7 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 def gpus(name: str) -> int:
     """Return how many GPUs a framework sees."""
-    if name in environments.RECIPES:
+    if name in environments.SETUPS:
         return 0
     if name == "torch":
         import torch

@@ -90,17 +90,17 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
         candidates.labels = labels
         return first_on_grid(candidates, labels, grid)
 
-    fools = boundary._Walk._fools
+    fools = boundary.Walk.fools
 
     def fools_recorded(self: Any, rows: NDArray[np.int64], points: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled = fools(self, rows, points)
         record(rows, fooled)
         return fooled
 
-    monkeypatch.setattr(Classifier, "_classes", classes)
+    monkeypatch.setattr(Classifier, "classes", classes)
     monkeypatch.setattr(boundary, "Candidates", Recorded)
     monkeypatch.setattr(boundary, "first_on_grid", searched)
-    monkeypatch.setattr(boundary._Walk, "_fools", fools_recorded)
+    monkeypatch.setattr(boundary.Walk, "fools", fools_recorded)
     return recorded
 
 
@@ -504,7 +504,7 @@ def test_repeats_share_answers(zoo_model: Zoo, digits: Dataset) -> None:
 
     classifier = Classifier(model, asked=count)
     attack = SinglePixel(max_pixels=784)
-    list(attack._find(classifier, x, y, 0, range(3)))
+    list(attack.perturb(classifier, x, y, 0, range(3)))
     different = sum((x != np.float32(value)).any(axis=3).sum() for value in UNIT)
     assert asked == different + len(x)  # and the clean images once
 
@@ -570,14 +570,14 @@ def test_bad_input_to_repeats_fails_before_the_first_is_asked_for(zoo_model: Zoo
 def test_queries_of_a_batched_fgsm_are_what_is_asked(zoo_model: Zoo, digits: Dataset) -> None:
     asked: list[int] = []
     classifier = Classifier(zoo_model("torch"), asked=asked.append)
-    (found,) = FGSM()._find(classifier, digits.images[:20], digits.labels[:20], 0, [0])
+    (found,) = FGSM().perturb(classifier, digits.images[:20], digits.labels[:20], 0, [0])
     assert sum(asked) == found.queries.sum() + 20  # the clean images, for the gradient
 
 
 def test_queries_of_a_batched_boundary_are_what_is_asked(zoo_model: Zoo, digits: Dataset) -> None:
     asked: list[int] = []
     classifier = Classifier(zoo_model("torch"), asked=asked.append)
-    (found,) = SHORT._find(classifier, digits.images[:20], digits.labels[:20], 0, [0])
+    (found,) = SHORT.perturb(classifier, digits.images[:20], digits.labels[:20], 0, [0])
     assert found.found.any()
     assert sum(asked) == found.queries.sum()
 

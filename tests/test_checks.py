@@ -151,8 +151,8 @@ def test_answers_that_differ_each_time(network: Any, digits: Dataset, suite: Pat
     assert isinstance(ev._at_hand, ModelsAtHand)
     classifier = ev._at_hand.plan.models[0].classifier
     random = np.random.default_rng(0)
-    infer = classifier._forward
-    classifier._forward = lambda images: infer(images) + random.normal(0, 1e-2, (len(images), 10)).astype(np.float32)  # type: ignore[method-assign]
+    infer = classifier.forward
+    classifier.forward = lambda images: infer(images) + random.normal(0, 1e-2, (len(images), 10)).astype(np.float32)  # type: ignore[method-assign]
     assert outcomes(ev)["two passes agree"] == FAIL
 
 

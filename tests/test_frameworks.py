@@ -416,7 +416,7 @@ def in_double(framework: TrainableFramework) -> Iterator[None]:
 @cache
 def double(name: str) -> Hosted:
     """A host that computes in float64."""
-    recipe, python = environments.RECIPES[name], environments.directory() / name / environments.PYTHON
+    recipe, python = environments.SETUPS[name], environments.directory() / name / environments.PYTHON
     return Hosted(name, partial(environments.run, name, python, recipe.script, [*recipe.arguments, "float64"]))
 
 

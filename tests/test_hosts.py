@@ -89,7 +89,7 @@ def gone(pid: int, seconds: float = 10) -> bool:
     return False
 
 
-@pytest.fixture(params=environments.RECIPES)
+@pytest.fixture(params=environments.SETUPS)
 def ready(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A host that has its environment."""
     monkeypatch.setattr(environments, "directory", lambda: HOSTS)
@@ -711,16 +711,16 @@ def test_without_its_compiler_a_host_is_slow_and_says_so(
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lacking = environments.Recipe(tiny_host, requirements(tmp_path / "r.txt"), "3", compiler="no-such-compiler")
-    monkeypatch.setitem(environments.RECIPES, "theano", lacking)
+    lacking = environments.Setup(tiny_host, requirements(tmp_path / "r.txt"), "3", compiler="no-such-compiler")
+    monkeypatch.setitem(environments.SETUPS, "theano", lacking)
     assert hosting.main(["create", "theano", "--python", sys.executable]) == 0
     message = "theano: there is no no-such-compiler, which it compiles its functions with: it will be some hundred"
     assert message in capfd.readouterr().err
     assert hosting.main(["check", "theano"]) == 0
     assert message in caplog.text
     caplog.clear()
-    with_one = environments.Recipe(tiny_host, requirements(tmp_path / "r.txt"), "3", compiler="sh")
-    monkeypatch.setitem(environments.RECIPES, "theano", with_one)
+    with_one = environments.Setup(tiny_host, requirements(tmp_path / "r.txt"), "3", compiler="sh")
+    monkeypatch.setitem(environments.SETUPS, "theano", with_one)
     assert hosting.main(["check", "theano"]) == 0
     assert not caplog.text
 

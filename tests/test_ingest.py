@@ -18,7 +18,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.models.classifier import Classifier
-from robustcmp.models.model import in_unit_bounds
+from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.zoo.from_files import file_origins, load_network

@@ -291,7 +291,7 @@ def test_an_attack_has_work_of_its_own_for_each_batch(
         busy = size == best and (len(asked) - 1) // len(SIZES) != quiet and rounds > 1
         return rate / 2 if busy else rate
 
-    monkeypatch.setattr(Classifier, "_rate", noisy)
+    monkeypatch.setattr(Classifier, "rate", noisy)
     assert Classifier(wrapped(frameworks.get_framework("torch"))).measured_batch_size(IMAGES) == best
     assert asked == rounds * SIZES[: SIZES.index(largest) + 1]
 

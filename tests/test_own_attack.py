@@ -36,9 +36,9 @@ class Grey(Attack):
     compares_distances = True
     table = AttackTable(
         "how far it had to fade",
-        (Column("mean shade", "shade"), Column("fell at once", "shade", "within", 0.1, share=True)),
+        (Column("mean shade", "shade"), Column("fell at once", "shade", "within", 0.1, percent=True)),
     )
-    checked = ("grey fades",)
+    check_names = ("grey fades",)
 
     def __init__(self, *, steps: int = 4):
         self.steps = steps
@@ -58,7 +58,7 @@ class Grey(Attack):
         shade = float(outcomes.shade.mean())
         yield judged("grey fades", shade > 0, f"{name}: mean shade {shade:.2f}", "It does not fade.")
 
-    def _find(
+    def perturb(
         self, classifier: Classifier, images: Any, labels: Any, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
         for repeat in repeats:

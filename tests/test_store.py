@@ -254,7 +254,7 @@ def test_the_manifest_says_what_was_asked_and_with_what(evaluate: Evaluate) -> N
         "deterministic": False,
     }
     assert attack | outcome == attack
-    assert (attack["norm"], attack["extras"], attack["draws"], attack["in_control"]) == ("l0", {}, None, True)
+    assert (attack["norm"], attack["extras"], attack["position_draws"], attack["in_control"]) == ("l0", {}, None, True)
     images = manifest["images"]
     assert (images["asked"], images["used"], images["of"], images["correct_by_all"]) == (5, 5, 12, 1.0)
     assert [(m["name"], m["training_seed"], m["framework"], m["batch_size"]) for m in manifest["models"]] == [

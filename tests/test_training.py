@@ -17,7 +17,7 @@ from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, Trainer
 from robustcmp.networks.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
 from robustcmp.networks.weights import Weights, WeightsFile, read_weights
-from robustcmp.provenance import environment, package_version
+from robustcmp.provenance import made_with, package_version
 from robustcmp.zoo.recipes import Recipe
 from robustcmp.zoo.training import Augmentation, batch_order, train
 
@@ -446,7 +446,7 @@ def test_a_recipe_needs_three_numbers() -> None:
 
 def test_the_environment_is_json_and_names_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    described = environment()
+    described = made_with()
     assert json.loads(json.dumps(described)) == described
     assert described["versions"]["numpy"] == np.__version__
     assert described["omp_num_threads"] == "3"

@@ -166,7 +166,7 @@ def test_accuracy_on_the_whole_test_set_is_the_recorded_one(path: str, monkeypat
     metadata = read_weights(Path(str(recipes.SHIPPED / "weights" / path))).metadata
     keys = ("framework", "dataset", "recipe")
     seed = metadata["training_seed"]
-    if metadata["framework"] in environments.RECIPES:
+    if metadata["framework"] in environments.SETUPS:
         monkeypatch.setattr(environments, "directory", lambda: HOSTS)
         if not environments.is_ready(metadata["framework"]):
             pytest.skip(f"{metadata['framework']} has no environment")

@@ -19,7 +19,7 @@ from .files import digest
 from .frameworks import Device
 from .models.batches import check_batch_size
 from .models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels
-from .provenance import environment
+from .provenance import made_with
 from .records.checks import Checked
 from .records.manifest import FORMAT
 from .records.store import Run
@@ -242,7 +242,7 @@ def manifest_of(
             for model, correct in zip(planned.models, subset.correct, strict=True)
         ],
         "cells": [asdict(cell) for cell in planned.cells],
-        "environment": environment(),
+        "environment": made_with(),
     }
 
 

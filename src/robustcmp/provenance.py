@@ -23,7 +23,7 @@ def framework_versions(framework: str) -> list[str | None]:
     return [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]
 
 
-def environment() -> dict[str, Any]:
+def made_with() -> dict[str, Any]:
     """Return the versions and the hardware that a result may depend on in its last bits."""
     return {
         "versions": {"python": platform.python_version()} | {name: package_version(name) for name in PACKAGES},

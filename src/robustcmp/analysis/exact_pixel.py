@@ -29,9 +29,9 @@ class ExactPixel:
     def _draws(self) -> dict[str, PositionDraws]:
         records, dataset = self._recorded.attack_records, self._recorded.dataset
         return {
-            name: record.draws
+            name: record.position_draws
             for name, record in records.items()
-            if record.draws and record.draws.vulnerable in dataset
+            if record.position_draws and record.position_draws.vulnerable in dataset
         }
 
     @property

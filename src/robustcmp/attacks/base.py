@@ -178,7 +178,7 @@ class L0(fb.distances.LpDistance):
 class Attack(MinimizationAttack):
     """An untargeted attack that looks for the smallest adversarial perturbation, as Foolbox's `MinimizationAttack`.
 
-    A subclass says how the candidates are made (`_find`). It works on every Foolbox model, with the
+    A subclass says how the candidates are made (`perturb`). It works on every Foolbox model, with the
     candidates of many images in one batch. What a report has to know of it stands in its `record`, made of the
     attributes below.
     """
@@ -202,7 +202,7 @@ class Attack(MinimizationAttack):
     """Whether the same weights in two frameworks should fall to it on the same images."""
     table: ClassVar[AttackTable | None] = None
     """What it adds to a report."""
-    checked: ClassVar[tuple[str, ...]] = ()
+    check_names: ClassVar[tuple[str, ...]] = ()
     """The names of the health checks that it makes of its own outcomes."""
 
     _first = 0  # the repeat that `run` stands for, and
@@ -210,7 +210,7 @@ class Attack(MinimizationAttack):
     _finished: Mapping[str, NDArray[Any]] = MappingProxyType({})  # the extras of a repeat that is done, or nothing
 
     @abstractmethod
-    def _find(
+    def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
         """Yield what comes out of each of the repeats, in their order, for so many images as advance together."""
@@ -235,7 +235,7 @@ class Attack(MinimizationAttack):
         return {}
 
     @property
-    def draws(self) -> PositionDraws | None:
+    def position_draws(self) -> PositionDraws | None:
         """How the expectation over all draws comes from the extras, where it is known."""
         return None
 
@@ -263,7 +263,7 @@ class Attack(MinimizationAttack):
             at_epsilon=self.at_epsilon,
             start=self.start,
             compares_distances=self.compares_distances,
-            draws=self.draws,
+            position_draws=self.position_draws,
             in_control=self.in_control,
             table=self.table,
             notes=self.notes,
@@ -274,7 +274,7 @@ class Attack(MinimizationAttack):
         return classifier.no_gradient if self.needs_gradient else ""
 
     def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
-        """Yield what its own outcomes say of one model, a check for each of `checked`.
+        """Yield what its own outcomes say of one model, a check for each of `check_names`.
 
         Parameters
         ----------
@@ -370,7 +370,7 @@ class Attack(MinimizationAttack):
             some, part = task
             x, y = images[part], labels[part]
             attack = self.with_finished_repeat({name: values[part] for name, values in self._finished.items()})
-            return [judge(classifier, x, y, perturbed) for perturbed in attack._find(classifier, x, y, seed, some)]
+            return [judge(classifier, x, y, perturbed) for perturbed in attack.perturb(classifier, x, y, seed, some)]
 
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
         with closing(classifier.map(attacked, ((some, part) for some in together for part in parts))) as results:

@@ -90,12 +90,12 @@ class Boundary(Attack):
     table = AttackTable(
         "starts, success within an L2 distance, and the median distance",
         (
-            Column("with a start", "start", share=True),
-            *(Column(f"L2 ≤ {budget}", "l2", "within", budget, share=True) for budget in (1, 2, 3, 5)),
+            Column("with a start", "start", percent=True),
+            *(Column(f"L2 ≤ {budget}", "l2", "within", budget, percent=True) for budget in (1, 2, 3, 5)),
             Column("median L2", "l2", "median"),
         ),
     )
-    checked = ("boundary has converged", "every image had a start", "boundary's points hold")
+    check_names = ("boundary has converged", "every image had a start", "boundary's points hold")
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Boundary(Attack):
         ]
 
     def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
-        converged, had_start, hold = self.checked
+        converged, had_start, hold = self.check_names
         step = float(outcomes.source_step.median())
         half, whole = (
             float(np.quantile(outcomes[variable].values, 0.5, method="higher")) for variable in ("l2_half", "l2")
@@ -147,12 +147,12 @@ class Boundary(Attack):
     def most_queries(self, pixels: int, repeats: int) -> int:
         return repeats * (START_DRAWS + BLENDS + self.iterations * self.max_directions)
 
-    def _find(
+    def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
         n, times = len(images), len(repeats)
         draws = Draws("Boundary", seed, repeats, unit(images, classifier.bounds))
-        walk = _Walk(self, classifier, np.concatenate([images] * times), np.tile(labels, times), draws)
+        walk = Walk(self, classifier, np.concatenate([images] * times), np.tile(labels, times), draws)
         walk.start()
         walk.advance()
         walk.leave_boundary()
@@ -161,7 +161,7 @@ class Boundary(Attack):
             yield perturbed.part(slice(start, start + n))
 
 
-class _Walk:
+class Walk:
     """Some images on their way, repeat by repeat, one row each.
 
     Points are float64 and flat, (rows, H·W·C); the model sees float32.
@@ -198,7 +198,7 @@ class _Walk:
             for row in pending.tolist():
                 self._draws.block(row, START_NOISE, 0, draw).random(out=noise[row])
                 noise[row] = lower + (upper - lower) * noise[row]
-            pending = pending[~self._fools(pending, noise[pending])]
+            pending = pending[~self.fools(pending, noise[pending])]
         # Rows that nothing fooled go on with their last draw, as in Foolbox.
         x, noise = (points.reshape(self._images.shape) for points in (self._x, noise))
         first, queries = first_on_grid(Candidates(self._classifier, blended, x, noise), self._labels, SHARES)
@@ -250,19 +250,19 @@ class _Walk:
         for direction in range(self._attack.max_directions):
             if not len(pending):
                 break
-            spherical, candidates = self._move(pending, iteration, direction)
+            spherical, candidates = self.move(pending, iteration, direction)
             if checking:
-                asked = self._fools(pending, spherical)
+                asked = self.fools(pending, spherical)
                 self._spherical.add(pending, asked)
                 pending_asked, candidates = pending[asked], candidates[asked]
-                fooled = self._fools(pending_asked, candidates)
+                fooled = self.fools(pending_asked, candidates)
                 self._steps.add(pending_asked, fooled)
             else:
-                pending_asked, fooled = pending, self._fools(pending, candidates)
+                pending_asked, fooled = pending, self.fools(pending, candidates)
             self._take(pending_asked[fooled], candidates[fooled])
             pending = np.setdiff1d(pending, pending_asked[fooled], assume_unique=True)
 
-    def _move(self, rows: Rows, iteration: int, direction: int) -> tuple[NDArray[np.float32], Points]:
+    def move(self, rows: Rows, iteration: int, direction: int) -> tuple[NDArray[np.float32], Points]:
         """Return the rows' spherical candidates and their candidates in a new direction; good until the next call."""
         spherical, candidates = self._spherical_candidates[: len(rows)], self._candidates[: len(rows)]
         for start in range(0, len(rows), self._rows_at_once):
@@ -302,7 +302,7 @@ class _Walk:
             statistic.clear(longer)
             statistic.clear(shorter)
 
-    def _fools(self, rows: Rows, points: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    def fools(self, rows: Rows, points: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         """Ask the model, once for each row."""
         self._queries[rows] += 1
         fooled: NDArray[np.bool_] = self._classifier.predict(self._as_images(points)) != self._labels[rows]

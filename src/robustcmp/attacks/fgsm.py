@@ -67,7 +67,7 @@ class FGSM(Attack):
     def grid(self) -> list[float]:
         return [self.max_epsilon * k / self.epsilons for k in range(1, self.epsilons + 1)]
 
-    def _find(
+    def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
         lower, upper = classifier.bounds

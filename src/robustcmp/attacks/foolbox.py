@@ -65,7 +65,7 @@ class FoolboxAttack:
 
     semantics = 1
     deterministic = False
-    checked: tuple[str, ...] = ()
+    check_names: tuple[str, ...] = ()
 
     def __init__(self, attack: fb.attacks.base.Attack, settings: dict[str, Any], epsilons: list[float] | None):
         self.attack = attack

@@ -67,14 +67,14 @@ class SinglePixel(Attack):
         return {"vulnerable_pixels": Extra(), "pixels": Extra(), "vulnerable_map": vulnerable_map}
 
     @property
-    def draws(self) -> PositionDraws | None:
+    def position_draws(self) -> PositionDraws | None:
         return PositionDraws("vulnerable_pixels", "pixels", "vulnerable_map", self.max_pixels) if self.exact else None
 
     def most_queries(self, pixels: int, repeats: int) -> int:
         asks_all = self.exact and "vulnerable_map" not in self._finished
         return 2 * (pixels if asks_all else min(pixels, repeats * self.max_pixels))
 
-    def _find(
+    def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
         n, height, width, _ = images.shape

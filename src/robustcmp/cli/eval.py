@@ -128,7 +128,7 @@ def _answer(options: Namespace, suite: Suite, repeats: dict[str, int], asked: _A
 
 def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict[str, Any]:
     """Return what the outcome depends on, beside the models and the images."""
-    from ..provenance import environment
+    from ..provenance import made_with
 
     return {
         "suite": suite.digest,
@@ -140,7 +140,7 @@ def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict
         "keep_images": not options.no_images,
         "training_seeds": options.training_seeds,
         "same_weights": options.same_weights,
-        "environment": environment(),
+        "environment": made_with(),
     }
 
 

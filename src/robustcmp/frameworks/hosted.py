@@ -75,14 +75,14 @@ class Hosted(NumPy, TrainableFramework):
         _log.warning("%s It is started again.", error)
 
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
-        if not isinstance(native, Network):
+        if not isinstance(native, HostedNetwork):
             raise ModelError(f"expected a network that {self.name} has built, received {type(native).__name__}")
         _check_device(self.name, device)
         return native, np.zeros(0, np.float32)
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> Network:
+    def build(self, architecture: Architecture, seed: int, device: Device) -> HostedNetwork:
         _check_device(self.name, device)
-        return Network(self, architecture, seed)
+        return HostedNetwork(self, architecture, seed)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         _, weights = native.call("get_weights")
@@ -112,7 +112,7 @@ def _check_device(name: str, device: Device) -> None:
         raise UsageError(f"device 'cuda' was asked for, but {name} sees no GPU. Use device='cpu' or 'auto'.")
 
 
-class Network:
+class HostedNetwork:
     """A network in a host: ``network(images) -> logits``. If its process has died, it is built again in another."""
 
     def __init__(self, adapter: Hosted, architecture: Architecture, seed: int):
@@ -201,7 +201,9 @@ class Network:
 
 
 class _Trainer(Trainer):
-    def __init__(self, network: Network, shapes: Mapping[str, tuple[int, ...]], momentum: float, weight_decay: float):
+    def __init__(
+        self, network: HostedNetwork, shapes: Mapping[str, tuple[int, ...]], momentum: float, weight_decay: float
+    ):
         self._network, self._number = network, network.trainer(momentum, weight_decay)
         self._shapes = {name: shape for name, shape in shapes.items() if is_trainable(name)}
         process, _ = network.living()

@@ -134,7 +134,7 @@ def _full_precision(function: Function) -> Function:
     return precise
 
 
-class Network:
+class JaxNetwork:
     """An architecture with its parameters: ``network(images) -> logits``."""
 
     def __init__(self, architecture: Architecture, parameters: Parameters):
@@ -229,21 +229,21 @@ class Jax(TrainableFramework):
             raise ModelError(f"expected a function from images to logits, received {type(native).__name__}")
         where = _device(device)
         like = jax.device_put(jnp.zeros(0), where)
-        if not isinstance(native, Network):
+        if not isinstance(native, JaxNetwork):
             return _full_precision(jax.jit(native)), like
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         native.parameters = jax.device_put(native.parameters, where)
         compiled = jax.jit(partial(apply, native.architecture))
         return _full_precision(lambda x: compiled(native.parameters, x)), like
 
-    def build(self, architecture: Architecture, seed: int, device: Device) -> Network:
+    def build(self, architecture: Architecture, seed: int, device: Device) -> JaxNetwork:
         shapes = architecture.weight_shapes
         zeros, ones = jax.nn.initializers.zeros, jax.nn.initializers.ones
         initial = {"kernel": jax.nn.initializers.lecun_normal(), "bias": zeros}
         initial |= {"gamma": ones, "beta": zeros, "mean": zeros, "variance": ones}
         with jax.default_device(_device(device)):
             keys = jax.random.split(jax.random.key(seed), len(shapes))
-            return Network(
+            return JaxNetwork(
                 architecture,
                 {
                     name: initial[name.rpartition("/")[2]](key, shape)
@@ -265,7 +265,7 @@ class Jax(TrainableFramework):
 
 
 class _Trainer(Trainer):
-    def __init__(self, network: Network, momentum: float, weight_decay: float):
+    def __init__(self, network: JaxNetwork, momentum: float, weight_decay: float):
         self._network = network
         self._velocity: Parameters = {
             name: jnp.zeros_like(parameter) for name, parameter in network.parameters.items() if is_trainable(name)

@@ -33,7 +33,7 @@ _log = logging.getLogger("robustcmp")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Setup:
     """What an environment is made of.
 
     Attributes
@@ -66,12 +66,12 @@ class Recipe:
         )
 
 
-RECIPES = {
-    "theano": Recipe(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), "g++"),
-    "tensorflow@1.15": Recipe(HERE / "keras_host.py", HERE / "tensorflow-1.15.txt", "3.7", ("tensorflow",)),
-    "chainer": Recipe(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
-    "mxnet": Recipe(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
-    "torch@1.0": Recipe(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
+SETUPS = {
+    "theano": Setup(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), "g++"),
+    "tensorflow@1.15": Setup(HERE / "keras_host.py", HERE / "tensorflow-1.15.txt", "3.7", ("tensorflow",)),
+    "chainer": Setup(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
+    "mxnet": Setup(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
+    "torch@1.0": Setup(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
 }
 
 
@@ -83,7 +83,7 @@ def directory() -> Path:
 def names() -> list[str]:
     """Return the names of all hosts: those that robustcmp can make, and those that a user has made."""
     made = [path.parent.name for path in sorted(directory().glob(f"[!.]*/{READY}"))]
-    return list(dict.fromkeys([*RECIPES, *made]))
+    return list(dict.fromkeys([*SETUPS, *made]))
 
 
 def is_ready(name: str) -> bool:
@@ -124,7 +124,7 @@ def start(name: str) -> HostProcess:
         It cannot be started, or was made from other requirements than it has now.
     """
     about, where = described(name), directory() / name
-    recipe = RECIPES.get(name) or Recipe(where / SCRIPT, where / REQUIREMENTS, "3")
+    recipe = SETUPS.get(name) or Setup(where / SCRIPT, where / REQUIREMENTS, "3")
     if about["requirements"] != _digest(recipe.requirements):
         raise HostError(
             f"the environment of {name} was made from other requirements than {recipe.requirements} has now. Make it "
@@ -262,21 +262,21 @@ def _left(name: str) -> list[Path]:
     return [path for path in directory().glob(".*~*") if path.name.partition("~")[0] == f".{name}"]
 
 
-def _recipe(name: str, script: str | os.PathLike[str] | None, requirements: str | os.PathLike[str] | None) -> Recipe:
+def _recipe(name: str, script: str | os.PathLike[str] | None, requirements: str | os.PathLike[str] | None) -> Setup:
     if script is None:
-        if name not in RECIPES:
-            raise unknown("host", name, RECIPES)
+        if name not in SETUPS:
+            raise unknown("host", name, SETUPS)
         if requirements is not None:
             raise UsageError("requirements go with a script", parameters=["requirements", "script"])
-        return RECIPES[name]
-    if name in (*RECIPES, "torch", "tensorflow", "jax", "numpy") or not NAME.fullmatch(name):
+        return SETUPS[name]
+    if name in (*SETUPS, "torch", "tensorflow", "jax", "numpy") or not NAME.fullmatch(name):
         raise UsageError(f"a host of one's own should have another name, of a-z, 0-9 and @._-; received {name!r}")
     if requirements is None:
         raise UsageError("a script needs requirements beside it", parameters=["requirements", "script"])
     for path in (Path(script), Path(requirements)):
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
-    return Recipe(Path(script), Path(requirements), "3")
+    return Setup(Path(script), Path(requirements), "3")
 
 
 def _digest(requirements: Path) -> str:

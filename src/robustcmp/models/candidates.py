@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 from .. import frameworks
 from .classifier import (
     Classifier,
-    _log,
 )
+
+_log = logging.getLogger("robustcmp")
 
 
 class Candidates:
@@ -47,7 +49,7 @@ class Candidates:
 
     def predict(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.int64]:
         """Return the classes (M,) of the candidates of M rows, with an entry of other arrays for each of them."""
-        return self._classifier._classes(self._forward, rows if self._rows is None else self._rows[rows], *of_each)
+        return self._classifier.classes(self.forward, rows if self._rows is None else self._rows[rows], *of_each)
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Forget all other rows; those that are kept are counted anew."""
@@ -56,13 +58,11 @@ class Candidates:
         else:
             self._rows = self._rows[rows]
 
-    def _forward(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.float32]:
+    def forward(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.float32]:
         classifier, there = self._classifier, self._there
         if there is not None:
-            return classifier._ask(
-                lambda *tensors: classifier._function(there(*self._arrays, *tensors)), rows, *of_each
-            )
+            return classifier.ask(lambda *tensors: classifier.function(there(*self._arrays, *tensors)), rows, *of_each)
         # No row has to be copied where they are in a row.
         some = slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows
         images = self._make(*self._arrays, some, *of_each).astype(np.float32, copy=False)
-        return classifier._forward(np.clip(images, *classifier.bounds, out=images))
+        return classifier.forward(np.clip(images, *classifier.bounds, out=images))

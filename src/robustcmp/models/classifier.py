@@ -54,6 +54,8 @@ class Classifier:
         The smallest and the largest value of a pixel.
     data_format : str
         The layout of the model's own tensors.
+    function : callable
+        Images in the model's own tensors to logits: the model, or a compiled snapshot of it.
     workers : int
         How many threads may ask at the same time.
     """
@@ -81,7 +83,7 @@ class Classifier:
         self.workers = 1
         self._like = like
         self._asked = asked
-        self._function: frameworks.Function = model
+        self.function: frameworks.Function = model
         self._pullback: frameworks.Pullback | None = None
         self._fits = [self.batch_size]  # what fits into the device's memory; shared with copies
 
@@ -102,9 +104,9 @@ class Classifier:
         other = copy.copy(self)
         try:
             native = getattr(unwrapped(self.model), "native", None)
-            other._function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
+            other.function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
             for batch in (some, some[:1], some):  # torch optimises at the second call
-                before, after = self._forward(batch), other._forward(batch)
+                before, after = self.forward(batch), other.forward(batch)
                 if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
                     raise ModelError(f"it answers otherwise, by up to {np.abs(after - before).max():.2g}")
         except Exception as error:
@@ -142,20 +144,22 @@ class Classifier:
 
     def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits (N, K) of images (N, H, W, C)."""
-        return self._joined(self._forward, images, reduce=_logits)
+        return self._joined(self.forward, images, reduce=_logits)
 
     def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the classes (N,) of images (N, H, W, C)."""
-        return self._classes(self._forward, images)
+        return self.classes(self.forward, images)
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
         return self._numpy_layout(self._joined(self._pull_back, images, v.astype(np.float32)))
 
-    def _forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self._ask(self._function, self._own(images))
+    def forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what the model answers to one batch of images (N, H, W, C), unchecked."""
+        return self.ask(self.function, self._own(images))
 
-    def _ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+    def ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+        """Return what a function of the framework's tensors answers to one batch, arrays with N entries each."""
         n = len(arrays[0])
         filled = self._filled(*arrays)
         size = len(filled[0])
@@ -171,10 +175,11 @@ class Classifier:
         size = min(self.framework.filled_size(n), max(n, self._fits[0]))
         return [padded(array, size) for array in arrays]
 
-    def _classes(self, infer: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
+    def classes(self, forward: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the classes (N,) of what a function of one batch answers, arrays with N entries each."""
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        return self._joined(infer, *arrays, reduce=_argmax)
+        return self._joined(forward, *arrays, reduce=_argmax)
 
     @property
     def on_gpu(self) -> bool:
@@ -309,7 +314,7 @@ class Classifier:
         batch_seconds: dict[int, float] = {}
         for _ in range(ROUNDS):
             for size in sizes:
-                measured = self.workers * size / self._rate(images, size, seconds / ROUNDS)
+                measured = self.workers * size / self.rate(images, size, seconds / ROUNDS)
                 batch_seconds[size] = min(batch_seconds.get(size, math.inf), measured)
                 if measured > LONG_BATCH:
                     break
@@ -318,13 +323,14 @@ class Classifier:
         rates = {size: size / (duration + OWN_SECONDS) for size, duration in batch_seconds.items()}
         return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
-    def _rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
+    def rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
+        """Return how many images a second are answered in batches of a size, by all workers, over so many seconds."""
         batch = images[np.arange(size) % len(images)]
 
         def rate(classifier: Classifier, _: int) -> float:
             calls, passed, start = 0, 0.0, time.perf_counter()
             while passed < seconds:
-                classifier._joined(classifier._forward, batch)
+                classifier._joined(classifier.forward, batch)
                 calls, passed = calls + 1, time.perf_counter() - start
             return calls * size / passed
 

@@ -45,7 +45,7 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ``"mean"``; ``"median"``, where a failure counts as +inf; or ``"within"``, the share of values up to `limit`.
     limit : float
         For ``"within"``.
-    share : bool
+    percent : bool
         Whether it is shown in percent.
     """
 
@@ -53,7 +53,7 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: str
     statistic: Literal["mean", "median", "within"] = "mean"
     limit: float = 0.0
-    share: bool = False
+    percent: bool = False
 
 
 class AttackTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +108,7 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
         rate is not about robustness.
     compares_distances : bool
         Whether its distances are tested beside its success, as those of an attack that nearly always succeeds.
-    draws : PositionDraws, optional
+    position_draws : PositionDraws, optional
         For an attack whose expectation over all draws is known.
     in_control : bool
         Whether the same weights in two frameworks should fall to it on the same images.
@@ -128,7 +128,7 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
     at_epsilon: str = ""
     start: str = ""
     compares_distances: bool = False
-    draws: PositionDraws | None = None
+    position_draws: PositionDraws | None = None
     in_control: bool = False
     table: AttackTable | None = None
     notes: list[str] = []

@@ -35,7 +35,7 @@ def _single_pixel(settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "norm": "l0",
         "extras": {"vulnerable_pixels": _AN_IMAGE, "pixels": _AN_IMAGE, "vulnerable_map": vulnerable_map},
-        "draws": {
+        "position_draws": {
             "vulnerable": "vulnerable_pixels",
             "positions": "pixels",
             "vulnerable_map": "vulnerable_map",
@@ -47,7 +47,7 @@ def _single_pixel(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _boundary(settings: dict[str, Any]) -> dict[str, Any]:
     within = [
-        {"title": f"L2 ≤ {budget}", "value": "l2", "statistic": "within", "limit": budget, "share": True}
+        {"title": f"L2 ≤ {budget}", "value": "l2", "statistic": "within", "limit": budget, "percent": True}
         for budget in (1, 2, 3, 5)
     ]
     short = (
@@ -62,7 +62,7 @@ def _boundary(settings: dict[str, Any]) -> dict[str, Any]:
         "table": {
             "title": "starts, success within an L2 distance, and the median distance",
             "columns": [
-                {"title": "with a start", "value": "start", "share": True},
+                {"title": "with a start", "value": "start", "percent": True},
                 *within,
                 {"title": "median L2", "value": "l2", "statistic": "median"},
             ],

@@ -153,7 +153,7 @@ def of_attack(results: Results, attack: str) -> Table:
     assert table is not None
     columns = [
         Column("model"),
-        *(Column(column.title, percent if column.share else number) for column in table.columns),
+        *(Column(column.title, percent if column.percent else number) for column in table.columns),
     ]
     rows = [
         [model, *(results.distances.column(model, attack, column) for column in table.columns)]

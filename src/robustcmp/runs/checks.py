@@ -100,7 +100,7 @@ def _of_attacks(suite: Suite, classifier: Classifier, outcomes: xarray.Dataset) 
     """Yield the checks that attacks make of their own outcomes."""
     for name, attack in suite.attacks.items():
         if reason := attack.not_applicable(classifier):
-            yield from (not_applicable(check, reason) for check in attack.checked)
+            yield from (not_applicable(check, reason) for check in attack.check_names)
         else:
             own = outcomes.sel(attack=name)
             yield from attack.health_checks(name, own.isel(repeat=slice(int(own.repeats))))
@@ -108,7 +108,7 @@ def _of_attacks(suite: Suite, classifier: Classifier, outcomes: xarray.Dataset) 
     for cls in OURS.values():
         if cls not in classes:
             missing = f"the suite has no {cls.__name__.lower()} attack"
-            yield from (not_applicable(check, missing) for check in cls.checked)
+            yield from (not_applicable(check, missing) for check in cls.check_names)
 
 
 class Examination:

@@ -24,7 +24,7 @@ from ..frameworks import Device, TrainableFramework
 from ..models.model import Model, predict, wrap
 from ..networks.architecture import ARCHITECTURES, Architecture, BatchNorm
 from ..networks.weights import Weights, WeightsFile, read_weights, write_weights
-from ..provenance import environment
+from ..provenance import made_with
 from .recipes import Recipe
 
 VALIDATION_FRACTION = 0.1
@@ -232,7 +232,7 @@ def _metadata(
         "differences": {
             what: text for what, text in framework.differences.items() if what != "batch norm" or has_batch_norm
         },
-        "environment": environment() | {"framework": framework.version(), "device": device},
+        "environment": made_with() | {"framework": framework.version(), "device": device},
         **({} if architecture.name in ARCHITECTURES else {"architecture": architecture.described}),
     }
 
