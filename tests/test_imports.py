@@ -139,7 +139,7 @@ def test_opening_printing_and_drawing_a_run_loads_no_framework_and_nothing_that_
     page = tmp_path / "page.html"
     code = f"import robustcmp as rc; ev = rc.open_run({str(run)!r}); text = str(ev); ev.to_html({str(page)!r})"
     running = {room for line in RUNNING for room in line} - {*GROUND, "records"}
-    unwanted = [*FRAMEWORKS, "foolbox", "eagerpy", *(f"robustcmp.{room}" for room in sorted(running))]
+    unwanted = [*FRAMEWORKS, "foolbox", "eagerpy", "matplotlib", *(f"robustcmp.{room}" for room in sorted(running))]
     assert loaded(code, unwanted) == []
     assert page.stat().st_size
 

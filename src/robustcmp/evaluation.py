@@ -15,7 +15,6 @@ from .files import write_text_atomically
 from .records.checks import Checked
 from .records.store import Run
 from .report.page import to_html
-from .report.plots import Plots
 from .report.text import to_text
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     import pandas
     import xarray
     from numpy.typing import NDArray
+
+    from .report.plots import Plots
 
 
 class AtHand(Protocol):
@@ -142,6 +143,8 @@ class Evaluation(Results):
         UsageError
             Matplotlib is not installed.
         """
+        from .report.plots import Plots  # Matplotlib, which no other reader needs
+
         return Plots(self)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:

@@ -36,13 +36,21 @@ def _hosts(given: Sequence[str]) -> None:
 
 
 def _create(options: Namespace) -> None:
+    from ..frameworks import NAMES
     from ..hosts.environments import create
 
     if options.script and len(options.names) != 1:
         raise UsageError(f"--script is for one host, received {', '.join(options.names)}")
     with _ended_by_signals():
         for name in options.names:
-            create(name, script=options.script, requirements=options.requirements, python=options.python, say=say)
+            create(
+                name,
+                script=options.script,
+                requirements=options.requirements,
+                python=options.python,
+                reserved=NAMES,
+                say=say,
+            )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,15 +124,15 @@ def start(name: str) -> HostProcess:
         It cannot be started, or was made from other requirements than it has now.
     """
     about, where = described(name), directory() / name
-    recipe = SETUPS.get(name) or Setup(where / SCRIPT, where / REQUIREMENTS, "3")
-    if about["requirements"] != _digest(recipe.requirements):
+    setup = SETUPS.get(name) or Setup(where / SCRIPT, where / REQUIREMENTS, "3")
+    if about["requirements"] != _digest(setup.requirements):
         raise HostError(
-            f"the environment of {name} was made from other requirements than {recipe.requirements} has now. Make it "
+            f"the environment of {name} was made from other requirements than {setup.requirements} has now. Make it "
             f"anew: robustcmp hosts remove {name}, and robustcmp hosts create {name}"
         )
-    if recipe.lacks:
-        _log.warning("%s: %s", name, recipe.lacks)
-    return run(name, where / PYTHON, recipe.script, recipe.arguments)
+    if setup.lacks:
+        _log.warning("%s: %s", name, setup.lacks)
+    return run(name, where / PYTHON, setup.script, setup.arguments)
 
 
 def run(
@@ -169,6 +169,7 @@ def create(
     script: str | os.PathLike[str] | None = None,
     requirements: str | os.PathLike[str] | None = None,
     python: str | None = None,
+    reserved: Collection[str] = (),
     say: Callable[[str], None] = print,
 ) -> None:
     """Make a host's environment; nothing is done where it is there.
@@ -184,6 +185,8 @@ def create(
         For a host of one's own: its file, and what pip installs for it.
     python : str, optional
         The interpreter; one of the version that is needed is looked for if nothing is said.
+    reserved : collection of str, optional
+        Names that a host of one's own may not have: those of frameworks in this process.
     say : callable, optional
         Called with a line for the person at the terminal.
 
@@ -194,13 +197,13 @@ def create(
     HostError
         pip failed, or the host does not start.
     """
-    recipe = _recipe(name, script, requirements)
+    setup = _setup(name, script, requirements, reserved)
     if is_ready(name):
         say(f"{name} is there already, in {directory() / name}. Remove it with: robustcmp hosts remove {name}")
         return
-    interpreter = _find_python(recipe.python, python)
-    if recipe.lacks:
-        say(f"{name}: {recipe.lacks}")
+    interpreter = _find_python(setup.python, python)
+    if setup.lacks:
+        say(f"{name}: {setup.lacks}")
     directory().mkdir(parents=True, exist_ok=True)
     with _alone(name, say) as lock:
         if is_ready(name):
@@ -213,12 +216,12 @@ def create(
             say(f"making an environment for {name} with {interpreter}")
             _run(name, [interpreter, "-I", "-m", "venv", str(where)], lock)
             pip = [str(where / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-            _run(name, [*pip, "--require-hashes", "--requirement", str(recipe.requirements)], lock)
-            shutil.copy(recipe.script, where / SCRIPT)
-            shutil.copy(recipe.requirements, where / REQUIREMENTS)
-            host = run(name, where / PYTHON, recipe.script, recipe.arguments)
+            _run(name, [*pip, "--require-hashes", "--requirement", str(setup.requirements)], lock)
+            shutil.copy(setup.script, where / SCRIPT)
+            shutil.copy(setup.requirements, where / REQUIREMENTS)
+            host = run(name, where / PYTHON, setup.script, setup.arguments)
             host.close()
-            about = {"requirements": _digest(recipe.requirements), **host.greeting}
+            about = {"requirements": _digest(setup.requirements), **host.greeting}
             about = {key: about[key] for key in ABOUT}
             (where / READY).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
             where.rename(directory() / name)
@@ -262,14 +265,19 @@ def _left(name: str) -> list[Path]:
     return [path for path in directory().glob(".*~*") if path.name.partition("~")[0] == f".{name}"]
 
 
-def _recipe(name: str, script: str | os.PathLike[str] | None, requirements: str | os.PathLike[str] | None) -> Setup:
+def _setup(
+    name: str,
+    script: str | os.PathLike[str] | None,
+    requirements: str | os.PathLike[str] | None,
+    reserved: Collection[str],
+) -> Setup:
     if script is None:
         if name not in SETUPS:
             raise unknown("host", name, SETUPS)
         if requirements is not None:
             raise UsageError("requirements go with a script", parameters=["requirements", "script"])
         return SETUPS[name]
-    if name in (*SETUPS, "torch", "tensorflow", "jax", "numpy") or not NAME.fullmatch(name):
+    if name in (*SETUPS, *reserved, "numpy") or not NAME.fullmatch(name):
         raise UsageError(f"a host of one's own should have another name, of a-z, 0-9 and @._-; received {name!r}")
     if requirements is None:
         raise UsageError("a script needs requirements beside it", parameters=["requirements", "script"])

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ...analysis.results import Results
 from ...errors import UsageError
-from .trainings import trainings
+from . import trainings
 
 Drawn = TypeVar("Drawn")
+Options = ParamSpec("Options")
 
 
-def picture(draw: Callable[[Results], Drawn]) -> Callable[[Plots], Drawn]:
-    """Make a method of `Plots` from a function that draws a run."""
+def picture(draw: Callable[Concatenate[Results, Options], Drawn]) -> Callable[Concatenate[Plots, Options], Drawn]:
+    """Make a method of `Plots` from a function that draws a run, with its options."""
 
     @wraps(draw)
-    def method(self: Plots) -> Drawn:
-        return draw(self.results)
+    def method(self: Plots, /, *given: Options.args, **options: Options.kwargs) -> Drawn:
+        return draw(self.results, *given, **options)
 
     return method
 
@@ -44,4 +45,4 @@ class Plots:
             raise UsageError(f"pictures need Matplotlib ({error}): pip install 'robustcmp[plot]'") from None
         self.results = results
 
-    trainings = picture(trainings)
+    trainings = picture(trainings.draw)

@@ -18,7 +18,7 @@ NORMS = {"l0": "L0", "l2": "L2", "linf": "L∞"}
 SPREAD = 0.22  # of the dots of a model, to either side
 
 
-def trainings(results: Results) -> NDArray[np.object_]:
+def draw(results: Results) -> NDArray[np.object_]:
     """Draw a dot a training, beside the mean and the 95 % interval over trainings of each model, a panel an attack.
 
     Of an attack whose distances are compared it is the median distance, of others the success rate: its expectation
