@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import doctest
+import json
 import math
 import re
 import runpy
@@ -169,7 +170,6 @@ TABLES = runpy.run_path(str(ROOT / "docs/results/tables.py"))
     [pytest.param(path, whole, marks=[pytest.mark.slow] if whole else []) for path, whole in TABLES["PAGES"].items()],
 )
 def test_the_tables_are_those_of_the_runs(path: str, whole: bool) -> None:
-    pytest.importorskip("statsmodels")
     text = (ROOT / path).read_text(encoding="utf-8")
     assert TABLES["page"](text, whole) == text, "run python docs/results/tables.py"
 
@@ -198,3 +198,15 @@ def test_commands_that_are_shown_can_be_given(path: Path) -> None:
     for _, _, block in FENCED.findall(path.read_text(encoding="utf-8")):
         for name, rest in re.findall(r"^(?:python -m robustcmp\.|robustcmp )(\w+)((?: [^#\n]+)?)", block, re.MULTILINE):
             PARSERS[name]().parse_args(shlex.split(rest))
+
+
+DIGESTS = runpy.run_path(str(ROOT / "docs/results/digests.py"))
+
+
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(run, marks=[] if run == "lenet5-mnist-guo2019" else [pytest.mark.slow]) for run in DIGESTS["runs"]()],
+)
+def test_no_figure_of_a_published_run_has_changed(run: str) -> None:
+    stored = json.loads(DIGESTS["STORED"].read_text(encoding="utf-8"))
+    assert DIGESTS["of_run"](run) == stored["runs"][run], "see docs/results/digests.py"

@@ -123,7 +123,6 @@ def test_statistics_are_made_from_arrays_alone(path: Path) -> None:
         *standard,
         "numpy",
         "scipy",
-        "statsmodels",
         "robustcmp",
     }
     own = {name for name in imports(path) if name.startswith("robustcmp.")}

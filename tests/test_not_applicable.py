@@ -16,6 +16,7 @@ from robustcmp.attacks import FGSM, SinglePixel
 from robustcmp.attacks.suite import Suite
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
+from robustcmp.report.headline import headline
 from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
@@ -66,6 +67,30 @@ def test_the_reason_stands_in_the_manifest_and_the_notes(ev: rc.Evaluation) -> N
     assert f"fgsm is not applicable to blind/0: {reason}" in notes(opened)
 
 
+def test_of_trainings_of_which_one_is_blind_the_attack_is_not_in_r(ev: rc.Evaluation, tmp_path: Path) -> None:
+    assert ev.common_attacks == ["pixel"]
+    assert not math.isnan(ev.rates()["blind"]["fgsm"])  # of the training that ran it
+    assert set(ev.tests().attack) == {"pixel"}
+    for shown in (ev, rc.open_run(ev.run.directory)):
+        assert "Not in R, as not every model ran it: fgsm." in to_text(shown).replace("\n", " ")
+        shown.to_html(tmp_path / "page.html")
+    assert ev.indicator == rc.robustness_indicator(ev.common_rates())
+
+
+def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], tmp_path: Path) -> None:
+    gradients = Suite("one", "", 10, 1, {"fgsm": FGSM(epsilons=4)})
+    models = {"whole": asked["models"]["whole"], "blind": asked["models"]["blind"][0]}
+    ev = rc.evaluate(**asked | {"models": models, "suite": gradients})
+    assert all(math.isnan(r) for r in ev.indicator.values())
+    assert ev.to_json()["indicator"] == {"whole": None, "blind": None}
+    assert ev.to_json()["not_applicable"] == ev.not_applicable
+    assert headline(ev) == ["No attack ran on every model, so nothing is compared."]
+    assert [table.title.split(":")[0] for table in tables(ev)] == ["Success rates", "Robustness indicator R"]
+    assert [row[1] for row in tables(ev)[1].written] == ["–", "–"]
+    assert to_text(ev)
+    ev.to_html(tmp_path / "page.html")
+
+
 def test_r_and_tests_are_over_what_all_models_have(asked: dict[str, Any], tmp_path: Path) -> None:
     models = {"whole": asked["models"]["whole"], "blind": asked["models"]["blind"][0]}
     ev = rc.evaluate(**asked | {"models": models}, out=tmp_path / "run")
@@ -104,7 +129,7 @@ def test_where_nothing_can_run_it_is_an_error_before_work(asked: dict[str, Any],
     models = {"blind": asked["models"]["blind"][0]}
     with pytest.raises(ModelError, match=r"no attack of the suite one can run on any of the models: .*got no vjp"):
         rc.evaluate(**asked | {"models": models, "suite": gradients}, out=tmp_path / "run")
-    assert not list((tmp_path / "run").glob("cells/*"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_foolboxs_gradient_attacks_need_torch_for_functions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,20 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.attacks import FGSM, Attack
+from robustcmp.attacks import FGSM, Attack, SinglePixel
 from robustcmp.attacks.base import Perturbed
 from robustcmp.attacks.draws import Draws
 from robustcmp.attacks.suite import Suite
 from robustcmp.data import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.models.classifier import Classifier
-from robustcmp.records.attack import AttackTable, Column, Extra
+from robustcmp.records.attack import AttackTable, Column, Extra, PositionDraws
 from robustcmp.records.checks import Check, judged
 from robustcmp.records.store import Run
 from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
+from robustcmp.runs.executor import InProcess
+from robustcmp.runs.plan import Plan, Task
 
 matplotlib.use("agg")
 
@@ -168,3 +170,77 @@ def test_two_values_of_one_name_are_refused_before_any_work(digits_of_two: dict[
     suite = Suite("own", "", 12, 2, {"fgsm": FGSM(), "clash": Clash()})
     with pytest.raises(UsageError, match="clash has an extra value 'smallest_epsilon', which is already another"):
         rc.evaluate(**digits_of_two | {"suite": suite})
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"extras": {"label": Extra()}}, "an extra value 'label', which is already another"),
+        ({"extras": {"shade": Extra(dims=("image",))}}, "'shade' has the dimensions .*names of their own"),
+        ({"start": "begun"}, "clash uses the value 'begun', which it does not declare. It declares shade, path"),
+        ({"table": AttackTable("x", (Column("x", "depth"),))}, "uses the value 'depth'"),
+        ({"norm": None}, "Clash should declare its norm"),
+    ],
+)
+def test_declarations_that_cannot_be_kept_are_refused(
+    digits_of_two: dict[str, Any], declared: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    clash = type("Clash", (Grey,), {name: value for name, value in declared.items() if value is not None})
+    if "norm" in declared:
+        clash = type("Clash", (Attack,), {"perturb": Grey.perturb, "most_queries": Grey.most_queries})
+    suite = Suite("own", "", 12, 2, {"clash": clash()})
+    with pytest.raises(UsageError, match=message):
+        rc.evaluate(**digits_of_two | {"suite": suite}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_yielded_and_not_declared_is_an_error(digits_of_two: dict[str, Any], digits: Dataset) -> None:
+    silent = type("Silent", (Grey,), {"extras": {}, "table": None})()
+    with pytest.raises(UsageError, match="Silent declares the extras none, and yields shade, path, mean_value"):
+        silent.attack(digits_of_two["models"]["a"], digits.images[:3], digits.labels[:3])
+
+
+def test_another_exact_attack_has_positions_of_its_own(digits_of_two: dict[str, Any]) -> None:
+    class Other(SinglePixel):
+        """Single pixel, whose extras have other names."""
+
+        @property
+        def extras(self) -> dict[str, Extra]:
+            return {f"own_{name}": extra for name, extra in super().extras.items()}
+
+        @property
+        def position_draws(self) -> PositionDraws:
+            return PositionDraws("own_vulnerable_pixels", "own_pixels", "own_vulnerable_map", self.max_pixels)
+
+        def perturb(self, *given: Any) -> Iterator[Perturbed]:
+            for result in SinglePixel(max_pixels=self.max_pixels, exact=True).perturb(*given):
+                extras = {f"own_{name}": values for name, values in result.extras.items()}
+                yield Perturbed(result.fooled, result.images, result.queries, extras)
+
+    suite = Suite(
+        "own", "", 6, 2, {"pixel": SinglePixel(max_pixels=40, exact=True), "other": Other(max_pixels=40, exact=True)}
+    )
+    ev = rc.evaluate(**digits_of_two | {"suite": suite})
+    assert ev.exact_pixel.attacks == ["pixel", "other"]
+    one, other = (ev.exact_pixel.success_rate.sel(attack=attack).values for attack in ("pixel", "other"))
+    np.testing.assert_array_equal(one, other)
+    assert str(ev)
+
+
+class Backwards:
+    """An executor that does the last task first, and writes nothing."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+
+    def execute(self, plan: Plan, tasks: Iterable[Task], progress: Callable[[int], object]) -> Iterator[Any]:
+        for task in reversed(list(tasks)):
+            self.done.append((task.model[0], task.attack))
+            assert task.batch_size == 32
+            yield from InProcess().execute(plan, [task], progress)
+
+
+def test_who_executes_changes_no_outcome(ev: rc.Evaluation, digits_of_two: dict[str, Any], tmp_path: Path) -> None:
+    backwards = Backwards()
+    assert rc.evaluate(**digits_of_two, executor=backwards, out=tmp_path / "run").dataset.identical(ev.dataset)
+    assert backwards.done == [("b", "fgsm"), ("b", "grey"), ("a", "fgsm"), ("a", "grey")]

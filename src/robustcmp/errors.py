@@ -46,6 +46,8 @@ class MissingWeightsError(WeightsError):
 
     Attributes
     ----------
+    reason : str
+        The message without what to do.
     fit_arguments : dict
         What `robustcmp.fit` would train them from.
     """
@@ -55,6 +57,7 @@ class MissingWeightsError(WeightsError):
         super().__init__(
             f"{message} Train them with robustcmp.fit({called}).", parameters=["framework", "training_seeds"]
         )
+        self.reason = message
         self.fit_arguments = fit_arguments
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..records.attack import PositionDraws
-from .indicator import common_attacks
 from .recorded import Recorded
 from .statistics import CommonDraws, common_draws, fall_probability
 
@@ -37,7 +36,7 @@ class ExactPixel:
     @property
     def attacks(self) -> list[str]:
         """The attacks that every model ran and whose expectation over all draws is known."""
-        return [attack for attack in common_attacks(self._recorded.rates()) if self.probabilities(attack) is not None]
+        return [attack for attack in self._recorded.common_attacks if self.probabilities(attack) is not None]
 
     @property
     def success_rate(self) -> xarray.DataArray:
@@ -96,18 +95,13 @@ class ExactPixel:
     @cached_property
     def _falls(self) -> xarray.DataArray:
         """The probability, for each image, that it falls to a draw of positions."""
-        import xarray
-
         self._check()
-        recorded = self._recorded
-        [(vulnerable, positions)] = {(draws.vulnerable, draws.positions) for draws in self._draws.values()}
-        tried = xarray.DataArray(
-            [float(self._draws[attack].tried) if attack in self._draws else math.nan for attack in recorded.attacks],
-            coords={"attack": recorded.attacks},
-        )
-        falls: xarray.DataArray = xarray.apply_ufunc(
-            fall_probability, recorded.dataset[vulnerable], recorded.dataset[positions], tried
-        )
+        dataset = self._recorded.dataset
+        falls: xarray.DataArray = dataset.success.astype(np.float64) * math.nan
+        for attack, draws in self._draws.items():
+            where = {"attack": attack}
+            vulnerable, positions = (dataset[name].sel(where).values for name in (draws.vulnerable, draws.positions))
+            falls.loc[where] = fall_probability(vulnerable, positions, draws.tried)
         return falls
 
     def _check(self) -> None:

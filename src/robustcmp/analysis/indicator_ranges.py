@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from .significance import (
     RESAMPLES,
 )
 from .statistics.intervals import resampled_rates
-
-if TYPE_CHECKING:
-    pass
 
 
 class IndicatorRange(NamedTuple):

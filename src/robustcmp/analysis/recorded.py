@@ -69,6 +69,12 @@ class Recorded:
         ran = self._array("ran")[self._models.index(model), :, self._attacks.index(attack)]
         return [int(seed) for seed in self.dataset.training_seed.values[ran]]
 
+    @property
+    def single_trainings(self) -> list[str]:
+        """The models of which there is one training alone."""
+        names = [model["name"] for model in self.manifest["models"]]
+        return [name for name in self.models if names.count(name) == 1]
+
     def first_seed(self, model: str) -> int:
         """Return the smallest training seed that a model has."""
         return min(int(m["training_seed"]) for m in self.manifest["models"] if m["name"] == model)
@@ -134,6 +140,16 @@ class Recorded:
     def rates(self) -> dict[str, dict[str, float]]:
         """Return the mean success rate over training seeds and repeats, by model and attack, from whole counts."""
         return {model: {attack: self.rate(model, attack) for attack in self.attacks} for model in self.models}
+
+    @property
+    def common_attacks(self) -> list[str]:
+        """The attacks that every trained model ran: what R and the tests are over."""
+        missing = {attack for reasons in self.not_applicable.values() for attack in reasons}
+        return [attack for attack in self.attacks if attack not in missing]
+
+    def common_rates(self) -> dict[str, dict[str, float]]:
+        """Return `rates` of the attacks that every trained model ran."""
+        return {model: {attack: self.rate(model, attack) for attack in self.common_attacks} for model in self.models}
 
     @property
     def question(self) -> str:

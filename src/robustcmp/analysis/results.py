@@ -16,7 +16,7 @@ from . import paper
 from .control import control
 from .distances import Distances
 from .exact_pixel import ExactPixel
-from .indicator import common_attacks, relative, robustness_indicator, variants
+from .indicator import relative, robustness_indicator, variants
 from .indicator_ranges import IndicatorRange, indicator_ranges
 from .outcomes import Outcomes
 from .recorded import Recorded
@@ -39,13 +39,14 @@ OLD_NAMES = {
     "expected_success_rate": "exact_pixel.success_rate",
     "expected_success_sd": "exact_pixel.success_sd",
     "failed_starts": "starts.failed",
+    "has_start": "starts.needed_by",
     "seed_std": "trainings.std",
     "start_share": "starts.share",
     "success_within": "distances.success_within",
     "training_interval": "trainings.interval",
     "wider_interval": "trainings.difference_interval",
 }
-"""What was called otherwise before 0.2; gone in the release after it."""
+"""What has another name since this release; the next one drops the old names."""
 
 
 class Results(Recorded):
@@ -76,8 +77,8 @@ class Results(Recorded):
         return Trainings(self, self.exact_pixel)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in OLD_NAMES:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name not in OLD_NAMES:  # as Python says it, also of what failed within a property
+            return self.__getattribute__(name)
         home, _, member = OLD_NAMES[name].partition(".")
         warnings.warn(f"ev.{name} is now ev.{OLD_NAMES[name]}", DeprecationWarning, stacklevel=2)
         return getattr(getattr(self, home), member)
@@ -160,9 +161,14 @@ class Results(Recorded):
     def indicator(self) -> dict[str, float]:
         """R(m) by model, from the means over training seeds and repeats; see `robustcmp.robustness_indicator`.
 
-        Empty for the same-weights control, where there is nothing to rank.
+        Over the attacks that every trained model ran, NaN if there is none. Empty for the same-weights control, where
+        there is nothing to rank.
         """
-        return {} if self.same_weights else robustness_indicator(self.rates())
+        if self.same_weights:
+            return {}
+        if not self.common_attacks:
+            return dict.fromkeys(self.models, math.nan)
+        return robustness_indicator(self.common_rates())
 
     @cached_property
     def indicator_ranges(self) -> dict[str, IndicatorRange]:
@@ -177,10 +183,10 @@ class Results(Recorded):
         of the attacks for which it is finite for every model, which the variant names; a shorter distance is less
         robust. A quantile that no attack has is left out.
         """
-        indicators = variants(self.rates())
+        indicators = variants(self.common_rates())
         for q in DISTANCE_QUANTILES:
             total, counted = np.zeros(len(self.models)), []
-            for attack in common_attacks(self.rates()):
+            for attack in self.common_attacks:
                 norm = self.attack_records[attack].norm
                 distances = np.array([self.distances.quantile(model, attack, norm, q) for model in self.models])
                 if np.isfinite(distances).all():
@@ -196,7 +202,7 @@ class Results(Recorded):
     @cached_property
     def outcomes(self) -> list[Outcomes]:
         """What each attack that every model ran did to each trained model, for `robustcmp.analysis.significance`."""
-        return [self._outcomes(attack) for attack in common_attacks(self.rates())]
+        return [self._outcomes(attack) for attack in self.common_attacks]
 
     def _outcomes(self, attack: str) -> Outcomes:
         def of_models(name: str) -> dict[str, NDArray[Any]]:
@@ -351,7 +357,8 @@ class Results(Recorded):
             "frameworks": self.models,
             "success_rate": {m: {a: _null(rate) for a, rate in of_model.items()} for m, of_model in rates.items()},
             "success_std": {m: {a: _null(self.repeat_std(m, a)) for a in self.attacks} for m in self.models},
-            "indicator": self.indicator or None,
+            "indicator": {model: _null(r) for model, r in self.indicator.items()} or None,
+            **({"not_applicable": self.not_applicable} if self.not_applicable else {}),
             "clean_accuracy": self.clean_accuracy,
             "correct_by_all": self.correct_by_all,
             "out": None if self.run.temporary else str(self.run.directory),

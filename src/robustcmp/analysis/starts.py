@@ -20,6 +20,10 @@ class Starts:
         """The attacks that need a start."""
         return [attack for attack, record in self._recorded.attack_records.items() if record.start]
 
+    def needed_by(self, attack: str) -> bool:
+        """Return whether an attack needs a start."""
+        return attack in self.attacks
+
     def share(self, model: str, attack: str) -> float:
         """Return the share of images, over trainings and repeats, with a start; NaN where none were attacked."""
         began = self._recorded.values(model, attack, self._recorded.attack_records[attack].start)

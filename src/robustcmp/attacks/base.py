@@ -252,6 +252,8 @@ class Attack(MinimizationAttack):
     @property
     def record(self) -> AttackRecord:
         """What a reader of its outcomes has to know of it."""
+        if not hasattr(self, "norm"):
+            raise UsageError(f'{type(self).__name__} should declare its norm, "l0", "l2" or "linf"')
         return AttackRecord(
             class_name=type(self).__name__,
             settings=self.settings,
@@ -370,12 +372,21 @@ class Attack(MinimizationAttack):
             some, part = task
             x, y = images[part], labels[part]
             attack = self.with_finished_repeat({name: values[part] for name, values in self._finished.items()})
-            return [judge(classifier, x, y, perturbed) for perturbed in attack.perturb(classifier, x, y, seed, some)]
+            return [attack.judged(classifier, x, y, each) for each in attack.perturb(classifier, x, y, seed, some)]
 
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
         with closing(classifier.map(attacked, ((some, part) for some in together for part in parts))) as results:
             for _ in together:
                 yield from _joined(results, parts, len(images))
+
+    def judged(self, classifier: Classifier, images: Images, labels: Labels, perturbed: Perturbed) -> AttackResult:
+        """Return what `perturb` yielded with its final check; raise `UsageError` for undeclared extras."""
+        if perturbed.extras.keys() != self.extras.keys():
+            raise UsageError(
+                f"{type(self).__name__} declares the extras {', '.join(self.extras) or 'none'}, and yields "
+                f"{', '.join(perturbed.extras) or 'none'}"
+            )
+        return judge(classifier, images, labels, perturbed)
 
     def run(
         self,

@@ -55,7 +55,7 @@ OPTIONS = {
 
 def described(error: RobustcmpError) -> str:
     """Return the message of an error, with the options that it is about, and the command where there is one."""
-    text = f"error: {error}"
+    text = f"error: {error.reason if isinstance(error, MissingWeightsError) else error}"
     options = [OPTIONS[name] for name in error.parameters if name in OPTIONS]
     if options:
         text += f"\nSee {', '.join(options)}."

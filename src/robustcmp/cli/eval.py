@@ -157,6 +157,11 @@ def _ask_more(options: Namespace, evaluation: Evaluation) -> None:
 def _print(options: Namespace, evaluation: Evaluation) -> None:
     from ..report.text import to_text
 
+    dataset = evaluation.manifest["about"]["dataset"]
+    for trained in sorted(
+        {model["info"].get("dataset", dataset) for model in evaluation.manifest["models"]} - {dataset}
+    ):
+        say(f"some of these weights were trained on {trained}, and are compared on {dataset}")
     if options.json:
         print(json.dumps(evaluation.to_json()))
     else:
@@ -227,9 +232,5 @@ def _from_files(options: Namespace) -> _Asked:
         raise UsageError("say with --dataset which images the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
 
-    def announce() -> None:
-        for trained in sorted({network.trained_on or dataset for network in networks} - {dataset}):
-            say(f"some of these weights were trained on {trained}, and are compared on {dataset}")
-
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
-    return _Asked(about, "-weights", data, origins, announce)
+    return _Asked(about, "-weights", data, origins, lambda: None)

@@ -82,7 +82,7 @@ class _NoTF32:
 _NO_TF32 = _NoTF32()
 
 
-def _exact(device: torch.device) -> AbstractContextManager[None]:
+def _full_precision(device: torch.device) -> AbstractContextManager[None]:
     return _NO_TF32 if device.type == "cuda" else nullcontext()
 
 
@@ -113,7 +113,7 @@ class Torch(TrainableFramework):
             return super().forward(function, like, *arrays)
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
-        return _exact(like.device)
+        return _full_precision(like.device)
 
     def is_on_gpu(self, like: Any) -> bool:
         return bool(like.device.type == "cuda")
@@ -176,7 +176,7 @@ class Torch(TrainableFramework):
         module = native.to(where)
 
         def function(x: torch.Tensor) -> torch.Tensor:
-            with torch.set_grad_enabled(x.requires_grad), _exact(where):
+            with torch.set_grad_enabled(x.requires_grad), _full_precision(where):
                 return module(x)  # type: ignore[no-any-return]
 
         return function, torch.zeros(0, device=where)
@@ -372,7 +372,7 @@ class _Trainer(Trainer):
         self._optimizer.param_groups[0]["lr"] = learning_rate
         self._module.train()
         try:
-            with _exact(self._device):
+            with _full_precision(self._device):
                 self._optimizer.zero_grad()
                 loss = torch.nn.functional.cross_entropy(self._module(x), y)
                 loss.backward()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ chainer.global_config.dtype = DTYPE
 chainer.global_config.train = False
 
 
-class Network(Layers):  # type: ignore[misc]
+class ChainerNetwork(Layers):  # type: ignore[misc]
     """A network of Chainer's links."""
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
@@ -55,7 +55,7 @@ class Network(Layers):  # type: ignore[misc]
 class Trainer:
     """Stochastic gradient descent on a network."""
 
-    def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
+    def __init__(self, network: ChainerNetwork, momentum: float, weight_decay: float) -> None:
         self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
         self.velocity = {name: np.zeros_like(weight.array) for name, weight in network.fitted().items()}
 
@@ -76,25 +76,25 @@ class ChainerHost(Host):  # type: ignore[misc]
     def version(self) -> str:
         return str(chainer.__version__)
 
-    def build(self, architecture: Dict[str, Any], seed: int) -> Network:
-        return Network(architecture, seed)
+    def build(self, architecture: Dict[str, Any], seed: int) -> ChainerNetwork:
+        return ChainerNetwork(architecture, seed)
 
-    def get_weights(self, network: Network) -> Arrays:
+    def get_weights(self, network: ChainerNetwork) -> Arrays:
         return canonical(network.arrays(), network.flattened)
 
-    def set_weights(self, network: Network, weights: Arrays) -> None:
+    def set_weights(self, network: ChainerNetwork, weights: Arrays) -> None:
         put(network.arrays(), weights, network.flattened)
 
-    def logits(self, network: Network, images: Array) -> Array:
+    def logits(self, network: ChainerNetwork, images: Array) -> Array:
         with chainer.no_backprop_mode():
             return network.applied(channels_first(images).astype(DTYPE)).array
 
-    def vjp(self, network: Network, images: Array, v: Array) -> Array:
+    def vjp(self, network: ChainerNetwork, images: Array, v: Array) -> Array:
         x = chainer.Variable(channels_first(images).astype(DTYPE))
         [gradient] = chainer.grad([network.applied(x)], [x], [chainer.Variable(v.astype(DTYPE))])
         return channels_last(gradient.array)
 
-    def trainer(self, network: Network, momentum: float, weight_decay: float) -> Trainer:
+    def trainer(self, network: ChainerNetwork, momentum: float, weight_decay: float) -> Trainer:
         return Trainer(network, momentum, weight_decay)
 
     def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import HostError, UsageError, unknown
-from ..files import user_cache
+from ..files import file_digest, user_cache
 from ..threads import cores
 from .process import HostProcess
 
@@ -125,7 +124,7 @@ def start(name: str) -> HostProcess:
     """
     about, where = described(name), directory() / name
     setup = SETUPS.get(name) or Setup(where / SCRIPT, where / REQUIREMENTS, "3")
-    if about["requirements"] != _digest(setup.requirements):
+    if about["requirements"] != file_digest(setup.requirements):
         raise HostError(
             f"the environment of {name} was made from other requirements than {setup.requirements} has now. Make it "
             f"anew: robustcmp hosts remove {name}, and robustcmp hosts create {name}"
@@ -221,7 +220,7 @@ def create(
             shutil.copy(setup.requirements, where / REQUIREMENTS)
             host = run(name, where / PYTHON, setup.script, setup.arguments)
             host.close()
-            about = {"requirements": _digest(setup.requirements), **host.greeting}
+            about = {"requirements": file_digest(setup.requirements), **host.greeting}
             about = {key: about[key] for key in ABOUT}
             (where / READY).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
             where.rename(directory() / name)
@@ -285,10 +284,6 @@ def _setup(
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
     return Setup(Path(script), Path(requirements), "3")
-
-
-def _digest(requirements: Path) -> str:
-    return hashlib.sha256(requirements.read_bytes()).hexdigest()
 
 
 def remove(name: str) -> None:

@@ -69,7 +69,7 @@ class Padded:
         return self._conv.bias
 
 
-class Network(Layers):  # type: ignore[misc]
+class KerasNetwork(Layers):  # type: ignore[misc]
     """A Keras model with what is asked of it, compiled when it is first asked."""
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
@@ -120,7 +120,7 @@ class Network(Layers):  # type: ignore[misc]
 class Trainer:
     """Stochastic gradient descent on a network, as one compiled function."""
 
-    def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
+    def __init__(self, network: KerasNetwork, momentum: float, weight_decay: float) -> None:
         trained = network.fitted()
         self.velocity = {name: K.zeros(K.int_shape(variable)) for name, variable in trained.items()}
         images, z = network.model.inputs[0], network.model.outputs[0]
@@ -157,22 +157,22 @@ class KerasHost(Host):  # type: ignore[misc]
     def version(self) -> str:
         return f"{framework.__version__} with Keras {keras.__version__}"
 
-    def build(self, architecture: Dict[str, Any], seed: int) -> Network:
-        return Network(architecture, seed)
+    def build(self, architecture: Dict[str, Any], seed: int) -> KerasNetwork:
+        return KerasNetwork(architecture, seed)
 
-    def get_weights(self, network: Network) -> Arrays:
+    def get_weights(self, network: KerasNetwork) -> Arrays:
         return values(network.weights())
 
-    def set_weights(self, network: Network, weights: Arrays) -> None:
+    def set_weights(self, network: KerasNetwork, weights: Arrays) -> None:
         set_values(network.weights(), weights)
 
-    def logits(self, network: Network, images: Array) -> Array:
+    def logits(self, network: KerasNetwork, images: Array) -> Array:
         return network.logits([images, EVALUATING])[0]
 
-    def vjp(self, network: Network, images: Array, v: Array) -> Array:
+    def vjp(self, network: KerasNetwork, images: Array, v: Array) -> Array:
         return network.vjp([images, v, EVALUATING])[0]
 
-    def trainer(self, network: Network, momentum: float, weight_decay: float) -> Trainer:
+    def trainer(self, network: KerasNetwork, momentum: float, weight_decay: float) -> Trainer:
         return Trainer(network, momentum, weight_decay)
 
     def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:

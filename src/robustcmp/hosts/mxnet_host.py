@@ -13,7 +13,7 @@ NAMES = {"kernel": "weight", "mean": "running_mean", "variance": "running_var"}
 DTYPE = (sys.argv[1:-1] or ["float32"])[0]
 
 
-class Network(Layers):  # type: ignore[misc]
+class MXNetNetwork(Layers):  # type: ignore[misc]
     """A network of Gluon's layers."""
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
@@ -54,7 +54,7 @@ class Network(Layers):  # type: ignore[misc]
 class Trainer:
     """Stochastic gradient descent on a network."""
 
-    def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
+    def __init__(self, network: MXNetNetwork, momentum: float, weight_decay: float) -> None:
         self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
         self.weights = network.fitted()
         self.velocity = {name: nd.zeros_like(weight.data()) for name, weight in self.weights.items()}
@@ -67,22 +67,22 @@ class MXNetHost(Host):  # type: ignore[misc]
     def version(self) -> str:
         return str(mx.__version__)
 
-    def build(self, architecture: Dict[str, Any], seed: int) -> Network:
-        return Network(architecture, seed)
+    def build(self, architecture: Dict[str, Any], seed: int) -> MXNetNetwork:
+        return MXNetNetwork(architecture, seed)
 
-    def get_weights(self, network: Network) -> Arrays:
+    def get_weights(self, network: MXNetNetwork) -> Arrays:
         weights = {name: weight.data().asnumpy() for name, weight in network.weights().items()}
         return canonical(weights, network.flattened)
 
-    def set_weights(self, network: Network, weights: Arrays) -> None:
+    def set_weights(self, network: MXNetNetwork, weights: Arrays) -> None:
         parameters = network.weights()
         for name, array in native(weights, network.flattened).items():
             parameters[name].set_data(nd.array(array, dtype=DTYPE))
 
-    def logits(self, network: Network, images: Array) -> Array:
+    def logits(self, network: MXNetNetwork, images: Array) -> Array:
         return network.applied(nd.array(channels_first(images), dtype=DTYPE)).asnumpy()
 
-    def vjp(self, network: Network, images: Array, v: Array) -> Array:
+    def vjp(self, network: MXNetNetwork, images: Array, v: Array) -> Array:
         x = nd.array(channels_first(images), dtype=DTYPE)
         x.attach_grad()
         with autograd.record(train_mode=False):
@@ -90,7 +90,7 @@ class MXNetHost(Host):  # type: ignore[misc]
         z.backward(nd.array(v, dtype=DTYPE), train_mode=False)
         return channels_last(x.grad.asnumpy())
 
-    def trainer(self, network: Network, momentum: float, weight_decay: float) -> Trainer:
+    def trainer(self, network: MXNetNetwork, momentum: float, weight_decay: float) -> Trainer:
         return Trainer(network, momentum, weight_decay)
 
     def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:

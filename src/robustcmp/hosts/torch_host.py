@@ -13,7 +13,7 @@ NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running
 torch.set_default_dtype(getattr(torch, (sys.argv[1:-1] or ["float32"])[0]))
 
 
-class Network(Layers):  # type: ignore[misc]
+class TorchNetwork(Layers):  # type: ignore[misc]
     """A network of `torch.nn`'s layers."""
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
@@ -53,7 +53,7 @@ class Network(Layers):  # type: ignore[misc]
 class Trainer:
     """Stochastic gradient descent on a network."""
 
-    def __init__(self, network: Network, momentum: float, weight_decay: float) -> None:
+    def __init__(self, network: TorchNetwork, momentum: float, weight_decay: float) -> None:
         self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
         self.weights = network.fitted()
         self.velocity = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
@@ -71,7 +71,7 @@ def put(tensors: Dict[str, Any], arrays: Arrays, flattened: Dict[str, Any]) -> N
             tensors[name].copy_(torch.from_numpy(array))
 
 
-def held(tensors: Dict[str, Any], flattened: Dict[str, Any]) -> Arrays:
+def canonical_arrays(tensors: Dict[str, Any], flattened: Dict[str, Any]) -> Arrays:
     """Return what tensors hold, as canonical arrays."""
     return canonical({name: value.detach().numpy() for name, value in tensors.items()}, flattened)
 
@@ -86,25 +86,25 @@ class TorchHost(Host):  # type: ignore[misc]
     def version(self) -> str:
         return str(torch.__version__)
 
-    def build(self, architecture: Dict[str, Any], seed: int) -> Network:
-        return Network(architecture, seed)
+    def build(self, architecture: Dict[str, Any], seed: int) -> TorchNetwork:
+        return TorchNetwork(architecture, seed)
 
-    def get_weights(self, network: Network) -> Arrays:
-        return held(network.weights(), network.flattened)
+    def get_weights(self, network: TorchNetwork) -> Arrays:
+        return canonical_arrays(network.weights(), network.flattened)
 
-    def set_weights(self, network: Network, weights: Arrays) -> None:
+    def set_weights(self, network: TorchNetwork, weights: Arrays) -> None:
         put(network.weights(), weights, network.flattened)
 
-    def logits(self, network: Network, images: Array) -> Array:
+    def logits(self, network: TorchNetwork, images: Array) -> Array:
         with torch.no_grad():
             return network.applied(tensor(channels_first(images))).numpy()
 
-    def vjp(self, network: Network, images: Array, v: Array) -> Array:
+    def vjp(self, network: TorchNetwork, images: Array, v: Array) -> Array:
         x = tensor(channels_first(images)).requires_grad_()
         (gradient,) = torch.autograd.grad(network.applied(x), x, tensor(v))
         return channels_last(gradient.numpy())
 
-    def trainer(self, network: Network, momentum: float, weight_decay: float) -> Trainer:
+    def trainer(self, network: TorchNetwork, momentum: float, weight_decay: float) -> Trainer:
         return Trainer(network, momentum, weight_decay)
 
     def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:
@@ -121,7 +121,7 @@ class TorchHost(Host):  # type: ignore[misc]
         return float(loss.item())
 
     def velocity(self, trainer: Trainer) -> Arrays:
-        return held(trainer.velocity, trainer.network.flattened)
+        return canonical_arrays(trainer.velocity, trainer.network.flattened)
 
     def set_velocity(self, trainer: Trainer, velocity: Arrays) -> None:
         put(trainer.velocity, velocity, trainer.network.flattened)

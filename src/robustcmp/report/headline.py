@@ -19,6 +19,8 @@ def headline(results: Results) -> list[str]:
     """Return what the comparison says of the frameworks, a sentence an attack: is it the framework, or the seed?"""
     if results.same_weights or len(results.models) < 2:
         return []
+    if not results.outcomes:
+        return ["No attack ran on every model, so nothing is compared."]
     if results.level != "frameworks":
         return [_too_few(results)]
     sentences: list[str] = []
@@ -31,8 +33,7 @@ def headline(results: Results) -> list[str]:
 
 
 def _too_few(results: Results) -> str:
-    seeds = results.outcomes[0].seeds if results.outcomes else {}
-    single = [name for name, trainings in seeds.items() if len(trainings) == 1]
+    single = results.single_trainings
     if len(single) < len(results.models):
         return f"One training of {', '.join(single)}: nothing can be said of frameworks. Name several --training-seeds."
     return f"{ONE_TRAINING} Name several --training-seeds to ask about frameworks."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analysis.control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
-from ..analysis.indicator import common_attacks, reversed_pairs
+from ..analysis.indicator import reversed_pairs
 from ..analysis.results import Results
 from ..records.checks import FAIL, NOT_APPLICABLE, PASS, Check, Checked
 from .format import percent
@@ -76,7 +76,7 @@ def _attack_notes(results: Results) -> list[str]:
     text: list[str] = [
         f"{attack} is not applicable to {', '.join(labels)}: {why}" for (attack, why), labels in reasons.items()
     ]
-    left_out = [attack for attack in results.attacks if attack not in common_attacks(results.rates())]
+    left_out = [attack for attack in results.attacks if attack not in results.common_attacks]
     if left_out:
         text.append(f"Not in R, as not every model ran it: {', '.join(left_out)}.")
     for attack in results.starts.failed:
@@ -117,11 +117,10 @@ def _order_notes(results: Results) -> list[str]:
 
 
 def _significance_notes(results: Results) -> list[str]:
-    if len(results.labels) < 2:
+    if len(results.labels) < 2 or not results.outcomes:
         return []
     over = "images and trainings" if results.has_several_trainings else "images"
-    seeds = results.outcomes[0].seeds if results.outcomes else {}
-    single = [name for name, trainings in seeds.items() if len(trainings) == 1]
+    single = results.single_trainings
     if results.has_several_trainings and single:
         over += f" (the one training of {', '.join(single)} stays)"
     text: list[str] = [

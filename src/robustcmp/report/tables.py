@@ -26,8 +26,8 @@ def tables(results: Results) -> list[Table]:
         return [success(results), same_weights(results), *of_attacks, *exact]
     more = [transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     more += [lower_bound(results.checked)] if results.checked else []
-    hides = [hidden(results)] if len(results.models) > 1 else []
-    real = [*hides, *differences(results), *variance(results)]
+    hides = [hidden(results)] if len(results.models) > 1 and results.outcomes else []
+    real = [*hides, *differences(results), *variance(results)] if results.outcomes else []
     return [success(results), indicator(results), *real, *of_attacks, *exact, *more]
 
 
@@ -45,7 +45,7 @@ def same_weights(results: Results) -> Table:
 def success(results: Results) -> Table:
     """Success rates, with what they vary by."""
     several = results.has_several_trainings
-    terms = indicator_terms(results.rates())
+    terms = indicator_terms(results.common_rates())
     beside = not results.same_weights  # each other, and the paper
     published = results.paper if beside else {}
     columns = [*names("attack", "model"), Column("success rate", percent)]
@@ -111,7 +111,7 @@ def variance(results: Results) -> list[Table]:
 
 def indicator(results: Results) -> Table:
     """R of each model, with what it varies by."""
-    rates, failed = results.rates(), results.starts.failed
+    rates, failed = results.common_rates(), [a for a in results.starts.failed if a in results.common_attacks]
     ranges = results.indicator_ranges if len(results.models) > 1 else {}
     ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
     published = robustness_indicator(results.paper) if results.paper else {}

@@ -27,6 +27,9 @@ EMPTY: dict[str, tuple[Any, type]] = {
     "queries": (-1, np.int64),
 }
 
+RESERVED = {*OWN_NAMES, *DIMS, "label", "epsilon", "ran", "repeats", "epsilon_curve"}
+"""Names that the dataset of every run has."""
+
 Arrays = dict[str, NDArray[Any]]
 Place = tuple[int, int, int]  # of a model, a training seed and an attack
 
@@ -150,16 +153,36 @@ def _extras(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]]) -> dict[str, Any
 
 
 def declared_extras(attacks: Mapping[str, AttackRecord]) -> dict[str, Extra]:
-    """Return all extras of some attacks, or raise `UsageError` where two mean different things by one name."""
+    """Return all extras of some attacks, or raise `UsageError` for declarations that cannot be kept."""
     extras: dict[str, Extra] = {}
     for attack, record in attacks.items():
         for name, extra in record.extras.items():
-            if name in OWN_NAMES or extras.setdefault(name, extra) != extra:
+            if name in RESERVED or extras.setdefault(name, extra) != extra:
                 raise UsageError(
                     f"{attack} has an extra value {name!r}, which is already another value of every attack or of one "
                     "before it. Give it another name."
                 )
+            if extra.in_results and RESERVED & {*extra.dims}:
+                raise UsageError(f"{attack}: {name!r} has the dimensions {extra.dims}: give them names of their own")
+        for name in _used(record):
+            if name not in record.extras and name not in OWN_NAMES:
+                raise UsageError(
+                    f"{attack} uses the value {name!r}, which it does not declare. It declares "
+                    f"{', '.join(record.extras) or 'no extras'}."
+                )
     return extras
+
+
+def _used(record: AttackRecord) -> list[str]:
+    """Return the values that an attack's declarations name."""
+    draws = record.position_draws
+    names = [
+        record.start,
+        record.at_epsilon,
+        *(column.value for column in (record.table.columns if record.table else ())),
+    ]
+    names += [draws.vulnerable, draws.positions, draws.vulnerable_map] if draws else []
+    return [name for name in names if name]
 
 
 def _epsilon_curve(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]], grid: list[float]) -> NDArray[np.float64]:

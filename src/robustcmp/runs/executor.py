@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from ..records.cell import AttackResult, Cell
@@ -16,7 +16,7 @@ class Executor(Protocol):
     """Does tasks, here or elsewhere. Whoever calls it keeps the results: an executor writes nothing."""
 
     def execute(
-        self, plan: Plan, tasks: Sequence[Task], progress: Callable[[int], object]
+        self, plan: Plan, tasks: Iterable[Task], progress: Callable[[int], object]
     ) -> Iterator[tuple[Cell, AttackResult]]:
         """Yield each cell of the tasks with its result, in any order.
 
@@ -24,8 +24,8 @@ class Executor(Protocol):
         ----------
         plan : Plan
             What the tasks belong to.
-        tasks : sequence of Task
-            What to do; nothing in them is done yet.
+        tasks : iterable of Task
+            What to do; nothing in them is done yet. What a task needs is loaded as it is taken.
         progress : callable
             Called with a number of queries that are done, of as many as `Plan.most_queries` says in all.
         """
@@ -36,7 +36,7 @@ class InProcess:
     """One task after the other, with the models of this process; each uses all cores."""
 
     def execute(
-        self, plan: Plan, tasks: Sequence[Task], progress: Callable[[int], object]
+        self, plan: Plan, tasks: Iterable[Task], progress: Callable[[int], object]
     ) -> Iterator[tuple[Cell, AttackResult]]:
         """Yield each cell of the tasks with its result, in their order."""
         for task in tasks:
@@ -72,8 +72,8 @@ def execute(
     progress : callable, optional
         Called with a number of queries that are done, of `queries_left` in all.
     """
-    tasks = list(plan.missing(store))
-    for cell, result in (executor or InProcess()).execute(plan, tasks, progress or (lambda queries: None)):
+    tasks, report = plan.missing(store), progress or (lambda queries: None)
+    for cell, result in (executor or InProcess()).execute(plan, tasks, report):
         store.save(cell, result)
 
 

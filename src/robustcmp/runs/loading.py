@@ -19,7 +19,7 @@ from ..models.preflight import check_gradient, check_model, in_unit_bounds
 from ..records.store import Run
 from ..zoo.origins import Origin
 from .control import check_control
-from .plan import TrainedModel
+from .plan import TrainedModel, applicability
 
 AnyModel = fb.models.base.Model | Origin
 Models = Mapping[str, AnyModel | Sequence[AnyModel]]
@@ -69,9 +69,11 @@ def ready(
     UsageError
         A label is no class of a model, or the same weights are compared by a suite that cannot tell.
     ModelError
-        A model does not behave as a classifier that gives logits, or its gradient means nothing.
+        A model does not behave as a classifier that gives logits, its gradient means nothing, or no attack can run on
+        any model.
     """
     check_control(models, suite)
+    applicability(models, suite)
     compiled = [replace(model, classifier=model.classifier.compiled(images)) for model in models]
     for model in compiled:
         check_model(model.name, model.classifier, images, labels)

@@ -152,19 +152,10 @@ def plan(
     repeats: Mapping[str, int],
     seed: int,
 ) -> Plan:
-    """Return the cells of a comparison; `repeats` says for each attack how many.
-
-    Raises
-    ------
-    ModelError
-        No attack of the suite can run on any of the models.
-    """
+    """Return the cells of a comparison; `repeats` says for each attack how many."""
     images_digest = digest({"images": images, "labels": labels})
     logits = {model.key: digest({"logits": model.classifier.logits(images)}) for model in models}
-    not_applicable = {model.key: _not_applicable(model, suite) for model in models}
-    if all(len(reasons) == len(suite.attacks) for reasons in not_applicable.values()):
-        reason = next(iter(next(iter(not_applicable.values())).values()))
-        raise ModelError(f"no attack of the suite {suite.name} can run on any of the models: {reason}")
+    not_applicable = applicability(models, suite)
     cells = []
     for model in models:
         content = {
@@ -184,6 +175,23 @@ def plan(
     return Plan(suite, images, labels, seed, list(models), logits, not_applicable, cells)
 
 
-def _not_applicable(model: TrainedModel, suite: Suite) -> dict[str, str]:
-    reasons = {name: attack.not_applicable(model.classifier) for name, attack in suite.attacks.items()}
-    return {name: reason for name, reason in reasons.items() if reason}
+def applicability(models: Sequence[TrainedModel], suite: Suite) -> dict[tuple[str, int], dict[str, str]]:
+    """Return why attacks cannot run on models, by the model's key and the attack's name; only where they cannot.
+
+    Raises
+    ------
+    ModelError
+        No attack of the suite can run on any of the models.
+    """
+    reasons = {
+        model.key: {
+            name: reason
+            for name, attack in suite.attacks.items()
+            if (reason := attack.not_applicable(model.classifier))
+        }
+        for model in models
+    }
+    if all(len(of_model) == len(suite.attacks) for of_model in reasons.values()):
+        reason = next(iter(next(iter(reasons.values())).values()))
+        raise ModelError(f"no attack of the suite {suite.name} can run on any of the models: {reason}")
+    return reasons

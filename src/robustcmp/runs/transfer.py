@@ -7,15 +7,11 @@ Do networks of one framework share weaknesses more than networks of different on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..models.classifier import Classifier
-
-if TYPE_CHECKING:
-    pass
 
 
 def run_transfer(

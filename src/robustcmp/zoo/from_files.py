@@ -80,14 +80,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             "versions": versions(self.framework),
         }
 
-    @property
-    def trained_on(self) -> str | None:
-        """The dataset that its file says it was trained on, where it says so."""
-        path = Path(self.source)
-        if is_function(self.source) or path.name.endswith(get_framework(self.framework).files) or path.suffix != ".h5":
-            return None
-        return _canonical(path).metadata.get("dataset")
-
     def check(self) -> None:
         """Raise `UsageError` for a framework that is not there, a file that is not, or one without an architecture."""
         check_framework(self.framework)
