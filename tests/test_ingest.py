@@ -18,7 +18,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.models.classifier import Classifier
-from robustcmp.models.model import in_unit_bounds
+from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.zoo.from_files import Sources, load_network
@@ -350,7 +350,7 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["torch="], "lenet1", "expected FRAMEWORK=FILE"),
         (["tensorflw=own.npz"], "lenet1", "unknown framework 'tensorflw': did you mean 'tensorflow'"),
         (["torch=missing.pt"], "lenet1", "there is no file missing.pt"),
-        (["torch=own.npz"], None, "own.npz holds weights alone: say with --architecture"),
+        (["torch=own.npz"], None, "own.npz holds weights alone: say with architecture what network they are for"),
         (["torch=own.npz"], "lenet6", "unknown model 'lenet6'"),
         (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
         (["torch=own.npz", "torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
