@@ -158,13 +158,13 @@ class FirstFailure:
     """Shows the first failure as soon as it is there; all come at the end."""
 
     def __init__(self, config: pytest.Config):
-        self.terminal = config.pluginmanager.get_plugin("terminalreporter")
-        self.shown = False
+        self.plugins, self.shown = config.pluginmanager, False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self.shown and self.terminal:
+        terminal = self.plugins.get_plugin("terminalreporter")
+        if report.failed and not self.shown and terminal:
             self.shown = True
-            self.terminal.write_line(f"\nThe first failure, {report.nodeid}:\n{report.longreprtext}")
+            terminal.write_line(f"\nThe first failure, {report.nodeid}:\n{report.longreprtext}")
 
 
 def pytest_unconfigure() -> None:
