@@ -150,6 +150,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: what takes long by its nature, for `make test-slow`")
     config.addinivalue_line("markers", "gpu: skip for a framework that sees no GPU; `pytest -m gpu` where there is one")
     config.addinivalue_line("markers", "needs(*capabilities): skip for a framework that lacks one of them")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FirstFailure(config))
+
+
+class FirstFailure:
+    """Shows the first failure as soon as it is there; all come at the end."""
+
+    def __init__(self, config: pytest.Config):
+        self.plugins, self.shown = config.pluginmanager, False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.plugins.get_plugin("terminalreporter")
+        if report.failed and not self.shown and terminal:
+            self.shown = True
+            terminal.write_line(f"\nThe first failure, {report.nodeid}:\n{report.longreprtext}")
 
 
 def pytest_unconfigure() -> None:
@@ -162,6 +177,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "[theano-resnet20" in item.name:  # Theano compiles a minute or two for each; it has small networks as well
             item.add_marker("whole_zoo")
+    # What asks trained models comes last, so that a mistake elsewhere is seen in the first minutes.
+    items.sort(key=lambda item: bool({"zoo_model", "framework"} & {*getattr(item, "fixturenames", ())}))
 
 
 @pytest.fixture(autouse=True)

@@ -113,7 +113,7 @@ def test_where_candidates_are_made_changes_no_outcome(
         make = type(framework).maker
         monkeypatch.setattr(type(framework), "is_on_gpu", lambda self, like, there=there: there)
         monkeypatch.setattr(type(framework), "maker", lambda *its, make=make, made=made: made.append(1) or make(*its))
-        results.append(next(iter(attack.outcomes(classifier, digits.images[:8], digits.labels[:8], 3, [0]))))
+        results.append(next(iter(attack.outcomes(classifier, digits.images[:4], digits.labels[:4], 3, [0]))))
         assert bool(made) == there
         monkeypatch.undo()
     a, b = (vars(result) | result.extras for result in results)
