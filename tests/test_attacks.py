@@ -578,7 +578,7 @@ def test_queries_of_a_batched_boundary_are_what_is_asked(zoo_model: Zoo, digits:
     asked: list[int] = []
     classifier = Classifier(zoo_model("torch"), asked=asked.append)
     (found,) = SHORT.perturb(classifier, digits.images[:20], digits.labels[:20], 0, [0])
-    assert found.found.any()
+    assert found.fooled.any()
     assert sum(asked) == found.queries.sum()
 
 

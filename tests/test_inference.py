@@ -230,6 +230,7 @@ def test_mcnemar_is_the_binomial_test_of_scipy(only_a: int, only_b: int) -> None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+@settings(max_examples=20)  # statsmodels collects garbage in every adjustment, which takes longer than all else
 def test_holm_is_that_of_statsmodels(p: list[float]) -> None:
     assert holm(p) == pytest.approx(statsmodels.stats.multitest.multipletests(p, method="holm")[1])
 
