@@ -2,7 +2,7 @@
 
 An adapter knows how its framework makes a tensor, answers a query, differentiates, builds a network and takes a
 training step. It knows nothing of attacks, subsets or runs. NumPy images are (N, H, W, C) float32; canonical weights
-are described in `robustcmp.architecture`.
+are described in `robustcmp.networks.architecture`.
 """
 
 from __future__ import annotations

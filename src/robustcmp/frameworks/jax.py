@@ -6,6 +6,7 @@ default, with which most networks in JAX are written.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -28,6 +29,7 @@ from ..networks.architecture import (
     MaxPool,
     Relu,
     Residual,
+    Shape,
     is_trainable,
 )
 from ..networks.weights import Weights
@@ -132,6 +134,14 @@ def _full_precision(function: Function) -> Function:
         return logits
 
     return precise
+
+
+def _as_matrix(shape: Shape) -> Shape:
+    """Return the shape of the same values as a matrix: XLA takes seconds to compile draws in four dimensions.
+
+    The draws and the number of inputs, which scales them, are the same.
+    """
+    return (math.prod(shape[:-1]), shape[-1]) if len(shape) > 2 else shape
 
 
 class JaxNetwork:
@@ -246,7 +256,7 @@ class Jax(TrainableFramework):
             return JaxNetwork(
                 architecture,
                 {
-                    name: initial[name.rpartition("/")[2]](key, shape)
+                    name: initial[name.rpartition("/")[2]](key, _as_matrix(shape)).reshape(shape)
                     for key, (name, shape) in zip(keys, shapes.items(), strict=True)
                 },
             )

@@ -35,7 +35,7 @@ class WeightsFile:
     Attributes
     ----------
     weights : dict of str to ndarray of float32
-        The canonical weights, see `robustcmp.architecture`.
+        The canonical weights, see `robustcmp.networks.architecture`.
     metadata : dict
         What made them: model, dataset, framework, recipe, training seed, versions, accuracy. JSON types only.
     curves : dict of str to ndarray
