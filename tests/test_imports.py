@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -104,9 +105,16 @@ def test_the_wings_meet_at_records_and_the_ground_alone() -> None:
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in SOURCE.glob("*/__init__.py")), ids=lambda it: it.name)
 def test_a_folder_says_what_lives_there_and_what_it_may_import(folder: Path) -> None:
-    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
-    assert said.splitlines()[0].endswith(".")
-    assert "Imports" in said or folder.name == "resources"
+    said = (ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or "").splitlines()[0]
+    assert said.endswith(".")
+    if folder.name == "resources":
+        return
+    may = set(re.findall(r"\w+", said.partition("Imports ")[2]))
+    assert "ground" in may or "everything" in may
+    imported = {
+        name.split(".")[1] for path in folder.rglob("*.py") for name in imports(path) if name.startswith("robustcmp.")
+    }
+    assert (imported & rooms()) - {folder.name, *GROUND} <= may or "everything" in may
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(SOURCE)))

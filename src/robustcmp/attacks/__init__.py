@@ -1,4 +1,4 @@
-"""Running: the attacks, one a file, and the suites that name them. Imports models, records and the ground."""
+"""Running: the attacks, one a file, and suites. Imports models, frameworks, records and the ground."""
 
 from ..records.cell import AttackResult as AttackResult
 from .base import Attack as Attack
