@@ -235,8 +235,13 @@ def resampled_rates(
     -------
     list of ndarray of float64, shape (resamples,) or (resamples, attacks)
     """
-    rng = np.random.default_rng(seed)
     n = values[0].shape[-1]
+    if all(framework_values.shape[-2] == 1 for framework_values in values):
+        # One run takes no draw, so these are the resamples of every other interval.
+        return [
+            _resampled(rates.reshape(-1, n), resamples, seed).reshape(resamples, *rates.shape[:-2]) for rates in values
+        ]
+    rng = np.random.default_rng(seed)
     parts = []
     for size in blocks(resamples, n):
         images = _weights(rng, n, size)
