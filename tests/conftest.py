@@ -30,7 +30,7 @@ import reference as ref
 from hypothesis import settings
 from numpy.typing import NDArray
 
-from robustcmp import frameworks, load_dataset, load_model
+from robustcmp import evaluate, frameworks, load_dataset, load_model, wrap_functions
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import DataError
 from robustcmp.files import user_cache
@@ -340,3 +340,38 @@ def untouched_rng() -> Iterator[None]:
     yield
     random.setstate(python)
     np.random.set_state(numpy)  # noqa: NPY002
+
+
+@pytest.fixture(scope="session")
+def small_run(digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with everything that a report shows: two trainings each of two linear models, in NumPy alone."""
+    directory = tmp_path_factory.mktemp("small") / "run"
+    models = {"left": [linear(0), linear(1)], "right": [linear(2), linear(3)]}
+    ev = evaluate(
+        models,
+        digits.images,
+        digits.labels,
+        suite="smoke",
+        n=20,
+        repeats=2,
+        out=directory,
+        batch_size=64,
+        progress=False,
+        about={"model": "linear", "dataset": "digits", "command": "python compare.py --model linear"},
+    )
+    ev.run_checks()
+    ev.run_transfer()
+    return directory
+
+
+def linear(seed: int) -> Any:
+    """A linear classifier of digits, fitted to images that are drawn by a seed."""
+    train = load_dataset("digits", "train")
+    chosen = np.random.default_rng(seed).choice(len(train.images), 400)
+    images, classes = train.images[chosen].reshape(400, -1).astype(np.float64), np.eye(10)[train.labels[chosen]]
+    weights = 8 * np.linalg.solve(images.T @ images + 150 * np.eye(images.shape[1]), images.T @ classes)
+    return wrap_functions(
+        logits=lambda x: (x.reshape(len(x), -1) @ weights).astype(np.float32),
+        vjp=lambda x, v: (v @ weights.T).reshape(x.shape).astype(np.float32),
+        bounds=(0, 1),
+    )

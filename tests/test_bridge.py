@@ -176,7 +176,7 @@ def test_what_cannot_be_wrapped(arguments: dict[str, Any], message: str) -> None
         (lambda x: linear()[0](x)[:-1], None, "logits"),
         (lambda x: linear()[0](x) * np.nan, None, "NaN"),
         (lambda x: linear()[0](x).astype(str), None, "dtype <U"),
-        (linear()[0], lambda x, v: v, r"as many values, received the shape \(6, 3\)"),
+        (linear()[0], lambda x, v: v, r"of the images' shape .*, received the shape \(6, 3\)"),
         (linear()[0], lambda x, v: linear()[1](x, v) * 0, "gradient of model 'm' is zero"),
     ],
     ids=["short", "nan", "text", "shape of the gradient", "no gradient"],

@@ -175,7 +175,7 @@ def test_a_model_that_cannot_be_traced_is_asked_as_it_is(digits: Dataset, caplog
     classifier = Classifier(rc.wrap(Brighter().eval(), device="cpu"))
     compiled = classifier.compiled(digits.images)
     assert compiled.workers == 1
-    assert "is asked as it is, not compiled: ModelError: its trace may hold for these images alone" in caplog.text
+    assert "runs without compilation: ModelError: its trace may be valid only for these images" in caplog.text
     np.testing.assert_array_equal(compiled.logits(digits.images[:9]), classifier.logits(digits.images[:9]))
 
 
@@ -396,11 +396,11 @@ def test_large_images_have_small_parts_and_batches() -> None:
 def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:
     check_batch_size(1000, digits.images)
     model, (x, y) = numpy_model(linear), (digits.images[:4], digits.labels[:4])
-    with pytest.raises(UsageError, match="batch_size should fit into the memory"):
+    with pytest.raises(UsageError, match="batch_size should fit into memory"):
         check_batch_size(10**12, x)
-    with pytest.raises(UsageError, match="batch_size should fit into the memory"):
+    with pytest.raises(UsageError, match="batch_size should fit into memory"):
         SinglePixel().attack(model, x, y, batch_size=10**12)
-    with pytest.raises(UsageError, match="batch_size should fit into the memory"):
+    with pytest.raises(UsageError, match="batch_size should fit into memory"):
         rc.predict(model, x, batch_size=10**12)
 
 
@@ -408,7 +408,7 @@ def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:
 def test_answers_that_are_no_rows_of_logits_are_refused(digits: Dataset, shape: tuple[int, ...]) -> None:
     x, y = digits.images[:6], digits.labels[:6]
     model = numpy_model(lambda x: np.zeros((len(x), *shape), np.float32))
-    message = r"should answer \d images with logits \(\d, classes\), received shape \("
+    message = r"should return \d images with logits \(\d, classes\), received shape \("
     with pytest.raises(ModelError, match=message):
         rc.predict(model, x)
     with pytest.raises(ModelError, match=message):
@@ -421,19 +421,19 @@ def test_another_shape_for_another_batch_is_refused(digits: Dataset) -> None:
     def more_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return two_classes(x)[: max(1, len(x) - 1)]
 
-    with pytest.raises(ModelError, match="should answer 6 images with as many rows"):
+    with pytest.raises(ModelError, match="should return one row per image for 6 images"):
         Classifier(numpy_model(more_rows)).predict(digits.images[:6])
 
     def more_classes(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.zeros((len(x), 2 + (len(x) < 4)), np.float32)
 
-    with pytest.raises(ModelError, match="every batch with the same classes"):
+    with pytest.raises(ModelError, match="the same number of classes for every batch"):
         Classifier(numpy_model(more_classes), 4).logits(digits.images[:6])
 
     def fewer_axes(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return two_classes(x) if len(x) == 4 else two_classes(x)[:, 0]
 
-    with pytest.raises(ModelError, match=r"every batch with the same classes, received the shapes \(4, 2\), \(2,\)"):
+    with pytest.raises(ModelError, match=r"number of classes for every batch, received the shapes \(4, 2\), \(2,\)"):
         Classifier(numpy_model(fewer_axes), 4).predict(digits.images[:6])
-    with pytest.raises(ModelError, match=r"should answer one image with logits \(1, 2\)"):
+    with pytest.raises(ModelError, match=r"should return logits \(1, 2\) for one image"):
         rc.evaluate({"m": numpy_model(more_classes)}, digits.images[:6], digits.labels[:6] % 2, suite="smoke")

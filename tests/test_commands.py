@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -22,10 +23,11 @@ from conftest import files
 
 import robustcmp as rc
 from robustcmp.attacks import AttackResult
-from robustcmp.cli import command
+from robustcmp.cli import command, screen
 from robustcmp.cli import eval as eval_command
 from robustcmp.cli import train as train_command
-from robustcmp.data import mnist
+from robustcmp.data import cifar10, mnist
+from robustcmp.frameworks import installed
 from robustcmp.networks.weights import read_weights
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
@@ -62,6 +64,9 @@ KEYS = [
 ]
 
 
+UNCERTAINTY = ["verdicts", "intervals", "tests", "indicator_ranges", "versions"]
+
+
 class Done(NamedTuple):
     """How a command ended and what it said."""
 
@@ -80,6 +85,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     (directory / "quick.toml").write_text(QUICK)
     monkeypatch.chdir(directory)
+    monkeypatch.setenv("COLUMNS", "80")
     return directory
 
 
@@ -100,6 +106,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Call:
 def quick(**options: Any) -> list[str]:
     """Arguments of a comparison that takes a second; None leaves an option out, and a list is its values."""
     given = {"model": "lenet1", "framework": "torch", "dataset": "digits", "suite": "quick.toml", "batch_size": 64}
+    given |= {"training_seeds": 0, "repeats": 2}
     arguments = []
     for name, value in (given | options).items():
         values = value if isinstance(value, list) else [value]
@@ -121,7 +128,7 @@ def test_json_is_one_object_and_nothing_else(run: Call, elsewhere: Path) -> None
     assert done.status == 0, done.err
     assert done.out.count("\n") == 1
     summary = json.loads(done.out)
-    assert list(summary) == [*KEYS, "checks"]
+    assert list(summary) == [*KEYS, "checks", *UNCERTAINTY]
     assert {check["model"] for check in summary["checks"]} == {"torch", "jax"}
     assert (summary["model"], summary["dataset"], summary["recipe"]) == ("lenet1", "digits", "default")
     assert (summary["images"], summary["repeats"], summary["seed"]) == (4, 1, 0)
@@ -146,14 +153,14 @@ def test_the_table_names_what_was_compared(run: Call, elsewhere: Path) -> None:
     done = run(eval_command.main, *quick(framework=["jax", "torch"]))
     assert done.status == 0
     ev = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick")
-    assert done.out == repr(ev) + "\n"
+    page = "runs/lenet1-digits-quick/report.html"
+    assert done.out == f"{ev.summary(width=80)}\npage: {page}\n"
+    assert (elsewhere / page).exists()
     assert done.out.startswith("lenet1 on digits — quick\n")
-    rows = [line.split() for line in done.out.splitlines()]
-    for attack in ("fgsm", "pixel"):
-        assert [row[1] for row in rows if row[:1] == [attack]] == ["jax", "torch", "jax"]  # rates, then pairs
-    assert "Conditional on images that all 2 models classify correctly" in " ".join(done.out.split())
-    assert "jax: lenet1 trained on digits, from the zoo that ships" in done.err
-    assert "the run is kept in runs/lenet1-digits-quick" in done.err
+    rows = [line.split()[0] for line in done.out.splitlines() if line.strip()]
+    assert [name for name in rows if name in ("jax", "torch", "fgsm", "pixel")] == ["jax", "torch", "fgsm", "pixel"]
+    assert "conditional on images that all 2 models classify correctly" in " ".join(done.out.split())
+    assert "lenet1 on digits: jax, torch; one training each, from the zoo that ships" in done.err
 
 
 def test_the_same_command_again_changes_no_byte(run: Call, elsewhere: Path) -> None:
@@ -166,6 +173,22 @@ def test_the_same_command_again_changes_no_byte(run: Call, elsewhere: Path) -> N
     assert again.out == first.out
     assert files(elsewhere) == before
     assert len([name for name in before if "/cells/" in name]) == 1 + 2 + 2
+
+
+def test_checks_that_were_interrupted_are_made_by_the_same_command(
+    run: Call, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: rc.Evaluation, **_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rc.Evaluation, "run_checks", interrupted)
+        assert run(eval_command.main, *quick()).status == 130
+    stored = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick")
+    assert stored.checked is None
+    assert "Health checks have not been run" in stored.summary()
+    assert run(eval_command.main, *quick()).status == 0
+    assert rc.open_run(elsewhere / "runs" / "lenet1-digits-quick").checked is not None
 
 
 def test_options_reach_the_run(run: Call, elsewhere: Path) -> None:
@@ -212,9 +235,9 @@ def test_every_framework_on_digits_where_mnist_cannot_be_had(
     assert summary["out"] == "runs/lenet1-digits-smoke"
     assert (elsewhere / "runs" / "lenet1-digits-smoke" / "results.h5").exists()
     assert all(set(its) == {"fgsm", "single_pixel", "boundary"} for its in summary["success_rate"].values())
-    lines = [line for line in done.err.splitlines() if "cannot be had" in line]
+    lines = [line for line in done.err.splitlines() if "is not available" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("mnist cannot be had here, so this runs on digits")
+    assert "so this run uses digits" in lines[0]
     assert "$ROBUSTCMP_DATA" in lines[0]
     # Asked for by name, it is an error, before anything is done.
     named = run(eval_command.main, *quick(dataset="mnist", out="named"))
@@ -240,7 +263,7 @@ def test_a_finished_run_is_shown_without_a_framework(run: Call, elsewhere: Path)
 def test_verbose_says_how_each_model_is_asked(elsewhere: Path) -> None:
     done = process("-m", "robustcmp.eval", *quick(), "--verbose", env=os.environ | {"OMP_NUM_THREADS": "2"})
     assert done.returncode == 0, done.stderr
-    assert "torch/0 is asked 64 images at once, in 2 threads" in done.stderr
+    assert "torch is asked 64 images at once, in 2 threads" in done.stderr
 
 
 # interruption
@@ -260,7 +283,7 @@ def test_an_interruption_keeps_what_is_finished(run: Call, elsewhere: Path, monk
     assert done.status == 130
     assert done.out == ""
     last = done.err.splitlines()[-1].strip()
-    assert last.startswith("python -m robustcmp.eval --model lenet1 --framework torch --dataset digits")
+    assert last.split(" -m ", 1)[1].startswith("robustcmp.eval --model lenet1 --framework torch --dataset digits")
     assert "--out 'with space'" in last
     before = files(elsewhere / "with space")
     (cell,) = (name for name in before if name.startswith("cells/"))
@@ -319,6 +342,9 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"recipe": "defalt", "framework": None},
         ["unknown recipe for lenet1 'defalt'", "did you mean 'default'"],
     ),
+    "framework by another name": ({"framework": "keras"}, ["unknown framework 'keras'", "did you mean 'tensorflow'"]),
+    "capitals": ({"model": "LeNet5"}, ["unknown model 'LeNet5'", "did you mean 'lenet5'"]),
+    "gpu": ({"device": "gpu"}, ["unknown device 'gpu'", "did you mean 'cuda'"]),
     "device": ({"device": "cudda"}, ["unknown device 'cudda'", "did you mean 'cuda'", "auto, cpu"]),
     "no images": ({"images": 0}, ["n should be 1 or more, received 0", "See --images."]),
     "negative images": ({"images": -1}, ["n should be 1 or more, received -1", "See --images."]),
@@ -338,8 +364,10 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "images in words": ({"images": "many"}, ["--images", "'many'", "--help"]),
     "seed in words": ({"training_seeds": [0, "one"]}, ["--training-seeds", "'one'", "--help"]),
     "suite that is not there": ({"suite": "nowhere.toml"}, ["nowhere.toml cannot be read", "No such file"]),
-    "unknown option": ({"imges": 3}, ["--imges", "--help"]),
-    "abbreviated option": ({"image": 3}, ["unrecognized arguments: --image", "--help"]),
+    "unknown option": ({"imges": 3}, ["unknown option --imges: did you mean --images?", "--help"]),
+    "unknown option alone": ({"modle": "lenet1", "model": None}, ["unknown option --modle: did you mean --model?"]),
+    "nothing like it": ({"zzz": 3}, ["unknown option --zzz. See"]),
+    "abbreviated option": ({"image": 3}, ["unknown option --image: did you mean --images?", "--help"]),
     "no value": ({"out": []}, ["--out", "expected one argument"]),
     "no model": ({"model": None}, ["one of the arguments --model --weights is required", "--help"]),
 }
@@ -362,7 +390,7 @@ def test_unusable_arguments_end_with_2_before_any_work(mistake: str, run: Call, 
 def test_options_are_not_abbreviated(option: str, run: Call) -> None:
     done = run(eval_command.main, *quick(), option, "1")
     assert done.status == 2
-    assert f"unrecognized arguments: {option}" in done.err
+    assert f"unknown option {option}" in done.err
 
 
 def test_a_suite_with_a_mistake(run: Call, elsewhere: Path) -> None:
@@ -387,7 +415,7 @@ def test_a_directory_that_is_no_run(run: Call, elsewhere: Path) -> None:
     (elsewhere / "photos" / "cat.jpg").touch()
     done = run(eval_command.main, *quick(out="photos"))
     assert done.status == 2
-    assert "error: photos is not empty and is no run of robustcmp. Name another directory." in done.err
+    assert "error: photos is not empty and is not a run of robustcmp. Name another directory." in done.err
     assert [path.name for path in (elsewhere / "photos").iterdir()] == ["cat.jpg"]
 
 
@@ -397,7 +425,7 @@ def test_a_run_with_a_broken_manifest(run: Call, elsewhere: Path, content: str) 
     (elsewhere / "run" / "manifest.json").write_text(content)
     done = run(eval_command.main, *quick(out="run"))
     assert done.status == 2
-    assert "manifest.json is no manifest of a run" in done.err
+    assert "manifest.json is not the manifest of a run" in done.err
 
 
 def test_a_framework_that_is_not_installed(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,11 +455,40 @@ def test_a_directory_without_the_dataset(run: Call, elsewhere: Path) -> None:
 
 
 def test_weights_that_nobody_trained(run: Call) -> None:
-    for framework in ("torch", None):
-        done = run(eval_command.main, *quick(training_seeds=[0, 41], framework=framework))
-        assert done.status == 1
-        assert "error: there are no weights" in done.err
-        assert "python -m robustcmp.train --model lenet1 --dataset digits --framework torch" in done.err
+    done = run(eval_command.main, *quick(training_seeds=[0, 41]))
+    assert done.status == 1
+    assert "error: there are no weights of lenet1 on digits (recipe default) with these training seeds: " in done.err
+    assert "torch: 41 (there is 0" in done.err
+    assert "python -m robustcmp.train --model lenet1 --dataset digits --recipe default --framework torch" in done.err
+    nowhere = run(eval_command.main, *quick(training_seeds=[40, 41], framework=None))
+    assert nowhere.status == 1
+    assert f"{', '.join(installed())}: 40 to 41 (there is 0" in nowhere.err
+    assert f"--framework {' '.join(installed())} --training-seeds 40 41" in nowhere.err
+
+
+def test_the_commands_that_an_error_names_mend_it(run: Call, own_cache: Path) -> None:
+    arguments = quick(training_seeds=[0, 41, 42], images=2)
+    done = run(eval_command.main, *arguments)
+    assert done.status == 1
+    (advised,) = (line.strip() for line in done.err.splitlines() if line.startswith("  python"))
+    *door, _ = given = shlex.split(advised)
+    assert door[:3] == ["python", "-m", "robustcmp.train"]
+    assert run(train_command.main, *given[3:], "--epochs", 1).status == 0
+    assert run(eval_command.main, *arguments).status == 0
+
+
+@pytest.mark.parametrize(("model", "advised"), [("lenet1", True), ("resnet20", False)])
+def test_only_a_dataset_that_the_model_has_a_recipe_for_is_advised(
+    model: str, advised: bool, run: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROBUSTCMP_DATA", raising=False)
+    monkeypatch.setattr(mnist, "URLS", ("http://127.0.0.1:9/",))
+    monkeypatch.setattr(cifar10, "URL", "http://127.0.0.1:9/cifar-10-binary.tar.gz")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    done = run(eval_command.main, *quick(model=model, dataset={"lenet1": "mnist"}.get(model)))
+    assert done.status == 1
+    assert "Cannot get" in done.err
+    assert ("digits" in done.err) is advised
 
 
 def wrong_sha(path: Path) -> None:
@@ -460,8 +517,8 @@ def of_another_network(path: Path) -> None:
     [
         (wrong_sha, "expected SHA-256"),
         (truncated, "expected SHA-256"),
-        (not_hdf5, "is no weights file of robustcmp"),
-        (empty, "is no weights file of robustcmp"),
+        (not_hdf5, "is not a weights file of robustcmp"),
+        (empty, "is not a weights file of robustcmp"),
         (of_another_network, "The weights belong to another network"),
     ],
 )
@@ -493,7 +550,7 @@ def test_own_weights_come_before_the_zoo(run: Call, own_cache: Path) -> None:
     shutil.copyfile(str(SHIPPED / "weights" / name), own_cache / "weights" / name)
     done = run(eval_command.main, *quick())
     assert done.status == 0
-    assert "torch: lenet1 trained on digits, trained here" in done.err
+    assert "lenet1 on digits: torch; one training each, trained here" in done.err
 
 
 def test_a_broken_cell_is_an_error_of_its_own(run: Call, elsewhere: Path) -> None:
@@ -555,7 +612,7 @@ def test_a_training_goes_on_where_it_was_interrupted(
     monkeypatch.setattr(training, "batch_order", interrupted)
     done = run(train_command.main, *training_of(epochs=2))
     assert done.status == 130
-    assert done.err.splitlines()[-1].strip().startswith("python -m robustcmp.train --model lenet1 --framework torch")
+    assert done.err.splitlines()[-1].split(" -m ", 1)[1].startswith("robustcmp.train --model lenet1 --framework torch")
     assert [path.name for path in (elsewhere / "trained").iterdir()] == ["lenet1-digits-torch-default-0.checkpoint.h5"]
     seen.clear()
     monkeypatch.setattr(training, "batch_order", lambda *given: seen.append(given[1]) or order(*given))
@@ -588,14 +645,14 @@ UNTRAINABLE: dict[str, tuple[dict[str, Any], int, list[str]]] = {
     "dataset": ({"dataset": "digit"}, 2, ["unknown dataset 'digit'", "did you mean 'digits'"]),
     "recipe": ({"recipe": "defalt"}, 2, ["unknown recipe for lenet1 'defalt'", "did you mean 'default'"]),
     "dataset without a recipe": ({"dataset": "cifar10"}, 2, ["unknown dataset for lenet1", "digits, mnist"]),
-    "device": ({"device": "gpu"}, 2, ["unknown device 'gpu'", "auto, cpu, cuda"]),
+    "device": ({"device": "gpu"}, 2, ["unknown device 'gpu': did you mean 'cuda'", "auto, cpu, cuda"]),
     "no epochs": ({"epochs": 0}, 2, ["epochs should be 1 or more, received 0"]),
     "negative epochs": ({"epochs": -2}, 2, ["epochs should be 1 or more, received -2"]),
     "epochs in words": ({"epochs": "two"}, 2, ["--epochs", "'two'", "--help"]),
     "negative seed": ({"training_seeds": -1}, 2, ["received -1"]),
     "file in the way": ({"out": "quick.toml"}, 2, ["quick.toml cannot be written: File exists"]),
     "file above": ({"out": "quick.toml/x"}, 2, ["quick.toml/x cannot be written: Not a directory"]),
-    "abbreviated option": ({"epoch": 3}, 2, ["unrecognized arguments: --epoch", "--help"]),
+    "abbreviated option": ({"epoch": 3}, 2, ["unknown option --epoch: did you mean --epochs?", "--help"]),
     "no framework": ({"framework": None}, 2, ["required: --framework", "--help"]),
     "no data": ({"dataset": "mnist", "data_dir": "empty"}, 1, ["train-images-idx3-ubyte", "received no directory"]),
 }
@@ -627,7 +684,7 @@ def test_a_checkpoint_that_is_broken(run: Call, elsewhere: Path) -> None:
     checkpoint.write_bytes(b"no HDF5")
     done = run(train_command.main, *training_of())
     assert done.status == 1
-    assert f"error: trained/{checkpoint.name} is no weights file of robustcmp" in done.err
+    assert f"error: trained/{checkpoint.name} is not a weights file of robustcmp" in done.err
 
 
 # robustcmp, and processes
@@ -646,18 +703,114 @@ def test_the_console_script_holds_both_commands(run: Call, elsewhere: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        ([], ["required: command"]),
-        (["evil"], ["'evil'", "eval", "train"]),
+        (["evil"], ["unknown command 'evil'", "did you mean 'eval'", "train"]),
+        (["suits"], ["unknown command 'suits'", "did you mean 'suites'"]),
+        (["--verison"], ["unknown option --verison: did you mean --version?"]),
         (["eval"], ["--model --weights is required", "robustcmp.eval --help"]),
+        (["eval", "--mdel", "lenet1"], ["unknown option --mdel: did you mean --model?"]),
         (["train", "--model", "lenet1"], ["required: --framework", "robustcmp.train --help"]),
+        (["hosts", "lst"], ["unknown action 'lst'", "did you mean 'list'"]),
+        (["export", "run", "--format", "tex"], ["unknown --format 'tex'", "did you mean 'latex'"]),
+        (["completion", "fish"], ["unknown shell 'fish'", "bash, tcsh, zsh"]),
     ],
 )
-def test_the_console_script_without_a_command(arguments: list[str], parts: list[str], run: Call) -> None:
+def test_mistakes_are_answered_with_what_there_is(arguments: list[str], parts: list[str], run: Call) -> None:
     done = run(command.main, *arguments)
     assert done.status == 2
     assert done.out == ""
     assert done.err.startswith("error: ")
     assert [part for part in parts if part not in done.err] == []
+
+
+def test_without_a_command_there_is_help(run: Call) -> None:
+    done = run(command.main)
+    assert (done.status, done.err) == (0, "")
+    assert all(f"  {name}" in done.out and what in done.out for name, what in command.COMMANDS.items())
+    assert process("-m", "robustcmp").stdout == done.out
+
+
+def test_the_version_is_that_of_the_package(run: Call) -> None:
+    said = importlib.metadata.version("robustcmp")
+    assert rc.__version__ == said
+    assert process("-m", "robustcmp", "--version").stdout == f"robustcmp {said}\n"
+
+
+HEAVY = ["torch", "tensorflow", "jax", "keras", "sklearn", "foolbox", "eagerpy", "xarray", "pandas", "scipy"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--version"],
+        ["--help"],
+        ["suites"],
+        ["runs"],
+        ["eval", "--help"],
+        ["train", "--help"],
+        ["export", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_what_needs_no_framework_loads_none(arguments: list[str]) -> None:
+    code = (
+        "import sys; from robustcmp.cli.command import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        f"print(*({{*{HEAVY}}} & {{*sys.modules}}), file=sys.stderr)"
+    )
+    done = process("-c", code, *arguments)
+    assert done.stderr.splitlines()[-1] == "", done.stderr
+
+
+@pytest.mark.parametrize("name", command.COMMANDS)
+def test_help_has_examples_and_no_empty_default(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        command.main([name, "--help"])
+    assert stopped.value.code == 0
+    said = capsys.readouterr().out
+    assert "(default: None)" not in said
+    assert "(default: False)" not in said
+    _, examples = said.split("\nexamples:\n")
+    assert all(f"robustcmp {name}" in line or f"robustcmp.{name}" in line for line in examples.splitlines())
+
+
+def test_the_groups_of_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["eval", "--help"])
+    said = capsys.readouterr().out
+    order = ["what to compare:", "  --model", "attacks:", "  --suite", "machine:", "  --device", "output:", "  --json"]
+    assert sorted(order, key=said.index) == order
+
+
+@pytest.mark.parametrize(("wish", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_colors(wish: dict[str, str], colored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in wish.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert screen.use_color(sys.stdout) is colored
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+    assert not screen.use_color(sys.stdout)
+
+
+def test_a_pipe_that_is_closed_is_no_error() -> None:
+    script = f"{sys.executable} -m robustcmp zoo --json | head -n 1"
+    done = subprocess.run(script, shell=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[\n", "")
+
+
+def test_networks_of_ones_own_are_not_told_of_training_seeds(run: Call, elsewhere: Path) -> None:
+    for seed in (1, 2):
+        arguments = training_of(training_seeds=seed)
+        assert run(train_command.main, *arguments).status == 0
+    given = [f"torch=trained/lenet1-digits-torch-default-{seed}.h5" for seed in (1, 2)]
+    options = ["--architecture", "lenet1", "--dataset", "digits", "--suite", "quick.toml", "--batch-size", 64]
+    (elsewhere / "other.h5").write_bytes((elsewhere / given[1].removeprefix("torch=")).read_bytes())
+    done = run(eval_command.main, "--weights", given[0], "jax=other.h5", *options, "--full")
+    assert done.status == 0, done.err
+    assert "training-seeds" not in done.out + done.err
+    assert "To compare how networks were trained, pass several networks of each kind." in " ".join(done.out.split())
 
 
 @pytest.mark.parametrize(
@@ -693,7 +846,7 @@ def test_the_installed_script_runs() -> None:
 def test_statuses_of_real_processes(elsewhere: Path) -> None:
     done = process("-m", "robustcmp.eval", *quick(), "--json")
     assert done.returncode == 0, done.stderr
-    assert list(json.loads(done.stdout)) == [*KEYS, "checks"]
+    assert list(json.loads(done.stdout)) == [*KEYS, "checks", *UNCERTAINTY]
     before = files(elsewhere)
     # In this process, what the other one found is found again.
     assert eval_command.main(quick()) == 0

@@ -592,7 +592,7 @@ def test_images_in_a_row_are_made_anew(make: Make) -> None:
 def test_cuda_without_a_gpu_is_an_error_that_names_it(framework: TrainableFramework, tiny: Architecture) -> None:
     if gpus(framework.name):
         pytest.skip("there is a GPU")
-    expected = f"device 'cuda' was asked for, but {framework.name} sees no GPU. Use device='cpu' or 'auto'"
+    expected = f"device 'cuda' was requested, but {framework.name} sees no GPU. Use device='cpu' or 'auto'"
     with pytest.raises(UsageError, match=expected):
         framework.build(tiny, 0, "cuda")
     with pytest.raises(UsageError, match=expected):

@@ -329,7 +329,7 @@ def test_preprocessing_is_part_of_the_gradient(hosted: Hosted, digits: Dataset) 
     model = wrap(network, preprocessing={"mean": 0.1, "std": 0.5, "flip_axis": 2})
     expected = network.vjp(((x[:, :, ::-1] - 0.1) / 0.5).astype(np.float32), v)[:, :, ::-1] / 0.5
     np.testing.assert_allclose(Classifier(model).vjp(x, v), expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(UsageError, match="leave data_format out"):
+    with pytest.raises(UsageError, match="omit data_format"):
         wrap(network, data_format="channels_first")
 
 
@@ -342,7 +342,7 @@ def test_preprocessing_is_part_of_the_gradient(hosted: Hosted, digits: Dataset) 
         ("no library", r"died and did not greet .exit status 1.*theano_of_2018"),
         ("never greets", r"did not greet within 2 seconds"),
         ("old protocol", r"speaks version 0 of the protocol, expected 1\. A host's file should end with serve"),
-        ("wrong greeting", r"should have texts, and by name for differences, received differences None"),
+        ("wrong greeting", r"should have text values, and differences as texts by name; received differences None"),
         ("babbles", r"did not greet as it should: expected a message that begins with"),
         ("promises too much", r"did not greet as it should: expected a header of at most"),
     ],
@@ -373,7 +373,7 @@ def test_what_is_no_python_at_all(command: list[str], message: str) -> None:
     [
         ("short", HostError, r"should answer logits float32 \(12, 10\), received float32 \(11, 10\)"),
         ("long", HostError, r"should answer logits float32 \(12, 10\), received float32 \(24, 10\)"),
-        ("nan", ModelError, "answers NaN or infinity"),
+        ("nan", ModelError, "returns NaN or infinity"),
         ("unsendable", HostError, "failed in logits: "),
         ("raises", HostError, "failed in logits: ValueError: no such thing as a digit"),
         ("dies always", HostError, r"(?s)died and did not answer logits .exit status 7.*about to fall over"),
@@ -472,7 +472,7 @@ def test_a_host_that_dies_is_started_again_once_a_cell(
     process = hosted.process()
     os.kill(process.pid, signal.SIGKILL)  # and once more, between two questions
     process._process.wait()
-    with pytest.raises(HostError, match="died again; the next question starts it anew"):
+    with pytest.raises(HostError, match="died again; the next call restarts it"):
         classifier.predict(digits.images[:40])
     np.testing.assert_array_equal(classes, classifier.predict(digits.images[:40]))
     hosted.reset_retries()
@@ -564,20 +564,20 @@ def test_an_environment_is_made_listed_checked_and_removed(
     assert "tiny is ready: 0.1" in capfd.readouterr().err
     assert left() == ["tiny"]
     assert hosting.main(create) == 0
-    assert "is there already" in capfd.readouterr().err
+    assert "already exists" in capfd.readouterr().err
     assert hosting.main(["list"]) == 0
     listed = capfd.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in listed] == environments.names()
-    assert "theano: not there; robustcmp hosts create theano" in listed
+    assert "theano: not installed; create it with robustcmp hosts create theano" in listed
     assert any(line.startswith("tiny: tiny 0.1, Python 3") for line in listed)
     assert hosting.main(["check"]) == 0
-    assert capfd.readouterr().out.endswith("answers\n")
+    assert capfd.readouterr().out.endswith("responds\n")
     assert frameworks.get_framework("tiny").version() == "0.1"
     assert len(frameworks.versions("tiny")) == 3
     frameworks._adapter.cache_clear()
     (environments.directory() / "tiny" / environments.REQUIREMENTS).write_text("# something else\n")
     assert hosting.main(["check", "tiny"]) == 1
-    assert "made from other requirements" in capfd.readouterr().err
+    assert "was created from requirements that" in capfd.readouterr().err
     assert hosting.main(["remove", "tiny"]) == 0
     assert left() == []
     assert hosting.main(["remove", "tiny"]) == 2
@@ -587,20 +587,20 @@ def test_an_environment_is_made_listed_checked_and_removed(
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["create"], 2, "name the hosts to create"),
+        (["create"], 2, "expected the hosts to create, received none"),
         (["create", "theamo"], 2, "did you mean 'theano'"),
         (["create", "theano", "--python", "/bin/echo"], 2, "expected CPython 3.7 in /bin/echo, received no Python"),
         (["create", "theano", "--python", sys.executable], 2, "expected CPython 3.7 in"),
-        (["create", "torch", "--script", "x.py"], 2, "should have another name"),
+        (["create", "torch", "--script", "x.py"], 2, "should have a name that no built-in host has"),
         (["create", "a", "b", "--script", "x.py"], 2, "--script is for one host"),
         (
             ["create", "mine", "--script", "x.py"],
             2,
-            "a script needs requirements beside it\nSee --requirements, --script.",
+            "script requires requirements\nSee --requirements, --script.",
         ),
         (["create", "mine", "--script", "x.py", "--requirements", "r.txt"], 2, "there is no file x.py"),
-        (["check", "theano"], 2, "has no environment yet. Make it with: robustcmp hosts create theano"),
-        (["list", "--python", "x"], 2, "go with create"),
+        (["check", "theano"], 2, "has no environment yet. Create it with: robustcmp hosts create theano"),
+        (["list", "--python", "x"], 2, "options of create only"),
     ],
 )
 def test_what_cannot_be_made(
@@ -617,7 +617,7 @@ def test_a_wrong_hash_leaves_nothing(tmp_path: Path, capfd: pytest.CaptureFixtur
     given = ["--script", str(HOST), "--requirements", str(tmp_path / "r.txt"), "--python", sys.executable]
     assert hosting.main(["create", "tiny", *given]) == 1
     error = capfd.readouterr().err
-    assert "the environment of tiny cannot be made" in error
+    assert "the environment of tiny cannot be created" in error
     assert "DO NOT MATCH THE HASHES" in error
     assert left() == []
 
@@ -641,7 +641,7 @@ def test_two_processes_make_one_environment(tmp_path: Path, tiny_host: Path, own
     assert [process.returncode for process in both] == [0, 0], said
     assert left() == ["tiny"]
     assert sum("tiny is ready" in text for text in said) == 1
-    assert sum("another process" in text or "is there already" in text for text in said) == 1
+    assert sum("another process" in text or "already exists" in text for text in said) == 1
     assert hosting.main(["check", "tiny"]) == 0
 
 
@@ -662,8 +662,8 @@ def test_an_environment_that_another_process_has_just_made_is_kept(
     monkeypatch.setattr(environments, "_find_python", find_slowly)
     assert hosting.main(create) == 0
     said = capfd.readouterr().err
-    assert said.count("making an environment") == 1
-    assert "another process has made tiny in the meantime" in said
+    assert said.count("creating an environment") == 1
+    assert "another process has created tiny in the meantime" in said
     assert left() == ["tiny"]
 
 
@@ -742,7 +742,7 @@ def test_a_broken_environment_is_one_line_and_hides_no_other(
         assert hosting.main(["check", "broken", "sound"]) == 1
         out, error = capfd.readouterr()
         assert out.startswith("sound: tiny 0.1")
-        assert "Make it anew: robustcmp hosts remove broken" in error
+        assert "Recreate it: robustcmp hosts remove broken" in error
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "not JSON"])
@@ -754,7 +754,7 @@ def test_a_broken_environment_is_one_line(content: str, capfd: pytest.CaptureFix
     (line,) = capfd.readouterr().out.splitlines()
     assert line.startswith("broken: the environment of broken is broken")
     assert hosting.main(["check", "broken"]) == 1
-    assert "Make it anew: robustcmp hosts remove broken" in capfd.readouterr().err
+    assert "Recreate it: robustcmp hosts remove broken" in capfd.readouterr().err
 
 
 def test_a_python_that_prints_no_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -776,7 +776,7 @@ def test_a_framework_without_its_environment_names_the_command(digits: Dataset) 
         lambda: rc.load_model("lenet5", framework="theano", dataset="digits"),
         lambda: frameworks.get_framework("theano"),
     ):
-        with pytest.raises(UsageError, match="Make it with: robustcmp hosts create theano"):
+        with pytest.raises(UsageError, match="Create it with: robustcmp hosts create theano"):
             action()
     with pytest.raises(UsageError, match="did you mean 'theano'"):
         rc.load_model("lenet5", framework="theno", dataset="digits")

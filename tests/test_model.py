@@ -225,7 +225,7 @@ def test_a_row_too_few_is_noticed(framework_name: str, n: int, answered: int) ->
     framework = frameworks.get_framework(framework_name)
     assert (framework.filled_size(n) > n) == (answered == n)
     model = wrapped(framework, lambda x: linear(x)[:answered])
-    with pytest.raises(ModelError, match="as many rows"):
+    with pytest.raises(ModelError, match="one row per image"):
         Classifier(model, 64).logits(np.resize(IMAGES, (n, *IMAGES.shape[1:])))
 
 
@@ -476,14 +476,14 @@ def not_a_number(x: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Function, str]] = {
-    "nan": (not_a_number, "'m' answers NaN or infinity; check its weights and preprocessing"),
-    "infinity": (lambda x: linear(x) * 1e38 * 1e38, "answers NaN or infinity"),
-    "probabilities": (lambda x: linear(x).softmax(), r"answers probabilities.*softmax.*outputs=\"probabilities\""),
+    "nan": (not_a_number, "'m' returns NaN or infinity; check its weights and preprocessing"),
+    "infinity": (lambda x: linear(x) * 1e38 * 1e38, "returns NaN or infinity"),
+    "probabilities": (lambda x: linear(x).softmax(), r"returns probabilities.*softmax.*outputs=\"probabilities\""),
     "one number": (lambda x: linear(x)[:, 0], r"logits \(17, classes\), received shape \(17,\)"),
     "an image": (lambda x: x, r"received shape \(17, 4, 5, 3\)"),
     "one row": (
         lambda x: linear(x).sum(axis=0, keepdims=True),
-        r"'m' is no classifier .* as many rows, received \(1, 6\)",
+        r"'m' is not a classifier .* one row per image for \d+ images, received \(1, 6\)",
     ),
     "an exception": (lambda x: linear(x[:, :3]), r"'m' does not accept images of shape \(4, 5, 3\) \(H, W, C\): \w+"),
 }
@@ -541,7 +541,7 @@ def test_a_model_that_answers_differently_when_asked_twice() -> None:
         return linear(x) * noise.choice([0.0, 2.0], (len(x), CLASSES))
 
     model = fb.NumPyModel(in_layout(dropout, "channels_last"), bounds=(0, 1))
-    with pytest.raises(ModelError, match=r"'m' answers differently when asked twice \(by up to .*dropout"):
+    with pytest.raises(ModelError, match=r"'m' returns different logits for the same images \(by up to .*dropout"):
         check_model("m", Classifier(model), IMAGES, LABELS)
 
 

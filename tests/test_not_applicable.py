@@ -72,7 +72,7 @@ def test_of_trainings_of_which_one_is_blind_the_attack_is_not_in_r(ev: rc.Evalua
     assert not math.isnan(ev.rates()["blind"]["fgsm"])  # of the training that ran it
     assert set(ev.tests().attack) == {"pixel"}
     for shown in (ev, rc.open_run(ev.run.directory)):
-        assert "Not in R, as not every model ran it: fgsm." in to_text(shown).replace("\n", " ")
+        assert "Excluded from R because not every model ran it: fgsm." in to_text(shown).replace("\n", " ")
         shown.to_html(tmp_path / "page.html")
     assert ev.indicator == rc.robustness_indicator(ev.common_rates())
 
@@ -84,7 +84,7 @@ def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], 
     assert all(math.isnan(r) for r in ev.indicator.values())
     assert ev.to_json()["indicator"] == {"whole": None, "blind": None}
     assert ev.to_json()["not_applicable"] == ev.not_applicable
-    assert headline(ev) == ["No attack ran on every model, so nothing is compared."]
+    assert headline(ev) == ["No attack ran on every model, so there is nothing to compare."]
     assert [table.title.split(":")[0] for table in tables(ev)] == ["Success rates", "Robustness indicator R"]
     assert [row[1] for row in tables(ev)[1].written] == ["–", "–"]
     assert to_text(ev)
@@ -97,7 +97,7 @@ def test_r_and_tests_are_over_what_all_models_have(asked: dict[str, Any], tmp_pa
     assert math.isnan(ev.rates()["blind"]["fgsm"])
     assert ev.indicator == rc.robustness_indicator({m: {"pixel": r["pixel"]} for m, r in ev.rates().items()})
     assert set(ev.tests().attack) == {"pixel"}
-    assert "Not in R, as not every model ran it: fgsm." in notes(ev)
+    assert "Excluded from R because not every model ran it: fgsm." in notes(ev)
     success = tables(ev)[0]
     row = next(row for row in success.written if row[:2] == ["fgsm", "blind"])
     assert row[2:] == ["not applicable", "–", "deterministic", "–"]

@@ -67,7 +67,7 @@ def test_trained_compared_and_carried_over(frameworks: list[str], capfd: pytest.
 
     # The same name for another network: its weights are refused, and kept.
     Path("mine.toml").write_text(NETWORK.replace("relu2", "relu3"))
-    with pytest.raises(WeightsError, match=r"another network that was called mine: .*'relu2'"):
+    with pytest.raises(WeightsError, match=r"another network named mine, .*'relu2'"):
         rc.load_model("mine.toml", framework=installed()[0])
     Path("mine.toml").write_text(NETWORK.replace("channels = 6", "channels = 7"))
     with pytest.raises(WeightsError, match=r"conv1/bias|conv1/kernel"):
@@ -80,14 +80,14 @@ def test_trained_compared_and_carried_over(frameworks: list[str], capfd: pytest.
         ('"Relu", name = "relu2"', '"Reluu", name = "relu2"', r"Invalid value 'Reluu'.*Layers are Conv, Dense"),
         ("channels = 6", "channels = 0", r"Expected `int` >= 1 - at `\$\.layers\[0\]\.channels`"),
         ("kernel = 3, stride", 'kernel = "3", stride', r"Expected `int`, got `str`"),
-        ("size = 2", "size = 20", r"the layer 'pool' \(MaxPool\) should leave something of its input"),
+        ("size = 2", "size = 20", r"the layer 'pool' \(MaxPool\) is too large for its input"),
         (
             '    { type = "Flatten", name = "flatten" },\n',
             "",
             r"'logits' \(Dense\) should get features, received",
         ),
-        ('"MaxPool", name = "pool"', '"MaxPool", name = "relu1"', r"'relu1' \(MaxPool\) should have a name of its own"),
-        ('"MaxPool", name = "pool"', '"MaxPool", name = "a/b"', r"'a/b' \(MaxPool\) should have a name of its own"),
+        ('"MaxPool", name = "pool"', '"MaxPool", name = "relu1"', r"'relu1' \(MaxPool\) should have a unique name"),
+        ('"MaxPool", name = "pool"', '"MaxPool", name = "a/b"', r"'a/b' \(MaxPool\) should have a unique name"),
         ('"conv2", channels = 6', '"conv2", channels = 5', r"'block' \(Residual\) should add equal shapes"),
         (
             '    { type = "Dense", name = "logits", units = 10 },\n',
@@ -118,9 +118,9 @@ def test_a_file_with_a_mistake(network: Path, old: str, new: str, message: str) 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("units = 10", "units = 11", "mine tells 11 classes apart, but digits has 10"),
+        ("units = 10", "units = 11", "mine has 11 classes, but digits has 10"),
         ("[28, 28, 1]", "[32, 28, 1]", r"mine takes images of shape \(32, 28, 1\).*digits has \(28, 28, 1\)"),
-        ('"Relu", name = "relu2"', '"Relu", name = "pop"', "a name that torch has no other use for"),
+        ('"Relu", name = "relu2"', '"Relu", name = "pop"', "a name that torch uses itself"),
         ("batch_size = 32", "batch_size = 1", "a batch norm should get two images or more"),
     ],
 )
@@ -135,7 +135,7 @@ def test_the_file_itself(network: Path) -> None:
     with pytest.raises(UsageError, match=r"the model nowhere\.toml cannot be read: .*No such file"):
         rc.load_model("nowhere.toml", framework=installed()[0])
     network.rename("lenet5.toml")
-    with pytest.raises(UsageError, match=r"there is a network lenet5 already\."):
+    with pytest.raises(UsageError, match=r"a network lenet5 already exists\."):
         rc.load_model("lenet5.toml", framework=installed()[0])
     Path("other.toml").write_text(NETWORK.partition("[default.digits]")[0])
     with pytest.raises(UsageError, match=r"other\.toml has no recipe: add a table \[default\.DATASET\]"):

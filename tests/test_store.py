@@ -159,14 +159,14 @@ def test_a_cell_that_is_broken(tmp_path: Path) -> None:
     for content in (path.read_bytes()[:500], b"", b"no HDF5"):
         path.write_bytes(content)
         for ask in (run.load, run.has_images, run.adversarials):
-            with pytest.raises(StoreError, match=rf"{CELL.key}\.h5 is broken.*Delete it; the same command"):
+            with pytest.raises(StoreError, match=rf"{CELL.key}\.h5 is broken.*Delete it"):
                 ask(CELL.key)
     path.unlink()
-    with pytest.raises(StoreError, match=rf"{CELL.key}\.h5 is gone\. The same command makes it again"):
+    with pytest.raises(StoreError, match=rf"{CELL.key}\.h5 is missing\. Rerun the same command to recreate it"):
         run.adversarials(CELL.key)
     with h5py.File(path, "w") as file:
         file["success"] = [True]
-    with pytest.raises(StoreError, match=r"is broken .*l0.*Delete it; the same command makes it again"):
+    with pytest.raises(StoreError, match=r"is broken .*l0.*Delete it, and rerun the same command to recreate it"):
         run.load(CELL.key)
 
 
@@ -186,7 +186,7 @@ def test_an_empty_directory_will_do(tmp_path: Path) -> None:
 
 def test_a_directory_that_holds_something_else(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError, match=r"is not empty and is no run of robustcmp\. Name another directory"):
+    with pytest.raises(UsageError, match=r"is not empty and is not a run of robustcmp\. Name another directory"):
         Run.create(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -218,14 +218,14 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest
 def test_a_manifest_that_is_none(tmp_path: Path, evaluate: Evaluate, content: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text(content, encoding="latin-1")
-    with pytest.raises(UsageError, match=r"manifest\.json( is no manifest of a run|: expected 'robustcmp run 2')"):
+    with pytest.raises(UsageError, match=r"manifest\.json( is not the manifest of a run|: expected 'robustcmp run 2')"):
         evaluate()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["manifest.json"]
 
 
 def test_open_run_where_there_is_none(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(UsageError, match=r"is no run of robustcmp: it has no manifest\.json"):
+        with pytest.raises(UsageError, match=r"is not a run of robustcmp: it has no manifest\.json"):
             rc.open_run(path)
 
 
@@ -236,7 +236,8 @@ def test_the_files_of_a_run(tmp_path: Path, evaluate: Evaluate) -> None:
     ev = evaluate()
     keys = {cell["key"] for cell in ev.manifest["cells"]}
     assert len(keys) == 2 * 2 * 2
-    assert set(stamps(tmp_path / "run")) == {"manifest.json", "results.h5"} | {f"cells/{key}.h5" for key in keys}
+    files = {"manifest.json", "results.h5", "clean.h5"} | {f"cells/{key}.h5" for key in keys}
+    assert set(stamps(tmp_path / "run")) == files
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest == {"format": "robustcmp run 1"} | ev.manifest
 
@@ -372,13 +373,13 @@ def _plain(item: h5py.Dataset) -> None:
 def test_without_images_a_cell_is_smaller_and_finished(tmp_path: Path, evaluate: Evaluate) -> None:
     bare = evaluate(keep_images=False)
     assert not bare.has_adversarials("a", "pixel")
-    with pytest.raises(
-        StoreError, match=r"was stored without images\. Delete it, and make it again with keep_images=True"
-    ):
+    with pytest.raises(StoreError, match=r"was stored without images\. Delete it, and rerun with keep_images=True"):
         bare.adversarials("a", "pixel")
     before = stamps(tmp_path / "run")
     full = evaluate(keep_images=True)
-    assert stamps(tmp_path / "run") == before
+    after = stamps(tmp_path / "run")
+    assert after.pop("clean.h5")
+    assert after == before
     assert full.dataset.identical(bare.dataset)
     with pytest.raises(StoreError, match="was stored without images"):
         full.adversarials("a", "pixel")
@@ -390,6 +391,26 @@ def test_images_do_not_change_what_is_found(tmp_path: Path, evaluate: Evaluate) 
     assert full.dataset.identical(bare.dataset)
     assert [cell["key"] for cell in full.manifest["cells"]] == [cell["key"] for cell in bare.manifest["cells"]]
     assert full.has_adversarials("a", "pixel")
+
+
+def test_clean_images_are_kept_with_the_adversarial_ones(tmp_path: Path, evaluate: Evaluate) -> None:
+    bare = evaluate(keep_images=False, out=tmp_path / "bare")
+    assert bare.clean is None
+    assert not (tmp_path / "bare" / "clean.h5").exists()
+    full = evaluate(out=tmp_path / "full")
+    opened = rc.open_run(tmp_path / "full")
+    assert full.clean is not None
+    np.testing.assert_array_equal(full.clean, opened.clean)
+    failed = ~opened.values("a", "pixel")[0, 0]
+    np.testing.assert_array_equal(opened.clean[failed], opened.adversarials("a", "pixel")[failed])  # type: ignore[index]
+
+
+def test_clean_images_of_another_question_are_not_shown(tmp_path: Path, evaluate: Evaluate) -> None:
+    first = evaluate()
+    evaluate(seed=5)
+    assert first.run.read_clean(first.question) is None
+    evaluate()
+    assert first.run.read_clean(first.question) is not None
 
 
 def test_a_page_needs_no_images(tmp_path: Path, evaluate: Evaluate) -> None:
@@ -406,7 +427,9 @@ def test_a_broken_cell_is_named_and_is_made_again_once_deleted(tmp_path: Path, e
     path = tmp_path / "run" / "cells" / f"{key}.h5"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(StoreError, match=rf"{key}\.h5 is broken .*Delete it; the same command makes it again"):
+    with pytest.raises(
+        StoreError, match=rf"{key}\.h5 is broken .*Delete it, and rerun the same command to recreate it"
+    ):
         evaluate()
     path.unlink()
     assert evaluate().dataset.identical(ev.dataset)
@@ -427,7 +450,7 @@ def test_broken_results_are_named_and_made_again(tmp_path: Path, evaluate: Evalu
     whole = path.read_bytes()
     for content in (b"", b"no HDF5", whole[: len(whole) // 3]):
         path.write_bytes(content)
-        with pytest.raises(StoreError, match=r"results\.h5 is broken .*makes it again from the cells"):
+        with pytest.raises(StoreError, match=r"results\.h5 is broken .*recreate it from the cells"):
             rc.open_run(tmp_path / "run")
         assert evaluate().dataset.identical(ev.dataset)
         assert path.read_bytes() == whole
@@ -435,7 +458,13 @@ def test_broken_results_are_named_and_made_again(tmp_path: Path, evaluate: Evalu
 
 def test_results_that_are_anothers(tmp_path: Path, evaluate: Evaluate) -> None:
     evaluate()
-    xarray.Dataset({"x": ("i", [1.0])}).to_netcdf(tmp_path / "run" / "results.h5", engine="h5netcdf")
+    path = tmp_path / "run" / "results.h5"
+    xarray.Dataset({"x": ("i", [1.0])}).to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(StoreError, match=r"results\.h5 is broken"):
+        rc.open_run(tmp_path / "run")
+    with h5py.File(path, "w") as file:  # whose axes have no names
+        file["x"] = [1.0]
+        file.attrs["manifest"] = "{}"
     with pytest.raises(StoreError, match=r"results\.h5 is broken"):
         rc.open_run(tmp_path / "run")
 
@@ -445,7 +474,7 @@ def test_a_run_that_was_interrupted(tmp_path: Path, evaluate: Evaluate, monkeypa
     with pytest.raises(KeyboardInterrupt):
         evaluate()
     assert len(list((tmp_path / "run" / "cells").iterdir())) == 3
-    with pytest.raises(UsageError, match=r"run was interrupted before .*The same command, .* goes on from there"):
+    with pytest.raises(UsageError, match=r"run was interrupted before .*Rerun the same command, .* to resume it"):
         rc.open_run(tmp_path / "run")
     before = {name: stamp for name, stamp in stamps(tmp_path / "run").items() if name.startswith("cells/")}
     monkeypatch.undo()

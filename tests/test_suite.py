@@ -11,8 +11,9 @@ import pytest
 import robustcmp as rc
 from robustcmp.analysis.paper import published
 from robustcmp.attacks.foolbox import FoolboxAttack
-from robustcmp.attacks.suite import FOOLBOX, OURS, load_suite, suite_names
+from robustcmp.attacks.suite import FOOLBOX, OURS, load_suite
 from robustcmp.errors import UsageError
+from robustcmp.records.suite_file import suite_names
 
 Write = Callable[[str], Path]
 FGSM = '[attacks.x]\nattack = "FGSM"\n'

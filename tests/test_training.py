@@ -169,7 +169,7 @@ def test_the_checkpoint_of_another_training_is_refused_and_kept(
     before = checkpoint.read_bytes()
     if change.pop("fewer", False):
         images = Dataset(images.images[:-1], images.labels[:-1], images.name, images.split, images.classes)
-    with pytest.raises(WeightsError, match=rf"c\.h5 belongs to another training: its {key} is .* was asked for"):
+    with pytest.raises(WeightsError, match=rf"c\.h5 belongs to another training: its {key} is .* was requested"):
         run(one, images, unseen, checkpoint=checkpoint, **change)
     assert checkpoint.read_bytes() == before
 

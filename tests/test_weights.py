@@ -200,7 +200,7 @@ def test_an_hdf5_file_whose_weights_are_one_array(tmp_path: Path) -> None:
 def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"no weights file at .*missing\.h5"):
         read_weights(tmp_path / "missing.h5")
-    with pytest.raises(WeightsError, match="is no weights file of robustcmp"):
+    with pytest.raises(WeightsError, match="is not a weights file of robustcmp"):
         read_weights(tmp_path)
 
 

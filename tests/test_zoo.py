@@ -220,10 +220,10 @@ def test_own_weights_come_before_the_zoos(framework: TrainableFramework, tmp_pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"framework": "chainer"}, "with framework torch, and its name says chainer"),
-        ({"dataset": "mnist"}, "with dataset digits, and its name says mnist"),
-        ({"recipe": "mine"}, "with recipe default, and its name says mine"),
-        ({"seed": 5}, "with training_seed 0, and its name says 5"),
+        ({"framework": "chainer"}, "with framework torch, but its name says chainer"),
+        ({"dataset": "mnist"}, "with dataset digits, but its name says mnist"),
+        ({"recipe": "mine"}, "with recipe default, but its name says mine"),
+        ({"seed": 5}, "with training_seed 0, but its name says 5"),
     ],
 )
 def test_weights_that_were_renamed_are_refused(change: dict[str, Any], message: str, own_cache: Path) -> None:
@@ -245,11 +245,11 @@ def test_broken_own_weights_are_not_passed_over(framework: TrainableFramework, o
 
 
 def test_missing_weights_come_with_the_command_that_trains_them(name: FromZoo) -> None:
-    with pytest.raises(WeightsError, match=f"no weights for lenet1-digits-{name.framework}-default-11") as caught:
+    message = rf"no weights of lenet1 on digits \(recipe default\) .*{name.framework}: 11 "
+    with pytest.raises(WeightsError, match=message) as caught:
         load(name)
     assert "robustcmp.fit(model='lenet1', dataset='digits', framework=" in str(caught.value)
-    command = described(caught.value).splitlines()[-1].partition(": ")[2]
-    program, *arguments = shlex.split(command)[2:]
+    program, *arguments = shlex.split(described(caught.value).splitlines()[-1])[2:]
     assert program == "robustcmp.train"
     options = _parser().parse_args(arguments)
     assert (options.model, options.framework, options.dataset) == ("lenet1", [name.framework], "digits")
@@ -286,13 +286,13 @@ def test_a_framework_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.needs("zoo")
 def test_frameworks_that_have_a_model(framework: TrainableFramework, own_cache: Path) -> None:
     assert framework.name in frameworks_with("lenet5", "digits")
-    assert framework.name in frameworks_with("lenet5", "digits", seeds=(0, 7))
-    assert frameworks_with("lenet5", "digits", seeds=(7,)) == []
+    assert framework.name in frameworks_with("lenet5", "digits", seeds=(0, 77))
+    assert frameworks_with("lenet5", "digits", seeds=(77,)) == []
     assert frameworks_with("lenet5", "digits", recipe="other") == []
     shipped = find_weights(FromZoo("lenet5", "digits", framework.name))
     assert shipped is not None
-    keep(shipped, FromZoo("lenet5", "digits", framework.name, seed=7), own_cache)
-    assert frameworks_with("lenet5", "digits", seeds=(7,)) == [framework.name]
+    keep(shipped, FromZoo("lenet5", "digits", framework.name, seed=77), own_cache)
+    assert frameworks_with("lenet5", "digits", seeds=(77,)) == [framework.name]
 
 
 def test_the_files_name() -> None:
@@ -411,11 +411,11 @@ def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
     first = installed()[0]
     shipped = find_weights(FromZoo("lenet1", "digits", first))
     assert shipped is not None
-    keep(shipped, FromZoo("lenet1", "digits", first, seed=4), own_cache)
-    with pytest.raises(WeightsError, match=rf"no weights for lenet1-digits-{installed()[1]}-default-4.*robustcmp"):
-        zoo_origins("lenet1", dataset="digits", seeds=(0, 4))
-    origins = zoo_origins("lenet1", dataset="digits", frameworks=[first], seeds=(0, 4))
-    assert {name: [origin.seed for origin in each] for name, each in origins.items()} == {first: [0, 4]}
+    keep(shipped, FromZoo("lenet1", "digits", first, seed=44), own_cache)
+    with pytest.raises(WeightsError, match=rf"{', '.join(installed()[1:])}: 44 \(there is 0.*robustcmp\.fit"):
+        zoo_origins("lenet1", dataset="digits", seeds=(0, 44))
+    origins = zoo_origins("lenet1", dataset="digits", frameworks=[first], seeds=(0, 44))
+    assert {name: [origin.seed for origin in each] for name, each in origins.items()} == {first: [0, 44]}
     assert sources(origins[first]) == "from the zoo that ships, trained here"
 
 
@@ -425,7 +425,7 @@ def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
         ({"frameworks": ["torch", "torch"]}, UsageError, "framework was given twice: torch, torch"),
         ({"seeds": (0, 0)}, UsageError, "training seed was given twice: 0, 0"),
         ({"seeds": (0, -2)}, UsageError, "received -2"),
-        ({"seeds": (0, 9)}, WeightsError, r"no weights for lenet1-digits-torch-default-9.*robustcmp\.fit"),
+        ({"seeds": (0, 99)}, WeightsError, r"no weights of lenet1 on digits .*: 99 \(there is .*robustcmp\.fit"),
         ({"dataset": "digit"}, UsageError, r"unknown dataset 'digit': did you mean 'digits'\?"),
         ({"recipe": "defalt"}, UsageError, r"'defalt': did you mean 'default'\?"),
     ],
@@ -448,14 +448,15 @@ def test_digits_stand_in_for_mnist_only_where_no_dataset_was_asked_for(
 
     def without_mnist(name: str, split: str, **options: Any) -> Dataset:
         if name == "mnist":
-            raise MissingDataError("no network")
+            raise MissingDataError("no network", "no network")
         assert (name, split) == ("digits", "test")
         return digits
 
     monkeypatch.setattr(recipes, "load_dataset", without_mnist)
     assert recipes.load_test_set("lenet5", say=said.append) is digits
     assert len(said) == 1
-    assert "mnist cannot be had here, so this runs on digits" in said[0]
+    assert said[0].startswith("mnist is not available (")
+    assert "so this run uses digits" in said[0]
     for options in ({"dataset": "mnist"}, {"data_dir": "nowhere"}):
         with pytest.raises(MissingDataError, match="no network"):
             recipes.load_test_set("lenet5", say=said.append, **options)

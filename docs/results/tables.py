@@ -15,7 +15,9 @@ import numpy as np
 
 import robustcmp as rc
 from robustcmp.analysis.statistics.intervals import t_interval
+from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
+from robustcmp.report.format import p_value, points
 from robustcmp.report.text import to_markdown
 
 HERE = Path(__file__).parent
@@ -27,6 +29,16 @@ PAGES = {
     "docs/the-paper-again.md": True,
 }  # and whether they have all tables
 RUNS = sorted(path.parent.name for path in HERE.glob("*/results.h5"))
+# What was compared in each run, and the heading that has its details.
+COMPARED = {
+    "lenet5-mnist-ten-trainings": ("LeNet-5", "is-it-the-framework.md#lenet-5"),
+    "lenet1-mnist-ten-trainings": ("LeNet-1", "is-it-the-framework.md#lenet-1"),
+    "lenet5-mnist-2018-five-trainings": ("LeNet-5", "the-paper-again.md#lenet-5-the-papers-fig-6-beside-ours"),
+    "lenet1-mnist-2018-five-trainings": ("LeNet-1", "the-paper-again.md#lenet-1"),
+    "lenet5-mnist-boundary-long": ("LeNet-5", "is-it-the-framework.md#boundary-run-to-convergence"),
+    "lenet5-mnist-guo2019": ("LeNet-5", "#lenet-5-on-mnist"),
+    "resnet20-cifar10-guo2019": ("ResNet-20", "#resnet-20-on-cifar-10"),
+}
 FIRST = 5  # what the comparison says, and two tables with their titles
 
 
@@ -43,10 +55,13 @@ def page(text: str, whole: bool) -> str:
     """Return a page with what belongs between its marks."""
     for run in RUNS:
         text = fill(text, run, lambda run=run: tables(run, whole))
+        text = fill(text, f"{run}, screen", lambda run=run: f"```text\n{rc.open_run(HERE / run).summary()}\n```")
         text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
         text = fill(text, f"{run}, beside the paper", lambda run=run: beside_the_paper(run))
         text = fill(text, f"{run}, one seed", lambda run=run: one_seed(run))
     text = fill(text, "told apart", told_apart)
+    for level in ("frameworks", "models"):
+        text = fill(text, f"answers, {level}", lambda level=level: answers(level))
     return fill(text, "same-weights", controls)
 
 
@@ -54,6 +69,36 @@ def tables(run: str, whole: bool) -> str:
     """The tables of a run, or the first of them."""
     blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
     return "\n\n".join(blocks if whole else blocks[:FIRST])
+
+
+def answers(level: str) -> str:
+    """The verdict on each attack, run by run, of the runs that compare on this level."""
+    attacks = ("fgsm", "single_pixel", "boundary")
+    rows = [
+        f"| run | {' | '.join(attack.replace('_', ' ') for attack in attacks)} |",
+        "| --- | --- | --- | --- |",
+    ]
+    for run, (network, heading) in COMPARED.items():
+        ev = rc.open_run(HERE / run)
+        verdicts = {verdict.attack: verdict for verdict in ev.verdicts}
+        if next(iter(verdicts.values())).level != level:
+            continue
+        trainings = len(ev.training_seeds)
+        compared = f"{network} in {', '.join(ev.models)}; {trainings} training{'s' * (trainings > 1)} each"
+        cells = [answer(verdicts[attack]) if attack in verdicts else "–" for attack in attacks]
+        rows.append(f"| [{run}]({heading}): {compared} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def answer(verdict: Verdict) -> str:
+    """One verdict in a few words."""
+    if verdict.different is None:
+        return f"no information: {verdict.why}"
+    difference, detectable = (f"{points(value)} points" for value in (verdict.difference, verdict.detectable))
+    p = f"p = {p_value(verdict.p_adjusted)}".replace("= <", "<")
+    if verdict.different:
+        return f"**significant difference**, {verdict.highest} above {verdict.lowest} by {difference} ({p})"
+    return f"no significant difference: {difference} ({p}); {detectable} would have been detected with 80 % power"
 
 
 def one_training_each(run: str) -> str:

@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from . import attacks
     from .analysis import statistics
     from .analysis.indicator import robustness_indicator
@@ -62,6 +64,8 @@ _MODULES = {"attacks": "attacks", "statistics": "analysis.statistics"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module(".provenance", __name__).own_version()
     if name in _MODULES:
         return import_module(f".{_MODULES[name]}", __name__)
     if name in _HOME:
@@ -72,4 +76,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -1,11 +1,15 @@
-"""The comparison from end to end: models and images in, a run on disk and its results out."""
+"""The whole comparison: from models and images to a run on disk and its results."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,14 +27,19 @@ from .provenance import made_with
 from .records.checks import Checked
 from .records.manifest import FORMAT
 from .records.store import Run
+from .report.progress import shown_progress
 from .runs.assembly import assemble, declared_extras
 from .runs.checks import run_checks
 from .runs.control import agreement, is_control
-from .runs.executor import Executor, execute_with_bar
+from .runs.executor import Executor, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import Plan, TrainedModel, plan
+from .runs.progress import Progress, Unseen
 from .runs.subset import Subset, common
 from .runs.transfer import run_transfer
+
+RATE_SECONDS = 0.3
+ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,9 @@ class Question:
     n : int
         How many images are attacked at the most.
     repeats : dict of str to int
-        How often each attack is repeated.
+        How often each attack is repeated on each training.
+    spread : bool
+        Whether each training has repeats of its own.
     seed : int
         The attacks' seed.
     batch_size : int, optional
@@ -58,8 +69,17 @@ class Question:
     labels: NDArray[np.int64]
     n: int
     repeats: dict[str, int]
+    spread: bool
     seed: int
     batch_size: int | None
+
+    def shared_by(self, models: Sequence[TrainedModel]) -> Question:
+        """Return the question with the repeats of each training, where they are spread over several."""
+        fewest = min(Counter(model.name for model in models).values())
+        if not self.spread or fewest == 1:
+            return replace(self, spread=False)
+        repeats = {attack: math.ceil(count / fewest) for attack, count in self.repeats.items()}
+        return replace(self, suite=self.suite.only_draws(), repeats=repeats)
 
 
 def evaluate(
@@ -70,53 +90,60 @@ def evaluate(
     suite: str | os.PathLike[str] | Suite = "guo2019",
     n: int | None = None,
     repeats: int | Mapping[str, int] | None = None,
+    spread_repeats: bool = False,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     batch_size: int | None = None,
     keep_images: bool = True,
-    progress: bool = True,
+    progress: bool | Progress = True,
     about: dict[str, Any] | None = None,
     device: Device = "auto",
     executor: Executor | None = None,
 ) -> Evaluation:
     """Attack the images that all models classify correctly, and compare how often each model is fooled.
 
-    Every finished cell (a model under an attack in a repeat) is stored at once; repeats are finished together where
-    they share answers, as those of single pixel do, or where the images of one do not fill a batch. The same call with
-    the same `out` does only what is missing.
+    Every finished cell (one model, attack and repeat) is stored at once. Repeats finish together if they share queries,
+    as those of single pixel do, or if the images of one repeat do not fill a batch. Repeat the call with the same
+    `out` to run only the missing cells.
 
     Parameters
     ----------
     models : dict of str to model, or to a list of models
         Foolbox models, from `wrap`, `load_model`, `fit` or Foolbox itself, or origins of `robustcmp.zoo.origins`, which
-        are loaded here. A list holds trainings of one model that differ in their seed.
+        are loaded here. A list holds trainings of one model with different seeds.
     images : ndarray of float32, shape (N, H, W, C)
-        In [0, 1]; a model with other bounds is asked through Foolbox's `transform_bounds`. Pass the whole test set:
-        the subset is chosen from it.
+        In [0, 1]; models with other bounds are converted with Foolbox's `transform_bounds`. Pass the whole test set:
+        the attacked subset is chosen from it.
     labels : ndarray of int, shape (N,)
         The true classes.
     suite : str or path, default "guo2019"
         A suite's name or its TOML file.
     n : int, optional
-        How many images are attacked; the suite's number if nothing is said.
+        How many images are attacked (default: the suite's number).
     repeats : int or dict of str to int, optional
-        How often they are attacked, or how often by the attacks that are named; the suite's number if nothing is said.
+        Repeats of all attacks, or of each named attack (default: the suite's number).
+    spread_repeats : bool, default False
+        Divide the repeats of an attack among the trainings of a model, rounded up to the same number for each, instead
+        of running all of them on every training. Each training then has its own draws, and the suite's single pixel
+        is not exact. Draws usually vary much less than trainings, so this compares frameworks at a fraction of the
+        cost.
     seed : int, default 0
         The attacks' seed. Every draw is a function of (seed, attack, repeat, image).
     out : path, optional
-        The run's directory. Without it nothing is kept after the returned object is gone.
+        The run's directory. Without it, the run is deleted together with the returned object.
     batch_size : int, optional
-        How many candidates are asked at once; measured if nothing is said.
+        Images per forward pass (default: measured).
     keep_images : bool, default True
         Store the adversarial images.
-    progress : bool, default True
-        Show a progress bar on standard error.
+    progress : bool or Progress, default True
+        Show the progress on standard error: a live table of rates in a terminal, elsewhere one line per
+        attack. Pass a `robustcmp.runs.progress.Progress` to receive the progress yourself.
     about : dict, optional
         Notes for the manifest, JSON types: ``model`` and ``dataset`` appear in headings.
     device : str, default "auto"
-        Where origins are loaded: ``"auto"``, ``"cpu"`` or ``"cuda"``. A model that is passed stays where it is.
+        Where origins are loaded: ``"auto"``, ``"cpu"`` or ``"cuda"``. Models that are passed stay on their device.
     executor : Executor, optional
-        Who does the work, see `robustcmp.runs.executor`: this process if nothing is said.
+        Runs the cells, see `robustcmp.runs.executor` (default: this process).
 
     Returns
     -------
@@ -125,15 +152,15 @@ def evaluate(
     Raises
     ------
     UsageError
-        An argument cannot be used; nothing was done.
+        An argument is invalid; no work was started.
     ModelError
-        A model does not behave as a classifier that gives logits, no image is classified correctly by all, or no attack
+        A model is not a classifier that returns logits, no image is classified correctly by all models, or no attack
         of the suite can run on any model.
 
     Notes
     -----
-    An attack that cannot run on a model, as FGSM on one without a gradient, has no cells there; the reason stands in
-    the manifest and in the tables, and R and the tests are over the attacks that every model ran.
+    An attack that cannot run on a model, such as FGSM on a model without gradients, has no cells there. The manifest
+    and the tables give the reason; R and the tests use only the attacks that every model ran.
 
     Examples
     --------
@@ -144,29 +171,155 @@ def evaluate(
     >>> ev.success_rate.sizes["attack"], sorted(ev.indicator)
     (3, ['jax', 'torch'])
     """
-    question = validate(images, labels, suite, n, repeats, seed, batch_size)
-    trained = ready(load(models, device), question.suite, question.images, question.labels)
+    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
+    with progress_of(progress) as shown:
+        return prepare(models, question, out, keep_images, about or {}, device, shown).execute(executor, shown)
+
+
+class Estimate(NamedTuple):
+    """What a comparison has to do.
+
+    Attributes
+    ----------
+    models, images : int
+        How many are compared, on how many images.
+    cells, missing : dict of str to int
+        How many cells each attack has, and how many of them are missing in the run.
+    seconds : dict of str to float
+        About how long each attack takes for what is missing.
+    """
+
+    models: int
+    images: int
+    cells: dict[str, int]
+    missing: dict[str, int]
+    seconds: dict[str, float]
+
+
+def estimate(
+    models: Models,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    *,
+    suite: str | os.PathLike[str] | Suite = "guo2019",
+    n: int | None = None,
+    repeats: int | Mapping[str, int] | None = None,
+    spread_repeats: bool = False,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    progress: bool | Progress = True,
+    device: Device = "auto",
+    **stored: object,
+) -> Estimate:
+    """Return what `evaluate` would do with the same arguments; nothing is attacked, and nothing is written."""
+    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
+    with progress_of(progress) as shown:
+        begun = out if out and Path(out).exists() else None
+        comparison = prepare(models, question, begun, True, {}, device, shown)
+    planned = comparison.plan
+    queries = planned.queries(comparison.store)
+    missing = Counter(cell.attack for cell, count in queries.items() if count)
+    return Estimate(
+        len(planned.models),
+        len(planned.images),
+        dict(Counter(cell.attack for cell in planned.cells)),
+        {attack: missing[attack] for attack in question.suite.attacks},
+        comparison.seconds(),
+    )
+
+
+@contextmanager
+def progress_of(progress: bool | Progress) -> Iterator[Progress]:
+    """Return whom to tell of the progress, until it ends."""
+    shown = progress if isinstance(progress, Progress) else shown_progress() if progress else Unseen()
+    try:
+        yield shown
+    finally:
+        shown.end()
+
+
+def prepare(
+    models: Models,
+    question: Question,
+    out: str | os.PathLike[str] | None,
+    keep_images: bool,
+    about: dict[str, Any],
+    device: Device,
+    progress: Progress,
+) -> Comparison:
+    """Load the models, make them ready, choose the subset and plan the cells: everything before the first attack."""
+    trained = ready(load(models, device, progress), question.suite, question.images, question.labels, progress)
+    question = question.shared_by(trained)
     store = Run.create(out, keep_images)
     trained, batch_sizes = with_batch_sizes(trained, store, question.images, question.batch_size)
     subset = common(trained, question.images, question.labels, question.n, question.seed)
-    chosen = subset.indices
+    progress.begin(f"attacks on {len(subset.indices)} images that every model classifies correctly", 0)
     planned = plan(
-        trained, question.suite, question.images[chosen], question.labels[chosen], question.repeats, question.seed
-    )
-    manifest = manifest_of(question, planned, subset, batch_sizes, about or {})
-    store.write_manifest(manifest)
-    execute_with_bar(planned, store, executor, progress)
-    dataset = assemble(
-        store,
-        planned.cells,
-        [model.key for model in trained],
-        question.suite.records,
+        trained,
+        question.suite,
+        question.images[subset.indices],
+        question.labels[subset.indices],
         question.repeats,
-        chosen,
-        planned.labels,
+        question.seed,
+        question.spread,
     )
-    store.write_results(dataset, manifest)
-    return Evaluation(store, dataset, manifest, ModelsAtHand(planned))
+    return Comparison(store, planned, subset, question, manifest_of(question, planned, subset, batch_sizes, about))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison that is ready to begin.
+
+    Attributes
+    ----------
+    store : Run
+        Where its cells are kept.
+    plan : Plan
+        Its cells.
+    subset : Subset
+        The images that are attacked.
+    question : Question
+        What was asked.
+    manifest : dict
+        What the run keeps about it.
+    """
+
+    store: Run
+    plan: Plan
+    subset: Subset
+    question: Question
+    manifest: dict[str, Any]
+
+    def execute(self, executor: Executor | None, progress: Progress) -> Evaluation:
+        """Run the attacks that are missing, and put all results together."""
+        self.store.write_manifest(self.manifest)
+        execute(self.plan, self.store, executor, progress)
+        dataset = assemble(
+            self.store,
+            self.plan.cells,
+            [model.key for model in self.plan.models],
+            self.question.suite.records,
+            self.question.repeats,
+            self.subset.indices,
+            self.plan.labels,
+        )
+        self.store.write_results(dataset, self.manifest)
+        evaluation = Evaluation(self.store, dataset, self.store.manifest(), ModelsAtHand(self.plan))
+        self.store.write_clean(evaluation.question, self.plan.images)
+        return evaluation
+
+    def seconds(self) -> dict[str, float]:
+        """Return about how long each attack would take for what is missing, by the forward rates of the models now."""
+        rates: dict[str, float] = {}
+        for model in self.plan.models:
+            if model.name not in rates:
+                classifier = model.classifier
+                rates[model.name] = classifier.rate(self.plan.images, classifier.batch_size, RATE_SECONDS)
+        taken = dict.fromkeys(self.question.suite.attacks, 0.0)
+        for cell, queries in self.plan.queries(self.store).items():
+            taken[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
+        return taken
 
 
 def validate(
@@ -175,6 +328,7 @@ def validate(
     suite: str | os.PathLike[str] | Suite,
     n: int | None,
     repeats: int | Mapping[str, int] | None,
+    spread: bool,
     seed: int,
     batch_size: int | None,
 ) -> Question:
@@ -191,7 +345,7 @@ def validate(
     if batch_size is not None:
         check_batch_size(batch_size, images)
         batch_size = int(batch_size)  # JSON knows no NumPy
-    return Question(loaded, images, labels, int(n), repeated, int(seed), batch_size)
+    return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size)
 
 
 def check_numbers(n: int | None, batch_size: int | None, seed: int) -> None:
@@ -220,6 +374,7 @@ def manifest_of(
         "same_weights": control(planned.models, question.images),
         "seed": question.seed,
         "repeats": max(question.repeats.values()),
+        "spread": question.spread,
         "images": {
             "asked": question.n,
             "used": len(subset.indices),
@@ -268,15 +423,16 @@ class ModelsAtHand:
     def __init__(self, plan: Plan):
         self.plan = plan
 
-    def run_checks(self, results: Results) -> Checked:
+    def run_checks(self, results: Results, shown: bool = False) -> Checked:
         """Make the health checks of every model."""
         models = [
             (label, model.classifier, results.dataset.sel(model=model.name, training_seed=model.training_seed))
             for label, model in zip(results.labels, self.plan.models, strict=True)
         ]
-        return run_checks(models, self.plan.suite, self.plan.images, self.plan.labels, self.plan.seed)
+        with progress_of(shown) as progress:
+            return run_checks(models, self.plan.suite, self.plan.images, self.plan.labels, self.plan.seed, progress)
 
-    def run_transfer(self, results: Results) -> NDArray[np.int64]:
+    def run_transfer(self, results: Results, shown: bool = False) -> NDArray[np.int64]:
         """Count the adversarial images of every model that fool every other."""
         models, outcomes = self.plan.models, results.dataset.success
 
@@ -288,4 +444,6 @@ class ModelsAtHand:
             for repeat in range(1 if results.deterministic(attack) else results.repeats(attack)):
                 yield results.adversarials(name, attack, training_seed=seed, repeat=repeat), success[repeat]
 
-        return run_transfer([model.classifier for model in models], results.attacks, self.plan.labels, adversarials)
+        targets = [model.classifier for model in models]
+        with progress_of(shown) as progress:
+            return run_transfer(targets, results.attacks, self.plan.labels, adversarials, progress)

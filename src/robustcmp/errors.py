@@ -1,8 +1,8 @@
-"""What can go wrong, in words: every error says what was expected, what came, and what to do."""
+"""The errors of robustcmp. Every message says what was expected, what was received, and what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral
 
@@ -13,7 +13,7 @@ class RobustcmpError(Exception):
     Attributes
     ----------
     parameters : tuple of str
-        The parameters of Python functions that the message is about; the commands name their options beside it.
+        The Python parameters that the message is about; the commands add the matching options.
     """
 
     def __init__(self, message: str, *, parameters: Sequence[str] = ()):
@@ -22,15 +22,25 @@ class RobustcmpError(Exception):
 
 
 class UsageError(RobustcmpError, ValueError):
-    """The caller's arguments cannot be used; no work was started."""
+    """An argument is invalid; no work was started."""
 
 
 class DataError(RobustcmpError):
-    """A dataset cannot be had, or its files are broken."""
+    """A dataset is not available, or its files are broken."""
 
 
 class MissingDataError(DataError):
-    """A dataset is nowhere to be had; what there is of it is not broken."""
+    """A dataset is neither on this machine nor could it be downloaded.
+
+    Attributes
+    ----------
+    reason : str
+        The reason in a few words, without the remedy.
+    """
+
+    def __init__(self, message: str, reason: str, *, parameters: Sequence[str] = ()):
+        super().__init__(message, parameters=parameters)
+        self.reason = reason
 
 
 class ModelError(RobustcmpError):
@@ -42,34 +52,35 @@ class WeightsError(RobustcmpError):
 
 
 class MissingWeightsError(WeightsError):
-    """There are no weights of a trained model.
+    """Weights of some trained models are missing.
 
     Attributes
     ----------
     reason : str
-        The message without what to do.
-    fit_arguments : dict
-        What `robustcmp.fit` would train them from.
+        The message without the remedy.
+    fit_arguments : list of dict
+        The arguments of `robustcmp.fit` that train each of them.
     """
 
-    def __init__(self, message: str, fit_arguments: dict[str, str | int]):
-        called = ", ".join(f"{name}={value!r}" for name, value in fit_arguments.items())
+    def __init__(self, message: str, fit_arguments: Sequence[dict[str, str | int]]):
+        called = ", ".join(f"{name}={value!r}" for name, value in fit_arguments[0].items())
+        each = "it" if len(fit_arguments) == 1 else f"these {len(fit_arguments)}, the first of them"
         super().__init__(
-            f"{message} Train them with robustcmp.fit({called}).", parameters=["framework", "training_seeds"]
+            f"{message} Train {each} with robustcmp.fit({called}).", parameters=["framework", "training_seeds"]
         )
         self.reason = message
-        self.fit_arguments = fit_arguments
+        self.fit_arguments = list(fit_arguments)
 
 
 class HostError(RobustcmpError):
-    """A host cannot be started, failed in a call, or died.
+    """A host process could not start, failed in a call, or died.
 
     Attributes
     ----------
     died : bool
-        Whether the host is gone.
+        Whether the host process has ended.
     out_of_memory : bool
-        Whether its call needs more memory than it has.
+        Whether the call ran out of memory.
     """
 
     def __init__(self, message: str, died: bool = False, out_of_memory: bool = False):
@@ -79,7 +90,7 @@ class HostError(RobustcmpError):
 
 
 class ControlError(RobustcmpError):
-    """The same weights do not come out alike in all frameworks."""
+    """The same-weights control failed: frameworks give different results for the same weights."""
 
 
 class StoreError(RobustcmpError):
@@ -100,13 +111,39 @@ def check_seed(seed: object, name: str = "seed") -> int:
     return int(seed)
 
 
-def unknown(kind: str, given: object, allowed: Iterable[str]) -> UsageError:
-    """Return the error for a name that is none of the allowed ones, with the nearest one suggested.
+def unknown(kind: str, given: object, allowed: Iterable[str], also: Mapping[str, str] | None = None) -> UsageError:
+    """Return the error for an unknown name, which suggests the nearest allowed name.
 
-    >>> print(unknown("model", "lenet6", ["lenet1", "lenet5"]))
-    unknown model 'lenet6': did you mean 'lenet5'? Expected one of lenet1, lenet5.
+    Parameters
+    ----------
+    kind : str
+        What the name is of.
+    given : object
+        What was received.
+    allowed : iterable of str
+        The names that there are.
+    also : dict of str to str, optional
+        What else people call some of them: another word for a name is nearer to it than any spelling.
+
+    Examples
+    --------
+    >>> print(unknown("model", "LeNet6", ["lenet1", "lenet5"]))
+    unknown model 'LeNet6': did you mean 'lenet5'? Expected one of lenet1, lenet5.
+    >>> print(unknown("device", "gpu", ["cpu", "cuda"], {"gpu": "cuda"}))
+    unknown device 'gpu': did you mean 'cuda'? Expected one of cpu, cuda.
     """
     names = sorted(allowed)
-    near = get_close_matches(str(given), names, n=1)
-    hint = f" did you mean '{near[0]}'?" if near else ""
+    near = nearest(str(given), names, also)
+    hint = f" did you mean '{near}'?" if near else ""
     return UsageError(f"unknown {kind} {str(given)!r}:{hint} Expected one of {', '.join(names)}.")
+
+
+def nearest(given: str, allowed: Iterable[str], also: Mapping[str, str] | None = None) -> str | None:
+    """Return the allowed name that a mistyped one most likely stands for, None where none is near.
+
+    Capitals make no difference. `also` is as for `unknown`.
+    """
+    spelled = {name.casefold(): name for name in allowed}
+    spelled |= {word.casefold(): name for word, name in (also or {}).items() if name in spelled.values()}
+    near = get_close_matches(given.casefold(), spelled, n=1)
+    return spelled[near[0]] if near else None

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .analysis.results import Results, missing
 from .analysis.transfer import as_dataset
 from .errors import RobustcmpError, UsageError
-from .files import write_text_atomically
+from .files import write_named
 from .records.checks import Checked
 from .records.store import Run
+from .report.bibtex import to_bibtex
+from .report.frames import to_dataframe
+from .report.latex import to_latex
+from .report.notebook import to_notebook
 from .report.page import to_html
+from .report.summary import summary
 from .report.text import to_text
 
 if TYPE_CHECKING:
@@ -27,17 +31,17 @@ if TYPE_CHECKING:
 
 
 class AtHand(Protocol):
-    """The models of a comparison that are at hand: they can be asked once more about what was found."""
+    """The loaded models of a comparison, which checks and transfer run again."""
 
-    def run_checks(self, results: Results) -> Checked: ...
-    def run_transfer(self, results: Results) -> NDArray[np.int64]: ...
+    def run_checks(self, results: Results, shown: bool) -> Checked: ...
+    def run_transfer(self, results: Results, shown: bool) -> NDArray[np.int64]: ...
 
 
 class Evaluation(Results):
-    """What `evaluate` and `open_run` return; printed, it is the table.
+    """The results of a comparison, from `evaluate` or `open_run`. Printing it shows the summary.
 
-    `run_checks` and `run_transfer` ask the models that `evaluate` compared, and store what comes out with the run;
-    `checks` and `transfer` read it, of an opened run as well.
+    `run_checks` and `run_transfer` run the models that `evaluate` compared and store their results with the run;
+    `checks` and `transfer` read the stored results, also of an opened run.
     """
 
     def __init__(self, run: Run, dataset: xarray.Dataset, manifest: dict[str, Any], at_hand: AtHand | None = None):
@@ -46,11 +50,16 @@ class Evaluation(Results):
 
     @property
     def has_models(self) -> bool:
-        """Whether the models are at hand: they are after `evaluate`, and not after `open_run`."""
+        """Whether the models are loaded: true after `evaluate`, false after `open_run`."""
         return self._at_hand is not None
 
-    def run_checks(self) -> pandas.DataFrame:
-        """Make the health checks of every model, on at most 100 of the images, and store them with the run.
+    def run_checks(self, *, progress: bool = False) -> pandas.DataFrame:
+        """Run the health checks on every model, with at most 100 of the images, and store them with the run.
+
+        Parameters
+        ----------
+        progress : bool, default False
+            Show the progress on standard error.
 
         Returns
         -------
@@ -60,18 +69,20 @@ class Evaluation(Results):
         Raises
         ------
         UsageError
-            The run was opened, so its models are not at hand.
+            The run was opened with `open_run`, so its models are not loaded.
         """
-        self.checked = self._models_for("checks").run_checks(self)
-        self.run.write_answer("checks", self.question, self.checked.to_json())
+        checked = self._models_for("checks").run_checks(self, progress)
+        self.run.write_answer("checks", self.question, checked.to_json())
+        self.checked = self.noting(checked)
         return self.checks
 
     @property
     def checks(self) -> pandas.DataFrame:
         """Health checks of every model: a success rate means nothing if the attack is broken.
 
-        A row a check and model: check, model, outcome (``"pass"``, ``"fail"`` or ``"not applicable"``), figure, advice.
-        `run_checks` makes them.
+        One row per check and model: check, model, outcome, figure, advice. The outcome is ``"pass"``, ``"fail"``,
+        ``"not applicable"``, or ``"noted"`` for a failure that the settings of an attack imply.
+        `run_checks` runs the checks.
 
         Raises
         ------
@@ -86,8 +97,13 @@ class Evaluation(Results):
             return self.run_checks()
         return pandas.DataFrame([asdict(check) for check in self.checked.checks])
 
-    def run_transfer(self) -> xarray.Dataset:
-        """Ask every model about the adversarial images of each other one, and store what comes out with the run.
+    def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
+        """Test every model on the adversarial images of each other model, and store the result with the run.
+
+        Parameters
+        ----------
+        progress : bool, default False
+            Show the progress on standard error.
 
         Returns
         -------
@@ -97,26 +113,26 @@ class Evaluation(Results):
         Raises
         ------
         UsageError
-            The run was opened, so its models are not at hand.
+            The run was opened with `open_run`, so its models are not loaded.
         StoreError
-            The run was made without images.
+            The run was stored without images.
         """
-        counts = self._models_for("transfer").run_transfer(self)
+        counts = self._models_for("transfer").run_transfer(self, progress)
         self.run.write_answer("transfer", self.question, {"counts": counts.tolist(), "attacks": self.attacks})
         self.transferred = as_dataset(counts, self.labels, self.attacks)
         return self.transferred
 
     def transfer(self) -> xarray.Dataset:
-        """Return how many adversarial images of each trained model also fool each other one.
+        """Return how many adversarial images of each trained model also fool each other model.
 
-        `run_transfer` asks the models.
+        `run_transfer` measures it.
 
         Returns
         -------
         xarray.Dataset
             Over (source, target, attack): ``of_all``, the share of all attacked images whose adversarial image also
-            fools the target, and ``of_successes``, the same of those that succeeded on the source, NaN where none
-            did; over all repeats. `transfer_blocks` has the means within and across frameworks.
+            fools the target, and ``of_successes``, the share of the source's successes that do, NaN if there are
+            none; over all repeats. `transfer_blocks` has the means within and across frameworks.
 
         Raises
         ------
@@ -136,7 +152,7 @@ class Evaluation(Results):
 
     @property
     def plot(self) -> Plots:
-        """The pictures of the run, as Matplotlib axes: ``ev.plot.trainings()``.
+        """The plots of the run, as Matplotlib axes: ``ev.plot.trainings()``.
 
         Raises
         ------
@@ -147,44 +163,141 @@ class Evaluation(Results):
 
         return Plots(self)
 
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained page with the tables and a few adversarial images.
+    def to_html(self, path: str | os.PathLike[str], *beside: Results) -> None:
+        """Write one self-contained page: the answer, pictures, tables, and a gallery of adversarial images.
+
+        The page opens offline. Its pictures need Matplotlib (extra `plot`); without it the page has only tables.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        *beside : Results
+            At most one other run, shown side by side with this one.
+
+        Raises
+        ------
+        UsageError
+            The file cannot be written, or there is more than one other run.
+        """
+        text = to_html(self, *beside)
+        write_named(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+    # for other programs --------------------------------------------------------------------------------------------
+
+    def to_dataframe(self, *, per_image: bool = False) -> pandas.DataFrame:
+        """Return the run as a tidy table.
+
+        Parameters
+        ----------
+        per_image : bool, default False
+            One row per outcome instead of one row per rate.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per model, training seed and attack: model, training_seed, attack, images, repeats, success_rate,
+            low and high (95 % over images), repeat_std, clean_accuracy, framework, framework_version. NaN if an
+            attack is not applicable.
+            With `per_image`, one row per model, training seed, attack, repeat and image: label, success, l0, l2, linf,
+            adversarial_class, queries, and the values of single attacks, as in `dataset`. A deterministic attack has
+            only its first repeat, because all are the same.
+        """
+        return to_dataframe(self, per_image=per_image)
+
+    def to_csv(self, path: str | os.PathLike[str], *, per_image: bool = False) -> None:
+        """Write `to_dataframe` as CSV.
 
         Raises
         ------
         UsageError
             The file cannot be written.
         """
-        text = to_html(self)
+        frame = self.to_dataframe(per_image=per_image)
+        write_named(path, lambda temporary: frame.to_csv(temporary, index=False))
+
+    def to_parquet(self, path: str | os.PathLike[str], *, per_image: bool = False) -> None:
+        """Write `to_dataframe` as Parquet.
+
+        Raises
+        ------
+        UsageError
+            The file cannot be written, or pyarrow is not installed.
+        """
         try:
-            write_text_atomically(Path(path), text)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+            import pyarrow  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+        except ImportError as error:
+            raise UsageError(f"Parquet needs pyarrow ({error}): pip install 'robustcmp[parquet]'") from None
+        frame = self.to_dataframe(per_image=per_image)
+        write_named(path, lambda temporary: frame.to_parquet(temporary, engine="pyarrow", index=False))
+
+    def to_latex(self) -> str:
+        """Return a LaTeX table like the paper's: one row per model with success rates, intervals and R.
+
+        The intervals are over trainings if each framework has several, else over images. The table needs the LaTeX
+        package booktabs.
+        """
+        return to_latex(self)
+
+    def to_bibtex(self) -> str:
+        """Return what to cite for the run as BibTeX: the method, its attacks, frameworks, datasets and networks.
+
+        Your own attack is cited by its attribute `cite`. Datasets and networks unknown to robustcmp have no entry.
+        """
+        return to_bibtex(self)
+
+    def summary(self, *, width: int | None = None, color: bool = False) -> str:
+        """Return the answer on one screen: what the command prints, and what ``print(ev)`` shows.
+
+        Parameters
+        ----------
+        width : int, optional
+            In columns, at most 100 (the default).
+        color : bool, default False
+            Write escape sequences for a terminal's colours.
+        """
+        return summary(self, width, color)
+
+    def to_text(self, *, width: int | None = None, color: bool = False) -> str:
+        """Return all tables and notes, as ``--full`` prints them.
+
+        Parameters
+        ----------
+        width : int, optional
+            In columns, 100 by default; wider tables are split between columns.
+        color : bool, default False
+            Write escape sequences for a terminal's colours.
+        """
+        return to_text(self, width, color)
 
     def __repr__(self) -> str:
-        return to_text(self)
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        """Show the answer and the rates in a notebook."""
+        return to_notebook(self)
 
 
 def _computes_no_longer(reader: str, maker: str) -> None:
     warnings.warn(
-        f"ev.{reader} will only read what is stored from the next release on: call ev.{maker}() first",
+        f"from the next release on, ev.{reader} only reads stored results: call ev.{maker}() first",
         DeprecationWarning,
         stacklevel=3,
     )
 
 
 def open_run(directory: str | os.PathLike[str]) -> Evaluation:
-    """Read a finished run. No framework is needed.
+    """Open a finished run. No framework is needed.
 
     Parameters
     ----------
     directory : path
-        What was passed as `out`.
+        The directory that was passed as `out`.
 
     Raises
     ------
     UsageError
-        The directory is no run, or the run was interrupted before its results were complete.
+        The directory is not a run, or the run was interrupted before its results were complete.
     StoreError
         A file is broken.
     """
@@ -195,15 +308,19 @@ def open_run(directory: str | os.PathLike[str]) -> Evaluation:
 def answered(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evaluation | None:
     """Return the finished run in a directory if its notes are just these, else None; no model is needed.
 
-    What the notes say has to be all that the outcome depends on.
+    What the notes say has to be all that the outcome depends on, but for the command that was given.
     """
     run = Run(directory)
     try:
         manifest = run.manifest()
-        if manifest.get("about") == about:
+        if _without_command(manifest.get("about", {})) == _without_command(about):
             for cell in manifest["cells"]:
                 run.load(cell["key"])  # a broken one is an error that should not be hidden
             return open_run(directory)
     except RobustcmpError:
         pass  # whatever it is, `robustcmp.evaluate` says so or mends it
     return None
+
+
+def _without_command(about: dict[str, Any]) -> dict[str, Any]:
+    return {name: said for name, said in about.items() if name != "command"}

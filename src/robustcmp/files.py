@@ -67,7 +67,7 @@ def make_directory(directory: Path) -> None:
         raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from None
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk and only then give it its name.
 
     Whoever reads `path` sees the old file or the whole new one, whenever the process is killed.
@@ -81,6 +81,14 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_named(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
+    """Write a file that the caller named, as `write_atomically` does; raise `UsageError` where that cannot be."""
+    try:
+        write_atomically(Path(path), write)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}", parameters=["path"]) from None
 
 
 def write_text_atomically(path: Path, text: str) -> None:

@@ -18,6 +18,11 @@ def package_version(name: str) -> str | None:
         return None
 
 
+def own_version() -> str:
+    """Return the version of robustcmp, from its package's metadata."""
+    return package_version("robustcmp") or "unknown"
+
+
 def framework_versions(framework: str) -> list[str | None]:
     """Return the versions of the packages that a framework may be installed as and built on."""
     return [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]

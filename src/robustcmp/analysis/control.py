@@ -16,25 +16,25 @@ LARGEST_LOGITS = 1e-4
 
 
 LARGEST_PREDICTIONS = 1e-3
-"""The largest share of images that are taken for another class."""
+"""The largest share of images whose predicted class differs."""
 
 
 LARGEST_OUTCOMES = 2e-3
-"""The largest share of attacked images that fall in one framework and not in another, under FGSM and single pixel."""
+"""The largest share of attacked images that fool one framework and not another, under FGSM and single pixel."""
 
 
 PASSED = (
-    "Passed: the same weights come out alike, so the evaluation adds nothing of its own. It does not say that a "
-    "difference between trained models comes from their frameworks."
+    "Passed: the same weights give the same results in every framework, so the evaluation itself adds no difference. "
+    "This does not show that a difference between trained models is caused by their frameworks."
 )
 FAILED = (
-    "Not passed: the same weights do not come out alike, so no difference between trained models means anything until "
-    "it is known why."
+    "Not passed: the same weights give different results in these frameworks. Find the cause before you interpret any "
+    "difference between trained models."
 )
 
 
 def differing(success: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
-    """Return, for each pair of frameworks, how many images fall in one and not in the other.
+    """Return, for each pair of frameworks, how many images fool one and not the other.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ def verdict(
 
 
 def control(recorded: Recorded) -> dict[str, Any] | None:
-    """Return how far one training agrees in several frameworks, None where a run is no such control.
+    """Return how closely frameworks agree on the same weights, None for a run without the control.
 
     ``passed``; ``logits``, the largest difference in standard deviations of the logits, and ``predictions``, the
     largest share of the whole test set, between two frameworks; ``differ``, for each attack and pair of frameworks the
-    images that fall in one and not in the other.
+    images that fool one and not the other.
     """
     measured = recorded.manifest.get("same_weights")
     if measured is None:

@@ -11,24 +11,24 @@ from .recorded import Recorded
 
 
 class Distances:
-    """How far the adversarial images are from the clean ones, over trainings, repeats and images."""
+    """Distances between adversarial and clean images, over trainings, repeats and images."""
 
     def __init__(self, recorded: Recorded):
         self._recorded = recorded
 
     def quantile(self, model: str, attack: str, distance: str = "l2", q: float = 0.5) -> float:
-        """Return a quantile of the distances; a failure counts as +inf. NaN where none were attacked."""
+        """Return a quantile of the distances; a failure counts as +inf. NaN if none were attacked."""
         values = self._recorded.values(model, attack, distance).ravel()
         # "higher": between a finite distance and +inf there is nothing to interpolate.
         return float(np.quantile(values, q, method="higher")) if values.size else math.nan
 
     def success_within(self, model: str, attack: str, budget: float, distance: str = "l2") -> float:
-        """Return the share of attacks that succeeded at a distance of at most `budget`; NaN where there were none."""
+        """Return the share of attacks that succeeded at a distance of at most `budget`; NaN if there were none."""
         values = self._recorded.values(model, attack, distance)
         return float((values <= budget).mean()) if values.size else math.nan
 
     def column(self, model: str, attack: str, column: Column) -> float:
-        """Return what a column that an attack adds to reports says of a model."""
+        """Return a model's value in a column that an attack adds to reports."""
         if column.statistic == "median":
             return self.quantile(model, attack, column.value)
         if column.statistic == "within":

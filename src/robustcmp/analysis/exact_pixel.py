@@ -1,4 +1,4 @@
-"""Attacks that draw positions and of which every position is known: the expectation over all draws."""
+"""Attacks that draw positions and have results for every position: the expectation over all draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ExactPixel:
-    """Single pixel with ``exact``: what it comes to over all draws of positions."""
+    """Expected results of single pixel with ``exact``, over all draws of positions."""
 
     def __init__(self, recorded: Recorded):
         self._recorded = recorded
@@ -42,8 +42,8 @@ class ExactPixel:
     def success_rate(self) -> xarray.DataArray:
         """The expectation of the success rate over all draws, over (model, training_seed, attack).
 
-        The mean over images of 1 − C(N − K, m)/C(N, m), K of N positions being vulnerable and m tried. NaN for other
-        attacks.
+        The mean over images of 1 − C(N − K, m)/C(N, m), where K of N positions are vulnerable and m are tried. NaN for
+        other attacks.
 
         Raises
         ------
@@ -60,7 +60,7 @@ class ExactPixel:
         return (variance**0.5).rename("expected_success_sd")
 
     def probabilities(self, attack: str) -> dict[str, NDArray[np.float64]] | None:
-        """Return how probably each image falls, (training seeds that ran, images) by model; None if it is not known."""
+        """Return each image's probability of success, (training seeds that ran, images) by model; None if not known."""
         if attack not in self._draws:
             return None
         falls, ran = (values.sel(attack=attack) for values in (self._falls.isel(repeat=0), self._recorded.dataset.ran))
@@ -70,12 +70,12 @@ class ExactPixel:
     def common_draws(self, attack: str, a: str, b: str, *, training_seed: int | None = None) -> CommonDraws:
         """Return two models' expected success under the same draws of positions, see `statistics.common_draws`.
 
-        Without `training_seed` it is each model's smallest one.
+        `training_seed` defaults to each model's smallest.
 
         Raises
         ------
         UsageError
-            The attack is no single pixel with ``exact``, or there is no such model.
+            The attack is not single pixel with ``exact``, or the model does not exist.
         """
         recorded = self._recorded
         self._check()
@@ -94,7 +94,7 @@ class ExactPixel:
 
     @cached_property
     def _falls(self) -> xarray.DataArray:
-        """The probability, for each image, that it falls to a draw of positions."""
+        """The probability, for each image, that a draw of positions fools the model."""
         self._check()
         dataset = self._recorded.dataset
         falls: xarray.DataArray = dataset.success.astype(np.float64) * math.nan
@@ -107,5 +107,6 @@ class ExactPixel:
     def _check(self) -> None:
         if not self._draws:
             raise UsageError(
-                "expected a single-pixel attack with exact = true in the suite; without it only draws are known"
+                "expected a single-pixel attack with exact = true in the suite; without it, only "
+                "the sampled draws are known"
             )

@@ -40,7 +40,7 @@ def indicator_terms(rates: Rates) -> dict[str, dict[str, float]]:
     Raises
     ------
     UsageError
-        A rate lies outside [0, 1].
+        A rate is outside [0, 1].
     """
     terms: dict[str, dict[str, float]] = {model: {} for model in rates}
     for attack in common_attacks(rates):
@@ -62,10 +62,10 @@ def relative(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def robustness_indicator(rates: Rates) -> dict[str, float]:
-    """Return R(m) = Σ over attacks A of P(m, A): how easily each model is fooled beside the others.
+    """Return R(m) = Σ over attacks A of P(m, A): how easily each model is fooled, relative to the others.
 
-    Smaller is more robust. R depends on which models stand beside each other: it says where a model lies between the
-    least and the most easily fooled one, attack by attack, and nothing about how far those two are apart.
+    Smaller is more robust. R depends on which models are compared: for each attack it gives a model's position between
+    the least and the most easily fooled model, but not how far apart those two are.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def robustness_indicator(rates: Rates) -> dict[str, float]:
     Raises
     ------
     UsageError
-        A rate lies outside [0, 1].
+        A rate is outside [0, 1].
 
     References
     ----------

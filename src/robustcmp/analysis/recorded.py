@@ -1,4 +1,4 @@
-"""What a run keeps, as arrays: who was compared, under which attacks, and every outcome."""
+"""The records of a run as arrays: models, attacks and every outcome."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import xarray
 
 
+ZOO_SOURCES = ("own", "zoo")  # what the manifest says of a model's weights that were trained here, or ship
+
+
 class Recorded:
     """The records of a comparison.
 
@@ -27,15 +30,16 @@ class Recorded:
     run : Run
         Where they are kept.
     dataset : xarray.Dataset
-        A value an image over (model, training_seed, attack, repeat, image): ``success``, ``l0``, ``l2``, ``linf``
+        One value per image over (model, training_seed, attack, repeat, image): ``success``, ``l0``, ``l2``, ``linf``
         (+inf where the attack failed), ``adversarial_class`` and ``queries``, and what only some attacks have (NaN
         for the others): ``smallest_epsilon`` of FGSM, ``start``, ``source_step``, ``spherical_step`` and ``l2_half`` of
         boundary, ``vulnerable_pixels`` and ``pixels`` of exact single pixel, whose ``vulnerable_map`` has no repeats
         and bits for positions. ``repeats`` says how many repeats each attack has; where there are more, they are empty
-        (no success, NaN). Distances are in [0, 1] images. The coordinate ``image`` says where an image stands in
-        the data that was passed.
+        (no success, NaN). Repeats count from a training's first: where they are spread over trainings, each training
+        has its own draws, and the manifest's cells say which. Distances are in [0, 1] images. The coordinate
+        ``image`` says where an image stands in the data that was passed.
     manifest : dict
-        What was asked for, and with what: suite, models, versions, hardware, digests.
+        What was requested and used: suite, models, versions, hardware, digests.
     """
 
     def __init__(self, run: Run, dataset: xarray.Dataset, manifest: dict[str, Any]):
@@ -56,7 +60,7 @@ class Recorded:
 
     @property
     def has_several_trainings(self) -> bool:
-        """Whether there are two trainings or more of some framework."""
+        """Whether a framework has two trainings or more."""
         return len(self.manifest["models"]) > len(self.models)
 
     @property
@@ -66,12 +70,18 @@ class Recorded:
 
     def seeds(self, model: str, attack: str) -> list[int]:
         """Return the training seeds of a model that ran an attack."""
-        ran = self._array("ran")[self._models.index(model), :, self._attacks.index(attack)]
+        i, k = self._place(model, attack)
+        ran = self._array("ran")[i, :, k]
         return [int(seed) for seed in self.dataset.training_seed.values[ran]]
 
     @property
+    def is_of_the_zoo(self) -> bool:
+        """Whether every model was trained by a recipe of the zoo, where another training seed makes another of it."""
+        return all(model["info"].get("source") in ZOO_SOURCES for model in self.manifest["models"])
+
+    @property
     def single_trainings(self) -> list[str]:
-        """The models of which there is one training alone."""
+        """The models with only one training."""
         names = [model["name"] for model in self.manifest["models"]]
         return [name for name in self.models if names.count(name) == 1]
 
@@ -86,16 +96,21 @@ class Recorded:
 
     @cached_property
     def attack_records(self) -> dict[str, AttackRecord]:
-        """What each attack said of itself, by its name."""
+        """The record of each attack, by its name."""
         return attack_records(self.manifest)
 
     def deterministic(self, attack: str) -> bool:
-        """Whether all repeats of an attack are one and the same."""
+        """Whether all repeats of an attack are identical."""
         return self.attack_records[attack].deterministic
 
     def repeats(self, attack: str) -> int:
         """How many repeats an attack has; those of a deterministic one are all the same."""
         return int(self._array("repeats")[self._attacks.index(attack)])
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the repeats are spread over the trainings: each training has its own draws."""
+        return bool(self.manifest.get("spread", False))
 
     @property
     def own_repeats(self) -> dict[str, int]:
@@ -111,8 +126,16 @@ class Recorded:
 
     def values(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
         """Return a variable of one model and attack, (training seeds that ran, repeats of the attack, images)."""
-        i, k = self._models.index(model), self._attacks.index(attack)
+        i, k = self._place(model, attack)
         return np.asarray(self._array(name)[i, self._array("ran")[i, :, k], k, : self.repeats(attack)])
+
+    def _place(self, model: str, attack: str) -> tuple[int, int]:
+        """Return where a model and an attack stand on the axes, or raise `UsageError` for what the run has not."""
+        if model not in self._models:
+            raise unknown("model", model, self._models)
+        if attack not in self._attacks:
+            raise unknown("attack", attack, self._attacks)
+        return self._models.index(model), self._attacks.index(attack)
 
     def _array(self, name: str) -> NDArray[Any]:
         """Return a variable as an array; xarray takes a tenth of a millisecond to find one by its labels."""
@@ -164,13 +187,19 @@ class Recorded:
         UsageError
             There is no such cell.
         """
-        if model not in self.models:
-            raise unknown("model", model, self.models)
-        if attack not in self.attacks:
-            raise unknown("attack", attack, self.attacks)
+        self._place(model, attack)
         seed = self.first_seed(model) if training_seed is None else training_seed
-        wanted = (model, seed, attack, 0 if self.deterministic(attack) else repeat)
-        for cell in self.manifest["cells"]:
-            if (cell["model"], cell["training_seed"], cell["attack"], cell["repeat"]) == wanted:
-                return str(cell["key"])
-        raise UsageError(f"the run has no repeat {repeat} of {attack} on {model}, training seed {seed}")
+        wanted = (model, seed, attack)
+        keys = {
+            int(cell["repeat"]): str(cell["key"])
+            for cell in self.manifest["cells"]
+            if (cell["model"], cell["training_seed"], cell["attack"]) == wanted
+        }
+        counted = 0 if self.deterministic(attack) else repeat
+        if 0 <= counted < len(keys):
+            return keys[sorted(keys)[counted]]
+        seeds = ", ".join(map(str, self.seeds(model, attack))) or "none"
+        raise UsageError(
+            f"the run has no repeat {repeat} of {attack} on {model}, training seed {seed}: it has the training seeds "
+            f"{seeds} and {self.repeats(attack)} repeats"
+        )

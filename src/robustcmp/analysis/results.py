@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, mantel, wilso
 from .trainings import Trainings, root_mean_std
 from .transfer import as_dataset, blocks
 from .variance import variance
+from .verdicts import Verdict, verdicts
 
 if TYPE_CHECKING:
     import pandas
@@ -52,28 +54,28 @@ OLD_NAMES = {
 class Results(Recorded):
     """The outcomes of a comparison and the figures that are read from them.
 
-    What serves one kind of attack, or one kind of question, stands together: `exact_pixel`, `starts`, `distances`,
+    Four accessors group the figures of one kind of attack or question: `exact_pixel`, `starts`, `distances`,
     `trainings`.
     """
 
     @cached_property
     def exact_pixel(self) -> ExactPixel:
-        """Single pixel with ``exact``, over all draws of positions."""
+        """Expected results of exact single pixel, over all draws of positions."""
         return ExactPixel(self)
 
     @cached_property
     def starts(self) -> Starts:
-        """Attacks that need a start, as boundary does."""
+        """Attacks that need a starting point, such as boundary."""
         return Starts(self)
 
     @cached_property
     def distances(self) -> Distances:
-        """How far the adversarial images are from the clean ones."""
+        """Distances between adversarial and clean images."""
         return Distances(self)
 
     @cached_property
     def trainings(self) -> Trainings:
-        """How far trainings of one framework differ."""
+        """Variation between trainings of one framework."""
         return Trainings(self, self.exact_pixel)
 
     def __getattr__(self, name: str) -> Any:
@@ -87,7 +89,7 @@ class Results(Recorded):
 
     @property
     def clean_accuracy(self) -> dict[str, float]:
-        """The share of all images that were passed that each model classifies correctly, the mean over its seeds."""
+        """Each model's accuracy on all images that were passed, the mean over its training seeds."""
         return {
             name: float(np.mean([m["clean_accuracy"] for m in self.manifest["models"] if m["name"] == name]))
             for name in self.models
@@ -100,27 +102,27 @@ class Results(Recorded):
 
     @cached_property
     def success_rate(self) -> xarray.DataArray:
-        """The share of images that fell, over (model, training_seed, attack, repeat); NaN where none were attacked."""
+        """The share of images fooled, over (model, training_seed, attack, repeat); NaN if none were attacked."""
         there = self.dataset.ran & (self.dataset.repeat < self.dataset.repeats)
         rate: xarray.DataArray = self.dataset.success.mean("image").where(there)
         return rate.rename("success_rate")
 
     @property
     def epsilon_curve(self) -> xarray.DataArray:
-        """The success rate at each ε, over (model, training_seed, attack, epsilon); NaN where an attack has none."""
+        """The success rate at each ε, over (model, training_seed, attack, epsilon); NaN for attacks without ε."""
         curve: xarray.DataArray = self.dataset.epsilon_curve
         return curve
 
     def interval(self, model: str, attack: str, *, training_seed: int | None = None) -> Interval:
         """Return the 95 % interval of a model's mean success rate, over images.
 
-        Wilson's for one training under a deterministic attack; otherwise the percentile bootstrap of the images'
+        Wilson's interval for one training under a deterministic attack, else the percentile bootstrap of the images'
         means over repeats and, without `training_seed`, over all trainings.
 
         Raises
         ------
         UsageError
-            There is no such training.
+            The training does not exist.
         """
         success = self.values(model, attack)
         if training_seed is not None:
@@ -141,7 +143,7 @@ class Results(Recorded):
 
     @cached_property
     def same_weights(self) -> dict[str, Any] | None:
-        """How far one training agrees in several frameworks, None where the models are not `same_weights`.
+        """How closely frameworks agree on the same weights, None if the models are not from `same_weights`.
 
         See `robustcmp.analysis.control.control`.
         """
@@ -149,9 +151,9 @@ class Results(Recorded):
 
     @cached_property
     def paper(self) -> dict[str, dict[str, float]]:
-        """The success rates that Guo et al. published for this network, by framework and attack, or nothing.
+        """The success rates that Guo et al. published for this network, by framework and attack.
 
-        Only for the paper's attacks with the paper's settings, on the dataset that the paper has for the network.
+        Only for attacks with the paper's settings, on the paper's dataset for the network; empty for other runs.
         """
         return paper.beside(self.manifest)
 
@@ -161,8 +163,8 @@ class Results(Recorded):
     def indicator(self) -> dict[str, float]:
         """R(m) by model, from the means over training seeds and repeats; see `robustcmp.robustness_indicator`.
 
-        Over the attacks that every trained model ran, NaN if there is none. Empty for the same-weights control, where
-        there is nothing to rank.
+        Uses the attacks that every trained model ran, NaN if there are none. Empty for the same-weights control, which
+        has nothing to rank.
         """
         if self.same_weights:
             return {}
@@ -172,12 +174,12 @@ class Results(Recorded):
 
     @cached_property
     def indicator_ranges(self) -> dict[str, IndicatorRange]:
-        """How far R varies over resamples of images and trainings, and each model's ranks, by model."""
+        """The bootstrap range of R over images and trainings, and the rank shares, by model."""
         return indicator_ranges(self.outcomes) if self.outcomes else {}
 
     @cached_property
     def indicator_variants(self) -> dict[str, dict[str, float]]:
-        """What R hides: R without each attack and each model in turn, and R from distances, by variant and model.
+        """Variants of R: without each attack and each model in turn, and from distances, by variant and model.
 
         From distances: P of −distance at the quantiles of 50, 25 and 10 % of the images, in each attack's own norm,
         of the attacks for which it is finite for every model, which the variant names; a shorter distance is less
@@ -201,7 +203,7 @@ class Results(Recorded):
 
     @cached_property
     def outcomes(self) -> list[Outcomes]:
-        """What each attack that every model ran did to each trained model, for `robustcmp.analysis.significance`."""
+        """The outcomes of each attack that every model ran, for `robustcmp.analysis.significance`."""
         return [self._outcomes(attack) for attack in self.common_attacks]
 
     def _outcomes(self, attack: str) -> Outcomes:
@@ -223,28 +225,28 @@ class Results(Recorded):
         return {}
 
     def tests(self, level: Level | None = None) -> pandas.DataFrame:
-        """Test every attack, over all models together and over every pair, on two levels that are never mixed.
+        """Test every attack, for all models jointly and for every pair, on two levels that are never mixed.
 
         *Models*: is this trained network easier to fool than that one, on images like these? Cochran's Q and McNemar
         for a deterministic attack, permutations and sign flips of the images' means over repeats for a random one,
         Friedman and signs for the distances of boundary. *Frameworks*: are networks trained in this framework easier
-        to fool? F and t with pooled variance, the training run being the unit.
+        to fool? F and t tests with pooled variance; the training run is the unit of analysis.
 
         Parameters
         ----------
         level : str, optional
-            ``"models"`` or ``"frameworks"``; every level that the data allow if nothing is said.
+            ``"models"`` or ``"frameworks"`` (default: every level that the data allow).
 
         Returns
         -------
         pandas.DataFrame
-            A row a test: level, test, a, b, attack, n, statistic, p, p_adjusted, effect, low, high; see
+            One row per test: level, test, a, b, attack, n, statistic, p, p_adjusted, effect, low, high; see
             `robustcmp.analysis.significance.run_tests`. Empty for one model.
 
         Raises
         ------
         UsageError
-            The level is unknown, or there is one training per framework, which tells nothing about frameworks.
+            The level is unknown, or frameworks cannot be compared because they have one training each.
         """
         if level not in self._tests:
             self._tests[level] = run_tests(self.outcomes, level)
@@ -252,15 +254,14 @@ class Results(Recorded):
 
     @property
     def level(self) -> Level:
-        """What a report is about: ``"frameworks"`` where each of them has several trainings, else ``"models"``."""
+        """The level of a report: ``"frameworks"`` if each framework has several trainings, else ``"models"``."""
         return "frameworks" if has_framework_level(self.outcomes) else "models"
 
     @cached_property
     def within_noise(self) -> list[str]:
-        """The attacks for which a joint test of what P compares finds nothing.
+        """The attacks whose joint test is not significant, so that P may rank chance differences.
 
-        None where a framework has several trainings and another has one: no test is about the mean of some and one
-        alone.
+        Empty if one framework has several trainings and another only one, because no test covers that comparison.
         """
         if self.has_several_trainings and self.level == "models" and len(self.models) > 1:
             return []
@@ -269,28 +270,40 @@ class Results(Recorded):
         return [str(attack) for attack in joint.attack[joint.p_adjusted >= ALPHA]]
 
     def variance(self) -> pandas.DataFrame:
-        """Return where the variance of a trained model's success rate lies, a row an attack.
+        """Return the variance components of a trained model's success rate, one row per attack.
 
         Columns: framework, training_run, repeat, image, share, low, high; see `robustcmp.analysis.variance.variance`.
 
         Raises
         ------
         UsageError
-            There is one training per framework, or their numbers differ.
+            Frameworks have one training each, or different numbers of trainings.
         """
         return variance(self.outcomes)
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The answer for each attack; see `robustcmp.analysis.verdicts.Verdict`.
+
+        Empty for a single model and for the same-weights control.
+        """
+        return verdicts(self)
 
     # checks, transfer, images --------------------------------------------------------------------------------------
 
     @cached_property
     def checked(self) -> Checked | None:
-        """The health checks and PGD's success, if they were made."""
+        """The health checks and PGD's success, None if they have not been run."""
         stored = self.run.read_answer("checks", self.question)
-        return None if stored is None else Checked.from_json(stored)
+        return None if stored is None else self.noting(Checked.from_json(stored))
+
+    def noting(self, checked: Checked) -> Checked:
+        """Return checks with those only noted that fail by the nature of an attack's settings."""
+        return checked.noting({check for record in self.attack_records.values() for check in record.expected_failures})
 
     @cached_property
     def transferred(self) -> xarray.Dataset | None:
-        """What `Evaluation.transfer` returns, if it was made."""
+        """The result of `Evaluation.transfer`, None if it has not been run."""
         stored = self.run.read_answer("transfer", self.question)
         return None if stored is None else as_dataset(np.array(stored["counts"]), self.labels, stored["attacks"])
 
@@ -298,13 +311,13 @@ class Results(Recorded):
     def transfer_blocks(self) -> pandas.DataFrame:
         """Transfer between trainings of one framework and between frameworks, see `robustcmp.analysis.transfer.blocks`.
 
-        ``p``, in the block ``"within"`` alone: how often ``of_successes`` exceeds that across frameworks by as much
-        where the trainings' frameworks are permuted (`robustcmp.statistics.mantel`), not adjusted for the attacks.
+        ``p``, only in the block ``"within"``, tests whether ``of_successes`` is larger within frameworks than across,
+        by permuting the trainings' frameworks (`robustcmp.statistics.mantel`); it is not adjusted for the attacks.
 
         Raises
         ------
         UsageError
-            Transfer was not made yet.
+            Transfer has not been run.
         """
         if self.transferred is None:
             raise missing("transfer")
@@ -321,18 +334,23 @@ class Results(Recorded):
     def adversarials(
         self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0
     ) -> NDArray[np.float32]:
-        """Return the adversarial images (N, H, W, C) of one cell, the clean ones where the attack failed.
+        """Return the adversarial images (N, H, W, C) of one cell, the clean images where the attack failed.
 
-        Without `training_seed` it is each model's smallest one.
+        `training_seed` defaults to the model's smallest.
 
         Raises
         ------
         UsageError
-            There is no such cell.
+            The cell does not exist.
         StoreError
-            The run was made without images.
+            The run was stored without images.
         """
         return self.run.adversarials(self.cell_key(model, attack, training_seed, repeat))
+
+    @cached_property
+    def clean(self) -> NDArray[np.float32] | None:
+        """The clean images (N, H, W, C) that were attacked, in [0, 1]; None if the run has no images."""
+        return self.run.read_clean(self.question)
 
     def has_adversarials(self, model: str, attack: str) -> bool:
         """Whether the first cell of a model and an attack was stored with its adversarial images."""
@@ -341,7 +359,7 @@ class Results(Recorded):
         return self.run.has_images(self.cell_key(model, attack))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary that ``python -m robustcmp.eval --json`` prints; what is undefined is None."""
+        """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""
         about, images = self.manifest["about"], self.manifest["images"]
         rates = self.rates()
         return {
@@ -364,16 +382,48 @@ class Results(Recorded):
             "out": None if self.run.temporary else str(self.run.directory),
             **({"checks": self.checked.to_json()["checks"]} if self.checked else {}),
             **({"same_weights": self.same_weights} if self.same_weights else {}),
+            **self._uncertainty(),
+            "versions": self.manifest["environment"]["versions"]
+            | {model["framework"]: model["framework_version"] for model in self.manifest["models"]},
+        }
+
+    def _uncertainty(self) -> dict[str, Any]:
+        """Return verdicts, intervals, p values and ranges of R as JSON types."""
+        tests = [] if self.same_weights or not self.outcomes else self.tests(self.level).to_dict("records")
+        over_trainings = {m: {a: self.trainings.interval(m, a) for a in self.attacks} for m in self.models}
+        ranges = self.indicator_ranges if len(self.models) > 1 and not self.same_weights else {}
+        return {
+            "verdicts": [_finite(asdict(verdict)) for verdict in self.verdicts],
+            "intervals": {m: {a: _ends(self.interval(m, a)) for a in self.attacks} for m in self.models},
+            **(
+                {
+                    "training_intervals": {
+                        m: {a: _ends(ends) for a, ends in of.items()} for m, of in over_trainings.items()
+                    }
+                }
+                if self.has_several_trainings
+                else {}
+            ),
+            "tests": [_finite({str(name): value for name, value in test.items()}) for test in tests],
+            "indicator_ranges": {m: {"low": r.low, "high": r.high, "ranks": list(r.ranks)} for m, r in ranges.items()},
         }
 
 
 def missing(what: str) -> UsageError:
     """Return the error for what an opened run does not have and its models would be needed for."""
     return UsageError(
-        f"this run was stored without its {what}, and its models are not at hand. Call robustcmp.evaluate on the same "
-        f"models with the same out, and run_{what}() of what it returns."
+        f"this run was stored without {what}, and its models are not loaded. Call robustcmp.evaluate with the same "
+        f"models and out, then run_{what}() on the result."
     )
 
 
 def _null(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _ends(interval: Interval) -> list[float | None]:
+    return [_null(end) for end in interval]
+
+
+def _finite(said: dict[str, Any]) -> dict[str, Any]:
+    return {name: _null(value) if isinstance(value, float) else value for name, value in said.items()}

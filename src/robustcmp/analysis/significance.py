@@ -56,9 +56,9 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
     Returns
     -------
     pandas.DataFrame
-        A row a test. Joint ones have ``a`` ``"all"``, no ``b`` and NaN for an interval; their ``effect`` is the
+        One row per test. Joint ones have ``a`` ``"all"``, no ``b`` and NaN for an interval; their ``effect`` is the
         largest rate minus the smallest one, NaN for distances. For pairs it is a's rate minus b's, with its interval
-        before adjustment; for distances the share of images on which a is fooled nearer minus that on which b is.
+        before adjustment; for distances the share of images on which a is fooled at a smaller L2, minus that for b.
         ``n`` counts images or training runs. ``p_adjusted`` is Holm's over all pairs and attacks of the level, and
         over the joint tests of the level.
 

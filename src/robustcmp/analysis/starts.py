@@ -1,4 +1,4 @@
-"""Attacks that need a start: on which images they could begin."""
+"""Attacks that need a starting point: the images on which they could begin."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Starts:
         return attack in self.attacks
 
     def share(self, model: str, attack: str) -> float:
-        """Return the share of images, over trainings and repeats, with a start; NaN where none were attacked."""
+        """Return the share of images, over trainings and repeats, with a starting point; NaN if none were attacked."""
         began = self._recorded.values(model, attack, self._recorded.attack_records[attack].start)
         return float(np.mean(began)) if began.size else math.nan
 
     @property
     def failed(self) -> list[str]:
-        """The attacks for which some model has images without a start, where success is not about robustness."""
+        """The attacks that had no starting point on some images, where failure says nothing about robustness."""
         return [
             attack for attack in self.attacks if any(self.share(model, attack) < 1 for model in self._recorded.models)
         ]

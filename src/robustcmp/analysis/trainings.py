@@ -1,4 +1,4 @@
-"""How far the trainings of one framework differ, and how far a difference of two frameworks can be trusted."""
+"""Variation between trainings of one framework, and intervals for differences between frameworks."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class Trainings:
         return rates
 
     def std(self, model: str, attack: str) -> float:
-        """Return the standard deviation of the mean success rate over training seeds, NaN for one."""
+        """Return the standard deviation of the mean success rate over training seeds, NaN for a single training."""
         return root_mean_std(self.rates(model, attack)[None, :])
 
     def interval(self, model: str, attack: str) -> Interval:
         """Return the 95 % interval of a framework's mean success rate, over its training runs.
 
-        Student's, cut to [0, 1]; NaN for one training, and where all have one rate.
+        Student's t interval, clipped to [0, 1]; NaN for one training, or if all trainings have the same rate.
         """
         low, high = t_interval(self.rates(model, attack))
         return Interval(max(low, 0.0), min(high, 1.0))
 
     def difference_interval(self, attack: str, a: str, b: str) -> Interval:
-        """Return the 95 % range of a difference of two frameworks over training runs and images together.
+        """Return the 95 % range of a difference between two frameworks, over training runs and images together.
 
-        As far as the two-way bootstrap of the two frameworks reaches, and as far as the t interval over training runs
-        alone does, which takes the variance from all frameworks; NaN where a framework has one training.
+        It covers both the two-way bootstrap of the two frameworks and the t interval over training runs, whose variance
+        is pooled over all frameworks. NaN if a framework has one training.
         """
         models = self._recorded.models
         fallen = self._exact_pixel.probabilities(attack)

@@ -41,15 +41,15 @@ def variance(outcomes: Iterable[Outcomes]) -> pandas.DataFrame:
         if len(sizes) > 1:
             raise UsageError(
                 f"the frameworks have {', '.join(map(str, sorted(sizes)))} training runs; the nested analysis of "
-                "variance needs equal numbers. Compare as many trainings of each."
+                "variance needs equal numbers. Compare the same number of trainings of each framework."
             )
         if len(attack_outcomes.rates) < 2 or sizes == {1}:
             reason = (
-                f"{ONE_TRAINING} Compare several trainings of each."
+                f"{ONE_TRAINING} Compare several trainings of each framework."
                 if sizes == {1}
                 else "There is one framework alone."
             )
-            raise UsageError(f"expected two frameworks and two trainings of each, or more. {reason}")
+            raise UsageError(f"expected at least two frameworks with at least two trainings each. {reason}")
         components = nested_variance(np.array(list(attack_outcomes.rates.values())))
         rows.append(
             {

@@ -176,11 +176,11 @@ class L0(fb.distances.LpDistance):
 
 
 class Attack(MinimizationAttack):
-    """An untargeted attack that looks for the smallest adversarial perturbation, as Foolbox's `MinimizationAttack`.
+    """An untargeted attack that searches for the smallest adversarial perturbation, a Foolbox `MinimizationAttack`.
 
-    A subclass says how the candidates are made (`perturb`). It works on every Foolbox model, with the
-    candidates of many images in one batch. What a report has to know of it stands in its `record`, made of the
-    attributes below.
+    A subclass defines how candidates are made (`perturb`). It works on every Foolbox model, with the
+    candidates of many images in one batch. Reports read its `record`, which is built from the attributes
+    below.
     """
 
     semantics: ClassVar[int] = 1
@@ -202,6 +202,8 @@ class Attack(MinimizationAttack):
     """Whether the same weights in two frameworks should fall to it on the same images."""
     table: ClassVar[AttackTable | None] = None
     """What it adds to a report."""
+    cite: ClassVar[str] = ""
+    """What to cite for it, as BibTeX."""
     check_names: ClassVar[tuple[str, ...]] = ()
     """The names of the health checks that it makes of its own outcomes."""
 
@@ -222,7 +224,11 @@ class Attack(MinimizationAttack):
 
     @abstractmethod
     def most_queries(self, pixels: int, repeats: int) -> int:
-        """Return how many queries one image can take at the most, in so many repeats; for the progress bar."""
+        """Return how many queries one image can take at the most, in so many repeats."""
+
+    def usual_queries(self, pixels: int, repeats: int) -> int:
+        """Return about how many queries one image takes in so many repeats; for the time that is left."""
+        return self.most_queries(pixels, repeats)
 
     @property
     def grid(self) -> list[float]:
@@ -238,6 +244,11 @@ class Attack(MinimizationAttack):
     def position_draws(self) -> PositionDraws | None:
         """How the expectation over all draws comes from the extras, where it is known."""
         return None
+
+    @property
+    def expected_failures(self) -> list[str]:
+        """Those of its health checks that fail with its settings by nature."""
+        return []
 
     @property
     def notes(self) -> list[str]:
@@ -269,6 +280,8 @@ class Attack(MinimizationAttack):
             in_control=self.in_control,
             table=self.table,
             notes=self.notes,
+            cite=self.cite,
+            expected_failures=self.expected_failures,
         )
 
     def not_applicable(self, classifier: Classifier) -> str:
@@ -297,7 +310,7 @@ class Attack(MinimizationAttack):
         repeat: int = 0,
         batch_size: int | None = None,
     ) -> AttackResult:
-        """Attack images, and return everything that is known of the outcome.
+        """Attack images and return all outcomes.
 
         Parameters
         ----------
@@ -310,7 +323,7 @@ class Attack(MinimizationAttack):
         seed, repeat : int
             All random draws are a function of (seed, attack, repeat, image).
         batch_size : int, optional
-            How many candidates are asked at once: 256, or as many as take 64 MiB in float64, if it is left out.
+            Images per forward pass (default: 256, or as many as fit in 64 MiB in float64).
 
         Returns
         -------
@@ -319,7 +332,7 @@ class Attack(MinimizationAttack):
         Raises
         ------
         UsageError
-            Images or labels cannot be used, or a batch of this size is larger than the memory.
+            Images or labels are invalid, or a batch of this size does not fit into memory.
         """
         [result] = self.attack_repeats(model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size)
         return result
@@ -442,6 +455,10 @@ class Attack(MinimizationAttack):
         attack = copy.copy(self)
         attack._finished = extras
         return attack
+
+    def only_draws(self) -> Attack:
+        """Return the attack without queries beyond those of its repeats, as where these are spread over trainings."""
+        return self
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())

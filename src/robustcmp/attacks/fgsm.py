@@ -14,13 +14,23 @@ from ..models.classifier import Classifier
 from ..records.attack import Extra
 from .base import Attack, Images, Labels, Perturbed, first_on_grid
 
+CITE = """\
+@inproceedings{goodfellow2015explaining,
+  title         = {Explaining and Harnessing Adversarial Examples},
+  author        = {Goodfellow, Ian J. and Shlens, Jonathon and Szegedy, Christian},
+  booktitle     = {International Conference on Learning Representations (ICLR)},
+  year          = {2015},
+  eprint        = {1412.6572},
+  archiveprefix = {arXiv}
+}"""
+
 
 class FGSM(Attack):
     """The fast gradient sign method (Goodfellow et al. 2015), as Guo et al. ran it with Foolbox 1.x.
 
     The gradient of the cross-entropy at the clean image is taken once. Candidates are x + ε·(max − min)·sign(gradient)
     for ε = max_epsilon·k/epsilons, k = 1 … epsilons, clipped to the bounds. The result is the smallest ε on the grid
-    that fools the model; success is not monotone in ε, so every smaller one is asked.
+    that fools the model; success is not monotone in ε, so every smaller ε is tried.
 
     Parameters
     ----------
@@ -31,8 +41,8 @@ class FGSM(Attack):
 
     Notes
     -----
-    Deterministic. ``extras["smallest_epsilon"]`` (N,) is the ε that was found, +inf where none was. In `run`,
-    the call's ``epsilons`` keeps Foolbox's meaning and has nothing to do with the grid.
+    Deterministic. ``extras["smallest_epsilon"]`` (N,) is the ε that was found, +inf if none was. In `run`,
+    ``epsilons`` has Foolbox's meaning and is unrelated to the grid.
 
     Examples
     --------
@@ -47,6 +57,7 @@ class FGSM(Attack):
     deterministic = True
     needs_gradient = True
     norm = "linf"
+    cite = CITE
     at_epsilon = "smallest_epsilon"
     in_control = True
 
@@ -101,5 +112,5 @@ def loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> NDA
     v[rows, labels] = -1
     gradient = classifier.vjp(images, v).astype(np.float64)
     if not np.isfinite(gradient).all():
-        raise ModelError("the gradient of the model is NaN or infinite for some images, so FGSM on it means nothing")
+        raise ModelError("the gradient of the model is NaN or infinite for some images, so FGSM cannot attack it")
     return gradient

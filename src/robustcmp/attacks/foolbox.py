@@ -1,4 +1,4 @@
-"""Any attack of Foolbox's own, run like ours."""
+"""Foolbox's own attacks, run like those of robustcmp."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class FoolboxAttack:
     attack : foolbox.attacks.base.Attack
         The attack.
     settings : dict
-        What it was made with, JSON types.
+        Its constructor's arguments, JSON types.
     epsilons : list of float or None
-        In the unit of the attack's own distance. Success is at the largest one; None counts every adversarial image
+        In the unit of the attack's distance. Success is counted at the largest; None counts every adversarial image
         that the attack finds, at any distance.
 
     Notes
@@ -89,7 +89,7 @@ class FoolboxAttack:
             extras={"epsilon_success": epsilon_success} if self.grid else {},
             grid=self.grid,
             at_epsilon="epsilon_success" if self.grid else "",
-            notes=["Foolbox's own, at the largest epsilon; its draws depend on the batch size and the framework."],
+            notes=["success at the largest epsilon; the draws of Foolbox depend on the batch size and the framework."],
         )
 
     def not_applicable(self, classifier: Classifier) -> str:
@@ -104,12 +104,16 @@ class FoolboxAttack:
         """Yield nothing: of its outcomes nothing more is known."""
         return iter(())
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
-        """Return one a repeat: Foolbox does not say how many there are."""
-        return repeats
+    def usual_queries(self, pixels: int, repeats: int) -> int:
+        """Return one query a step: Foolbox does not say how many there are."""
+        return repeats * max(len(self.grid), 1) * int(getattr(self.attack, "steps", 1))
 
     def with_finished_repeat(self, extras: Extras) -> FoolboxAttack:
         """Return itself: its repeats have nothing in common."""
+        return self
+
+    def only_draws(self) -> FoolboxAttack:
+        """Return itself."""
         return self
 
     def outcomes(

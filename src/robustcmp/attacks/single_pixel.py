@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,16 @@ PIXEL_ORDER = 0
 UNKNOWN = -1
 
 
+CITE = """\
+@misc{narodytska2016simple,
+  title         = {Simple Black-Box Adversarial Perturbations for Deep Networks},
+  author        = {Narodytska, Nina and Kasiviswanathan, Shiva Prasad},
+  year          = {2016},
+  eprint        = {1612.06299},
+  archiveprefix = {arXiv}
+}"""
+
+
 class SinglePixel(Attack):
     """The single-pixel attack of Narodytska and Kasiviswanathan (2016), as Guo et al. ran it with Foolbox 1.x.
 
@@ -31,15 +42,16 @@ class SinglePixel(Attack):
     max_pixels : int, default 100
         How many positions are tried.
     exact : bool, default False
-        Also ask about every position, which makes the expectation over all draws exact: an image with K vulnerable
-        positions of N falls with probability 1 − C(N − K, m)/C(N, m), m = max_pixels. ``extras["vulnerable_pixels"]``
-        (N,) is K, ``extras["pixels"]`` (N,) the number of positions; ``extras["vulnerable_map"]`` (N, bytes) of uint8
-        says which they are, row by row as `numpy.packbits` has it.
+        Also query every position, which makes the expectation over all draws exact: an image with K vulnerable
+        positions of N fools the model with probability 1 − C(N − K, m)/C(N, m), m = max_pixels.
+        ``extras["vulnerable_pixels"]`` (N,) is K, ``extras["pixels"]`` (N,) the number of positions;
+        ``extras["vulnerable_map"]`` (N, bytes) of uint8 marks the vulnerable positions, row by row as
+        `numpy.packbits` stores them.
 
     Notes
     -----
-    The answer for one (image, position, value) never changes, so repeats share it. Repeats that are added to an exact
-    one ask about its vulnerable positions alone.
+    The model's answer for one (image, position, value) never changes, so repeats share it. Repeats that are added to an
+    exact repeat query only its vulnerable positions.
 
     Examples
     --------
@@ -51,6 +63,7 @@ class SinglePixel(Attack):
     """
 
     norm = "l0"
+    cite = CITE
     in_control = True
     semantics = 2  # 2: an exact one says which positions are vulnerable
     shares_answers = True
@@ -58,6 +71,12 @@ class SinglePixel(Attack):
     def __init__(self, *, max_pixels: int = 100, exact: bool = False):
         self.max_pixels = check_count("max_pixels", max_pixels)
         self.exact = exact
+
+    def only_draws(self) -> SinglePixel:
+        """Return the attack that is not exact."""
+        attack = copy.copy(self)
+        attack.exact = False
+        return attack
 
     @property
     def extras(self) -> dict[str, Extra]:

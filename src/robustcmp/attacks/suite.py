@@ -23,10 +23,8 @@ import inspect
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 
@@ -40,13 +38,13 @@ from ..models.classifier import Classifier
 from ..records.attack import AttackRecord
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
+from ..records.suite_file import read_suite_file
 from .base import Attack, Images, Labels
 from .foolbox import FoolboxAttack
 
 if TYPE_CHECKING:
     import xarray
 
-SHIPPED = files("robustcmp.resources.attacks")
 OURS: dict[str, type[Attack]] = {
     name: cls
     for name, cls in vars(attacks).items()
@@ -58,7 +56,6 @@ FOOLBOX = {
     if inspect.isclass(cls) and issubclass(cls, fb.attacks.base.Attack) and not inspect.isabstract(cls)
 }
 
-Count = Annotated[int, msgspec.Meta(gt=0)]
 Epsilons = Annotated[list[Annotated[float, msgspec.Meta(gt=0)]], msgspec.Meta(min_length=1)]
 
 
@@ -81,18 +78,12 @@ class RunnableAttack(Protocol):
     def grid(self) -> list[float]: ...
     @property
     def settings(self) -> dict[str, Any]: ...
-    def most_queries(self, pixels: int, repeats: int) -> int: ...
+    def usual_queries(self, pixels: int, repeats: int) -> int: ...
     def with_finished_repeat(self, extras: Extras) -> RunnableAttack: ...
+    def only_draws(self) -> RunnableAttack: ...
     def outcomes(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[AttackResult]: ...
-
-
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    attacks: dict[str, dict[str, Any]]
-    description: str = ""
-    images: Count = 1000
-    repeats: Count = 10
 
 
 @dataclass(frozen=True)
@@ -104,9 +95,9 @@ class Suite:
     name, description : str
         The file's name without ``.toml``, and what the suite is for.
     images, repeats : int
-        How many images are attacked how often, if the caller does not say.
+        The default numbers of images and repeats.
     attacks : dict of str to attack
-        By the names that tables and results have.
+        By their names in tables and results.
     """
 
     name: str
@@ -116,14 +107,14 @@ class Suite:
     attacks: dict[str, RunnableAttack]
 
     def repeated(self, repeats: int | Mapping[str, int] | None = None) -> dict[str, int]:
-        """Return how often each attack is repeated: `repeats` of all or of those named, else as the suite says.
+        """Return the repeats of each attack: `repeats`, for all or for the named attacks, else the suite's number.
 
-        A deterministic attack has as many as any other, which are all the same.
+        A deterministic attack has as many repeats as the others, all the same.
 
         Raises
         ------
         UsageError
-            There is no such attack, or a number is below 1.
+            The attack is unknown, or a number is below 1.
 
         Examples
         --------
@@ -141,6 +132,10 @@ class Suite:
         same = [name for name, attack in self.attacks.items() if attack.deterministic]
         return repeated | dict.fromkeys(same, max(repeated.values()))
 
+    def only_draws(self) -> Suite:
+        """Return the suite with attacks that ask nothing beyond their repeats: single pixel is not exact."""
+        return replace(self, attacks={name: attack.only_draws() for name, attack in self.attacks.items()})
+
     @property
     def records(self) -> dict[str, AttackRecord]:
         """What each attack says of itself."""
@@ -152,24 +147,19 @@ class Suite:
         return json_digest({name: record.outcome for name, record in self.records.items()})
 
 
-def suite_names() -> list[str]:
-    """Return the names of the suites that ship."""
-    return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
-
-
 def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
     """Return a suite by name or from a TOML file.
 
     Parameters
     ----------
     suite : str or path
-        The name of one that ships (``"guo2019"``), or the path of a file that ends in ``.toml``; a suite is returned
-        as it is.
+        The name of a suite that ships (``"guo2019"``), or the path of a ``.toml`` file; a `Suite` is returned
+        unchanged.
 
     Raises
     ------
     UsageError
-        There is no such suite, or its file has a mistake; the message names the file, the key and what is allowed.
+        The suite does not exist, or its file is invalid; the message names the file, the key and the allowed values.
 
     Examples
     --------
@@ -178,26 +168,10 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
     """
     if isinstance(suite, Suite):
         return suite
-    path = Path(suite)
-    if path.suffix == ".toml":
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"the suite {path} cannot be read: {error}") from None
-    elif str(suite) in suite_names():
-        text = (SHIPPED / f"{suite}.toml").read_text(encoding="utf-8")
-    else:
-        raise unknown("suite", suite, [*suite_names(), "FILE.toml"])
+    path, content = Path(suite), read_suite_file(suite)
     try:
-        table = tomllib.loads(text)
-        for key in table:
-            if key not in _File.__struct_fields__:
-                raise unknown("key", key, _File.__struct_fields__)
-        content = msgspec.convert(table, _File)
-        if not content.attacks:
-            raise UsageError("expected at least one table [attacks.NAME]")
         attacks = {name: _attack(name, dict(table)) for name, table in content.attacks.items()}
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RobustcmpError) as error:
+    except RobustcmpError as error:
         raise UsageError(f"the suite {path}: {error}") from None
     return Suite(path.stem, content.description, content.images, content.repeats, attacks)
 
@@ -205,7 +179,7 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
 def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
     where = f"[attacks.{name}]"
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UsageError(f"{where}: a name should be of a-z, 0-9 and _, and begin with a letter")
+        raise UsageError(f"{where}: a name should consist of a-z, 0-9 and _, and begin with a letter")
     cls_name = table.pop("attack", None)
     if not isinstance(cls_name, str):
         raise UsageError(f"{where}: expected the key attack, the name of a class, received {cls_name!r}")
@@ -231,7 +205,10 @@ def _foolbox(cls: type[fb.attacks.base.Attack], table: dict[str, Any]) -> Foolbo
         if not math.isfinite(epsilons[-1]):
             raise UsageError(f"epsilons should be finite, received {epsilons[-1]}")
     elif issubclass(cls, fb.attacks.base.FixedEpsilonAttack):
-        raise UsageError("expected the key epsilons, a list of sizes, as this attack does not look for the smallest")
+        raise UsageError(
+            "expected the key epsilons, a list of perturbation sizes, because this attack does not search for "
+            "the smallest"
+        )
     parameters = _parameters(cls, table)
     return FoolboxAttack(cls(**parameters), parameters, epsilons)
 

@@ -3,34 +3,87 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from typing import Any
 
-from ..errors import MissingWeightsError, RobustcmpError, UsageError
+from ..errors import MissingWeightsError, RobustcmpError, UsageError, nearest, unknown
+from ..provenance import own_version
+from .invocation import called
 
 DONE, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "eval": "compare trained models",
-    "train": "train a model by a recipe of the zoo",
-    "hosts": "frameworks in environments of their own",
+    "train": "train a model with a recipe of the zoo",
+    "report": "write a page about a run, or about two",
+    "export": "write a run as CSV, Parquet, LaTeX or BibTeX",
+    "zoo": "list the trained models",
+    "suites": "list the suites of attacks",
+    "data": "list the datasets, and where they are",
+    "runs": "list the runs in a directory",
+    "hosts": "manage frameworks that run in separate environments",
+    "completion": "print a shell's completion script",
 }
+EXAMPLES = """\
+examples:
+  robustcmp eval --model lenet5
+  robustcmp eval --weights torch=mine.pt torch=yours.pt --architecture lenet5
+  robustcmp export runs/lenet5-mnist-guo2019 --format latex
+
+Run robustcmp COMMAND --help for details."""
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps a description, leaves examples as they are, and shows the defaults that say something."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=28)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text if "\n" in text else argparse.HelpFormatter._fill_text.__get__(self)
+        return str(fill(text, width, indent))
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        default = action.default
+        if not action.help or default is None or default is False or default == argparse.SUPPRESS:
+            return action.help
+        said = " ".join(map(str, default)) if isinstance(default, list) else default
+        return f"{action.help} (default: {said})"
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses abbreviated options, and leaves every message to `run_command`."""
+    """Refuses abbreviated options, suggests the nearest one, and leaves every message to `run_command`."""
 
-    def __init__(self, prog: str, description: str):
+    def __init__(self, prog: str, description: str = "", examples: str = "", **options: Any):
         super().__init__(
             prog=prog,
             description=description,
+            epilog=examples and f"examples:\n{examples}",
             allow_abbrev=False,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=Formatter,
+            **options,
         )
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Look at the options first: that one is mistyped says more than that another is missing."""
+        given = sys.argv[1:] if args is None else list(args)
+        for word in given[: given.index("--")] if "--" in given else given:
+            option = word.partition("=")[0]
+            if re.match(r"--?[A-Za-z]", option) and option not in self._option_string_actions:
+                near = nearest(option, self._option_string_actions)
+                self.error(f"unknown option {option}" + (f": did you mean {near}?" if near else ""))
+        return super().parse_known_args(given, namespace)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise unknown(action.option_strings[0] if action.option_strings else action.dest, value, action.choices)
+
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise UsageError(f"{message}. See {self.prog} --help")
+        raise UsageError(f"{message}{'' if message.endswith('?') else '.'} See {self.prog} --help")
 
 
 OPTIONS = {
@@ -43,6 +96,7 @@ OPTIONS = {
     "keep_images": "--no-images",
     "n": "--images",
     "out": "--out",
+    "path": "--out",
     "python": "--python",
     "repeats": "--repeats",
     "requirements": "--requirements",
@@ -60,48 +114,92 @@ def described(error: RobustcmpError) -> str:
     if options:
         text += f"\nSee {', '.join(options)}."
     if isinstance(error, MissingWeightsError):
-        text += "\nTrain them with: python -m robustcmp.train " + " ".join(
-            f"--{'training-seeds' if name == 'seed' else name} {value}" for name, value in error.fit_arguments.items()
-        )
+        text += "\nTrain them with:" + "".join(f"\n  {command}" for command in _trainings(error.fit_arguments))
     return text
+
+
+def _trainings(missing: Sequence[dict[str, str | int]]) -> list[str]:
+    """Return the commands that train some models: one for all frameworks that lack the same training seeds."""
+    seeds: dict[Any, list[str]] = {}  # by the rest of the arguments
+    for arguments in missing:
+        rest = tuple((name, value) for name, value in arguments.items() if name != "seed")
+        seeds.setdefault(rest, []).append(str(arguments["seed"]))
+    frameworks: dict[Any, list[str]] = {}
+    for rest, lacking in seeds.items():
+        others = tuple(f"--{name} {shlex.quote(str(value))}" for name, value in rest if name != "framework")
+        frameworks.setdefault((others, " ".join(lacking)), []).append(str(dict(rest)["framework"]))
+    return [
+        " ".join(["python -m robustcmp.train", *others, "--framework", *names, "--training-seeds", lacking])
+        for (others, lacking), names in frameworks.items()
+    ]
 
 
 def say(text: str) -> None:
     """Print a line for the person at the terminal; standard output is left to results."""
+    if sys.stderr is None:  # closed
+        return
     print(text, file=sys.stderr, flush=True)
 
 
 def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: Sequence[str] | None) -> int:
     """Run a command on its arguments, those of the process if there are none, and return its exit status.
 
-    Errors of ours are one message, without a traceback.
+    `command` is the module that ``python -m`` runs. Errors of ours are one message, without a traceback.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         run(given)
+        sys.stdout.flush()
     except RobustcmpError as error:
         say(described(error))
         return UNUSABLE if isinstance(error, UsageError) else FAILED
-    except OSError as error:  # a full disk, a pipe that was closed
-        say(f"error: {error}. What is finished is kept.")
+    except BrokenPipeError:  # whoever read has read enough, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is written when Python ends
+        return FAILED
+    except OSError as error:  # a full disk
+        say(f"error: {error}. Finished work is saved.")
         return FAILED
     except KeyboardInterrupt:
-        say(f"\ninterrupted. What is finished is kept; this goes on from there:\n  {command} {shlex.join(given)}")
+        say(f"\ninterrupted. What is finished is kept; rerun the command to resume:\n  {called(command, given)}")
         return INTERRUPTED
     return DONE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``robustcmp eval …``, ``robustcmp train …`` or ``robustcmp hosts …``."""
-    parser = Parser("robustcmp", "Compare the robustness of one network design trained in several frameworks.")
-    commands = "; ".join(f"{name}: {what}" for name, what in COMMANDS.items())
-    parser.add_argument("command", choices=COMMANDS, help=commands)
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="see robustcmp COMMAND --help")
+def parser(whole: bool = False) -> Parser:
+    """Return the parser of ``robustcmp``, with the options of every command if it should be whole."""
+    top = Parser("robustcmp", "Is one trained model easier to fool than another, and is the difference real?")
+    top.epilog = EXAMPLES
+    top.add_argument("--version", action="version", version=f"robustcmp {own_version()}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND")
+    for name, what in COMMANDS.items():
+        # Every command's parser is in its module, and takes that module's imports to make.
+        parents = [import_module(f".{name}", __package__)._parser()] if whole else []
+        commands.add_parser(name, help=what, parents=parents, add_help=False)
+    return top
 
-    try:
-        parsed = parser.parse_args(arguments)
-    except UsageError as error:
-        say(f"error: {error}")
-        return UNUSABLE
-    status: int = import_module(f".{parsed.command}", __package__).main(parsed.options)
+
+def actions(top: Parser) -> Iterator[argparse.Action]:
+    """Yield every argument of a whole parser's commands."""
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from command._actions
+
+
+def _run(given: Sequence[str]) -> None:
+    """Do what is asked without a command: help, the version; or say what is wrong."""
+    if not given:
+        parser().print_help()
+    elif given[0].startswith("-"):
+        parser().parse_args(given[:1])
+    else:
+        raise unknown("command", given[0], COMMANDS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``robustcmp COMMAND …``."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] not in COMMANDS:
+        return run_command(_run, "robustcmp", given)
+    status: int = import_module(f".{given[0]}", __package__).main(given[1:])
     return status

@@ -4,75 +4,122 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, UsageError
 from .command import Parser, run_command, say
+from .log_lines import log_lines_dropped
+from .screen import screen_width, use_color
 
 if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
     from ..zoo.origins import Origin
 
+Say = Callable[[str], None]
+
 
 def _parser() -> Parser:
     parser = Parser(
         "python -m robustcmp.eval",
-        "Attack the images that all models classify correctly, and print success rates and the indicator R. "
-        "The same command again does only what is missing.",
+        "Attack the images that all models classify correctly, and print success rates and the robustness "
+        "indicator R. Rerun the same command to do only what is missing.",
+        "  python -m robustcmp.eval --model lenet5\n"
+        "  python -m robustcmp.eval --model lenet1 --framework torch jax --training-seeds 0 1 2 --repeats 2\n"
+        "  python -m robustcmp.eval --weights torch=mine.pt torch=yours.pt --architecture lenet5 --dataset mnist\n"
+        "  python -m robustcmp.eval --model lenet5 --same-weights torch --suite control",
+        usage="%(prog)s (--model NAME | --weights FRAMEWORK=FILE ...) [options]",
     )
-    models = parser.add_mutually_exclusive_group(required=True)
-    models.add_argument("--model", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
+    _add_models(parser.add_argument_group("what to compare"))
+    _add_attacks(parser.add_argument_group("attacks"))
+    _add_machine(parser.add_argument_group("machine"))
+    _add_output(parser.add_argument_group("output"))
+    return parser
+
+
+def _add_models(group: _ArgumentGroup) -> None:
+    models = group.add_mutually_exclusive_group(required=True)
+    models.add_argument("--model", metavar="NAME", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
     models.add_argument(
         "--weights",
         nargs="+",
         action="extend",
         metavar="FRAMEWORK=FILE",
-        help="networks trained elsewhere: a file, or module:function, for each",
+        help="networks trained elsewhere: one file or module:function each",
     )
-    parser.add_argument(
-        "--architecture", metavar="NAME", help="what network --weights are for: a name, FILE.toml or module:function"
+    group.add_argument(
+        "--architecture", metavar="NAME", help="the network of --weights: a name, FILE.toml or module:function"
     )
-    parser.add_argument(
+    group.add_argument(
         "--framework",
         nargs="+",
-        help="torch, tensorflow, jax, theano, …; those installed here if not given",
+        metavar="NAME",
+        help="torch, tensorflow, jax, theano, … (default: those installed)",
     )
-    parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that fits the model if not given")
-    parser.add_argument("--recipe", default="default", help="the recipe that the models were trained by")
-    parser.add_argument("--training-seeds", type=int, nargs="+", default=[0], help="trainings of each framework")
-    parser.add_argument("--suite", default="guo2019", help="a suite's name or TOML file")
-    parser.add_argument("--images", type=int, help="how many images; the suite's number if not given")
-    parser.add_argument(
+    group.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the model's dataset)")
+    group.add_argument(
+        "--recipe", default="default", metavar="NAME", help="the recipe that the models were trained with"
+    )
+    group.add_argument(
+        "--training-seeds",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="trainings of each framework (default: all that every framework has); 0 is the paper's single training",
+    )
+    group.add_argument(
+        "--same-weights",
+        metavar="FRAMEWORK",
+        help="run this framework's weights in every framework: the same-weights control",
+    )
+    group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
+
+
+def _add_attacks(group: _ArgumentGroup) -> None:
+    group.add_argument("--suite", default="guo2019", metavar="NAME", help="a suite's name or TOML file")
+    group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's)")
+    group.add_argument(
         "--repeats",
         nargs="+",
         metavar=("N", "ATTACK=N"),
-        help="how often, and single attacks otherwise (10 boundary=2); the suite's number if not given",
+        help="repeats on each training, for all attacks or for one (10 boundary=2); by default the suite's number is "
+        "spread over the trainings of a framework",
     )
-    parser.add_argument("--seed", type=int, default=0, help="the attacks' seed")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--out", help="the run's directory; runs/MODEL-DATASET-SUITE if not given")
-    parser.add_argument("--no-images", action="store_true", help="do not store adversarial images")
-    parser.add_argument("--batch-size", type=int, help="candidates asked at once; measured if not given")
-    parser.add_argument("--data-dir", help="where the dataset lies")
-    parser.add_argument(
-        "--same-weights", metavar="FRAMEWORK", help="carry this framework's training into every framework: the control"
-    )
-    parser.add_argument("--transfer", action="store_true", help="also ask what fools one model about the others")
-    parser.add_argument("--verbose", action="store_true", help="say how each model is asked")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    return parser
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="the attacks' seed")
+    group.add_argument("--transfer", action="store_true", help="also test each model on the others' adversarial images")
+
+
+def _add_machine(group: _ArgumentGroup) -> None:
+    group.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
+    group.add_argument("--batch-size", type=int, metavar="N", help="images per forward pass (default: measured)")
+    group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
+
+
+def _add_output(group: _ArgumentGroup) -> None:
+    group.add_argument("--out", metavar="DIR", help="the run's directory (default: runs/MODEL-DATASET-SUITE)")
+    group.add_argument("--no-images", action="store_true", help="do not store adversarial images")
+    group.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    group.add_argument("--full", action="store_true", help="print all tables and notes before the summary")
+    group.add_argument("--html", metavar="FILE", help="the page's file (default: report.html in the run)")
+    group.add_argument("--quiet", action="store_true", help="print nothing but the results")
+    group.add_argument("--verbose", action="store_true", help="log how each model is run")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare what the arguments name and return the exit status."""
-    return run_command(_evaluate, "python -m robustcmp.eval", arguments)
+    return run_command(_evaluate, "robustcmp.eval", arguments)
 
 
+@log_lines_dropped()
 def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     if options.verbose:
@@ -80,7 +127,7 @@ def _evaluate(given: Sequence[str]) -> None:
         logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
-    from ..comparison import check_numbers
+    from ..comparison import check_numbers, evaluate
     from ..frameworks import check_device
 
     suite = load_suite(options.suite)
@@ -88,41 +135,70 @@ def _evaluate(given: Sequence[str]) -> None:
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     if options.transfer and options.no_images:
-        raise UsageError("--transfer needs the adversarial images, so it cannot stand beside --no-images")
-    asked = _from_files(options) if options.weights else _of_the_zoo(options)
-    evaluation = _answer(options, suite, repeats, asked)
+        raise UsageError("--transfer needs the adversarial images, so it cannot be combined with --no-images")
+    tell: Say = (lambda text: None) if options.quiet else say
+    asked = _from_files(options) if options.weights else _of_the_zoo(options, tell)
+    arguments = _arguments(options, suite, repeats, asked, given)
+    beginning = "\n".join(_beginning(asked, suite, options, repeats))
+    if options.dry_run:
+        tell(beginning)
+        return _estimate(asked, suite, arguments)
+    evaluation = _finished(options, arguments)
+    if evaluation is None:
+        tell(beginning)
+        evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, **arguments)
     _ask_more(options, evaluation)
-    _print(options, evaluation)
+    _print(options, evaluation, tell)
     if evaluation.same_weights and not evaluation.same_weights["passed"]:
-        raise ControlError("the same weights do not come out alike in these frameworks: the control did not pass")
+        raise ControlError("these frameworks give different results for the same weights: the control did not pass")
+    return None
 
 
-def _answer(options: Namespace, suite: Suite, repeats: dict[str, int], asked: _Asked) -> Evaluation:
-    """Return the finished run of just this question where there is one, else make or finish it."""
-    from ..comparison import evaluate
-    from ..evaluation import answered
+def _arguments(
+    options: Namespace, suite: Suite, repeats: dict[str, int], asked: _Asked, given: Sequence[str]
+) -> dict[str, Any]:
+    """Return the arguments of `evaluate` after the models and the images."""
     from ..zoo.origins import fingerprints
 
-    prints = fingerprints(asked.origins)
-    about = asked.about | {"question": _question(options, suite, repeats) | {"models": prints}}
-    out = options.out or f"runs/{asked.about['model']}-{asked.data.name}-{suite.name}{asked.suffix}"
-    finished = answered(out, about) if prints else None
-    if finished and not (options.transfer and finished.transferred is None):
-        return finished
-    asked.announce()
-    return evaluate(
-        asked.origins,
-        asked.data.images,
-        asked.data.labels,
-        suite=suite,
-        n=options.images,
-        repeats=repeats,
-        seed=options.seed,
-        out=out,
-        batch_size=options.batch_size,
-        keep_images=not options.no_images,
-        about=about,
-        device=options.device,
+    question = _question(options, suite, repeats) | {"models": fingerprints(asked.origins)}
+    return {
+        "suite": suite,
+        "n": options.images,
+        "repeats": repeats,
+        "spread_repeats": not options.repeats,
+        "seed": options.seed,
+        "out": options.out or f"runs/{asked.about['model']}-{asked.data.name}-{suite.name}{asked.suffix}",
+        "batch_size": options.batch_size,
+        "keep_images": not options.no_images,
+        "about": asked.about
+        | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
+        "device": options.device,
+        "progress": not options.quiet,
+    }
+
+
+def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
+    """Return the finished run of just this question, where there is one: its models need not be loaded."""
+    from ..evaluation import answered
+
+    about = arguments["about"]
+    finished = answered(arguments["out"], about) if about["question"]["models"] else None
+    if finished is None or (options.transfer and finished.transferred is None):
+        return None
+    return finished if finished.same_weights or finished.checked else None  # it was interrupted in the checks
+
+
+def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
+    """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
+    from ..comparison import estimate
+    from ..report.format import duration
+
+    work = estimate(asked.origins, asked.data.images, asked.data.labels, **arguments)
+    print(f"{work.models} models, {work.images} images that all of them classify correctly, suite {suite.name}")
+    for attack, seconds in work.seconds.items():
+        print(f"{attack}: {work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}")
+    print(
+        f"about {duration(sum(work.seconds.values()))} for all attacks on this machine; the run is {arguments['out']}"
     )
 
 
@@ -134,6 +210,7 @@ def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict
         "suite": suite.digest,
         "images": options.images or suite.images,
         "repeats": repeats,
+        "spread_repeats": not options.repeats,
         "seed": options.seed,
         "batch_size": options.batch_size,
         "device": options.device,
@@ -146,27 +223,30 @@ def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict
 
 def _ask_more(options: Namespace, evaluation: Evaluation) -> None:
     """Make the health checks, and the transfer where it was asked for, unless they are there."""
-    if not evaluation.same_weights and evaluation.has_models:
-        say("health checks")
-        if evaluation.checked is None:
-            evaluation.run_checks()
+    shown = not options.quiet
+    if not evaluation.same_weights and evaluation.has_models and evaluation.checked is None:
+        evaluation.run_checks(progress=shown)
     if options.transfer and evaluation.transferred is None:
-        evaluation.run_transfer()
+        evaluation.run_transfer(progress=shown)
 
 
-def _print(options: Namespace, evaluation: Evaluation) -> None:
-    from ..report.text import to_text
-
+def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     dataset = evaluation.manifest["about"]["dataset"]
     for trained in sorted(
         {model["info"].get("dataset", dataset) for model in evaluation.manifest["models"]} - {dataset}
     ):
-        say(f"some of these weights were trained on {trained}, and are compared on {dataset}")
+        tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
+    page = Path(options.html or evaluation.run.directory / "report.html")
     if options.json:
-        print(json.dumps(evaluation.to_json()))
-    else:
-        print(to_text(evaluation, color=sys.stdout.isatty()))
-        say(f"the run is kept in {evaluation.run.directory}")
+        print(json.dumps(evaluation.to_json()), flush=True)
+        evaluation.to_html(page)
+        return
+    width, color = screen_width(), use_color(sys.stdout)
+    if options.full:
+        print(evaluation.to_text(width=width, color=color))
+    print(evaluation.summary(width=width, color=color), flush=True)
+    evaluation.to_html(page)
+    print(f"page: {page}")
 
 
 def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
@@ -188,32 +268,37 @@ class _Asked(NamedTuple):
     suffix: str  # of the run's default directory
     data: Dataset
     origins: Mapping[str, Sequence[Origin]]
-    announce: Callable[[], None]  # tell where the models come from
+    trainings: list[str]  # a line for each kind of training: whose, how many, and where they come from
 
 
-def _of_the_zoo(options: Namespace) -> _Asked:
+def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     """Check and look up what ``--model`` asks for."""
     from ..networks.architecture import get_architecture
-    from ..zoo.from_zoo import check_names, sources, zoo_origins
+    from ..zoo.from_zoo import check_names, common_seeds, sources, zoo_origins
     from ..zoo.recipes import default_dataset, load_test_set
 
     if options.architecture is not None:
-        raise UsageError("--architecture says what network --weights are for; with --model it has no meaning")
-    named = {"frameworks": options.framework, "seeds": options.training_seeds, "recipe": options.recipe}
-    named |= {"weights_of": options.same_weights}
-    check_names(options.model, options.dataset or default_dataset(options.model, options.recipe), **named)
-    data = load_test_set(options.model, options.dataset, options.data_dir, say, options.recipe)
-    origins = zoo_origins(options.model, dataset=data.name, **named)
-
-    def announce() -> None:
-        trained = {origin.framework: each for each in origins.values() for origin in each}
-        for framework, each in trained.items():
-            say(f"{framework}: {options.model} trained on {data.name}, {sources(each)}")
-
+        raise UsageError("--architecture describes the network of --weights and cannot be combined with --model")
+    named = {"frameworks": options.framework, "recipe": options.recipe, "weights_of": options.same_weights}
+    seeds = options.training_seeds
+    check_names(
+        options.model, options.dataset or default_dataset(options.model, options.recipe), seeds=seeds or [0], **named
+    )
+    data = load_test_set(options.model, options.dataset, options.data_dir, tell, options.recipe)
+    if seeds is None:
+        frameworks = [options.same_weights] if options.same_weights else options.framework
+        seeds = common_seeds(options.model, data.name, frameworks, options.recipe)
+        seeds = seeds[:1] if options.same_weights else seeds
+    origins = zoo_origins(options.model, dataset=data.name, seeds=seeds, **named)
+    alike: dict[str, list[str]] = {}
+    for framework, trained in {origin.framework: each for each in origins.values() for origin in each}.items():
+        count = f"{len(trained)} trainings" if len(trained) > 1 else "one training"
+        alike.setdefault(f"{count} each, {sources(trained)}", []).append(framework)
+    trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {what}" for what, names in alike.items()]
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
     suffix = f"-same-weights-{options.same_weights}" if options.same_weights else ""
-    return _Asked(about, suffix, data, origins, announce)
+    return _Asked(about, suffix, data, origins, trainings)
 
 
 def _from_files(options: Namespace) -> _Asked:
@@ -222,15 +307,35 @@ def _from_files(options: Namespace) -> _Asked:
     from ..zoo.from_files import file_origins
     from ..zoo.recipes import default_dataset
 
-    if options.framework or options.same_weights or options.training_seeds != [0] or options.recipe != "default":
-        raise UsageError("--weights takes no --framework, --training-seeds, --recipe or --same-weights beside it")
+    if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
+        raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
     origins = file_origins(options.weights, options.architecture)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
     dataset = options.dataset or (design and default_dataset(design))
     if dataset is None:
-        raise UsageError("say with --dataset which images the networks are compared on")
+        raise UsageError("expected --dataset: the images that the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
 
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
-    return _Asked(about, "-weights", data, origins, lambda: None)
+    return _Asked(about, "-weights", data, origins, [])
+
+
+def _beginning(asked: _Asked, suite: Suite, options: Namespace, repeats: dict[str, int]) -> list[str]:
+    """Return the lines that say, before any work, what is compared."""
+    lines, wanted = list(asked.trainings), options.images or suite.images
+    if len(asked.data.images) < wanted:
+        lines.append(
+            f"{asked.data.name} has {len(asked.data.images)} test images, fewer than the {wanted:,} requested: all "
+            "that every model classifies correctly are attacked"
+        )
+    trainings = min(map(len, asked.origins.values()))
+    random = max((repeats[name] for name, attack in suite.attacks.items() if not attack.deterministic), default=1)
+    if trainings > 1 and random > 1 and not options.repeats:
+        each = math.ceil(random / trainings)
+        lines.append(
+            f"the {random} repeats of each random attack are spread over the {trainings} trainings of a framework, "
+            f"{each} on each with its own draws: about the cost of one training per framework with all repeats "
+            f"(--repeats {random} runs all of them on every training)"
+        )
+    return lines

@@ -1,4 +1,4 @@
-"""``robustcmp hosts``: the environments of frameworks that live in a host."""
+"""``robustcmp hosts``: the environments of frameworks that run in host processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from .command import Parser, run_command, say
 
 
 def _parser() -> Parser:
-    parser = Parser("robustcmp hosts", "Make, list, check and remove the environments of frameworks in hosts.")
+    parser = Parser(
+        "robustcmp hosts",
+        "Create, list, check and remove the environments of frameworks that run in host processes.",
+        "  robustcmp hosts list\n  robustcmp hosts create theano",
+    )
     parser.add_argument("action", choices=["create", "list", "check", "remove"], help="what to do")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="theano, …; check: all that there are if not given")
-    parser.add_argument("--python", help="create: the interpreter; one is looked for if not given")
-    parser.add_argument("--script", help="create: the file of a host of one's own")
-    parser.add_argument("--requirements", help="create: what pip installs for a host of one's own, with hashes")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="theano, … (check, default: all environments)")
+    create = parser.add_argument_group("create")
+    create.add_argument("--python", metavar="FILE", help="the Python interpreter (default: searched for)")
+    create.add_argument("--script", metavar="FILE", help="the file of your own host")
+    create.add_argument("--requirements", metavar="FILE", help="pip requirements of your own host, with hashes")
     return parser
 
 
@@ -29,9 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _hosts(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     if options.action != "create" and (options.python or options.script or options.requirements):
-        raise UsageError("--python, --script and --requirements go with create")
+        raise UsageError("--python, --script and --requirements are options of create only")
     if options.action in ("create", "remove") and not options.names:
-        raise UsageError(f"name the hosts to {options.action}. See robustcmp hosts list")
+        raise UsageError(f"expected the hosts to {options.action}, received none. See robustcmp hosts list")
     {"create": _create, "list": _list, "check": _check, "remove": _remove}[options.action](options)
 
 
@@ -76,7 +81,11 @@ def _list(options: Namespace) -> None:
         if name not in names():
             raise unknown("host", name, names())
         try:
-            said = _words(described(name)) if is_ready(name) else f"not there; robustcmp hosts create {name}"
+            said = (
+                _words(described(name))
+                if is_ready(name)
+                else f"not installed; create it with robustcmp hosts create {name}"
+            )
         except HostError as error:
             said = str(error)
         print(f"{name}: {said}")
@@ -98,7 +107,7 @@ def _check(options: Namespace) -> None:
         except HostError as error:
             broken.append(str(error))
         else:
-            print(f"{name}: {_words(about)}, answers")
+            print(f"{name}: {_words(about)}, responds")
     if broken:
         raise HostError("; ".join(broken))
 

@@ -1,4 +1,4 @@
-"""``python -m robustcmp.train``: train models by a recipe of the zoo."""
+"""``python -m robustcmp.train``: train models with a recipe of the zoo."""
 
 from __future__ import annotations
 
@@ -6,34 +6,44 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ..errors import check_count
-from ..frameworks import check_device
 from .command import Parser, run_command, say
+from .log_lines import log_lines_dropped
 
 
 def _parser() -> Parser:
-    parser = Parser("python -m robustcmp.train", "Train a model by a recipe of the zoo; the same command resumes.")
-    parser.add_argument("--model", required=True, help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
-    parser.add_argument("--framework", required=True, nargs="+", help="torch, tensorflow, jax, theano, …")
-    parser.add_argument("--dataset", help="mnist, digits or cifar10; the one that the recipe names first if not given")
-    parser.add_argument("--recipe", default="default", help="a recipe of zoo/MODEL.toml")
-    parser.add_argument("--training-seeds", type=int, nargs="+", default=[0], help="one training each")
-    parser.add_argument("--epochs", type=int, default=None, help="instead of the recipe's")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--data-dir", default=None, help="where the dataset lies")
-    parser.add_argument("--out", default=None, help="directory for the weights instead of the user cache")
+    parser = Parser(
+        "python -m robustcmp.train",
+        "Train a model with a recipe of the zoo. Rerun the same command to resume.",
+        "  python -m robustcmp.train --model lenet5 --framework torch\n"
+        "  python -m robustcmp.train --model lenet5 --framework torch jax --dataset digits --training-seeds 0 1",
+        usage="%(prog)s --model NAME --framework NAME [NAME ...] [options]",
+    )
+    what = parser.add_argument_group("what to train")
+    what.add_argument("--model", required=True, metavar="NAME", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
+    what.add_argument("--framework", required=True, nargs="+", metavar="NAME", help="torch, tensorflow, jax, theano, …")
+    what.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the recipe's first)")
+    what.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
+    what.add_argument("--training-seeds", type=int, nargs="+", default=[0], metavar="N", help="one training each")
+    what.add_argument("--epochs", type=int, metavar="N", help="number of epochs (default: the recipe's)")
+    what.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
+    machine = parser.add_argument_group("machine and output")
+    machine.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
+    machine.add_argument("--out", metavar="DIR", help="directory for the weights (default: the user cache)")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train what the arguments name and return the exit status."""
-    return run_command(_train, "python -m robustcmp.train", arguments)
+    return run_command(_train, "robustcmp.train", arguments)
 
 
+@log_lines_dropped()
 def _train(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     # Only now: a mistyped option should not wait for imports.
     from tqdm import tqdm
 
+    from ..frameworks import check_device
     from ..zoo.fitting import fit
     from ..zoo.from_zoo import check_names
     from ..zoo.recipes import default_dataset

@@ -72,8 +72,8 @@ def _download(names: Sequence[str], folder: Path) -> list[Path]:
         _unpack(archive, _TRAIN + _TEST, folder)
     except UNREADABLE as error:
         raise DataError(
-            f"Could not unpack {archive} into {folder}: {error}. Make room there, or name another cache with "
-            "$ROBUSTCMP_CACHE; if the archive is broken, delete it, and it is downloaded again."
+            f"Could not unpack {archive} into {folder}: {error}. Free space there, or name another cache with "
+            "$ROBUSTCMP_CACHE. If the archive is broken, delete it to download it again."
         ) from error
     return [folder / name for name in names]
 
@@ -103,5 +103,6 @@ SOURCE = Published(
     endings=("",),
     read=_read,
     download=_download,
+    publisher=URL,
 )
 load = SOURCE.load

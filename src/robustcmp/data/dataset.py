@@ -26,7 +26,7 @@ class Dataset:
     labels : int64, (N,), in [0, classes)
     name : ``mnist``, ``digits`` or ``cifar10``
     split : ``train`` or ``test``
-    classes : how many classes there are, whether or not all of them occur
+    classes : the number of classes, whether or not all of them occur
 
     Examples
     --------
@@ -90,7 +90,7 @@ def stratified_split(labels: npt.ArrayLike, fraction: float) -> tuple[Indices, I
     classes = np.asarray(labels)
     if classes.ndim != 1 or not np.issubdtype(classes.dtype, np.integer) or (classes < 0).any():
         raise UsageError(
-            f"Expected labels as one row of integers, none negative; received {classes.dtype} of shape "
+            f"Expected labels as a one-dimensional array of integers, none negative; received {classes.dtype} of shape "
             f"{classes.shape}. Pass a dataset's .labels."
         )
     if not 0 <= fraction <= 1:

@@ -124,5 +124,6 @@ SOURCE = Published(
     endings=(".gz", ""),
     read=_read,
     download=_download,
+    publisher=URLS[0],
 )
 load = SOURCE.load

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -43,6 +44,8 @@ class Published:
         Paths to pixels (N, H, W, C) and labels (N,), both uint8.
     download : callable
         (names, folder) to the paths of the files, downloaded into that folder.
+    publisher : str
+        The address that they are downloaded from.
     classes : int
         How many classes there are.
     """
@@ -53,6 +56,7 @@ class Published:
     endings: tuple[str, ...]
     read: Callable[[Sequence[Path]], tuple[Pixels, Pixels]]
     download: Callable[[Sequence[str], Path], list[Path]]
+    publisher: str
     classes: int = 10
 
     def load(self, split: str, directory: Path | None) -> Dataset:
@@ -70,17 +74,27 @@ class Published:
                 received = f"a directory without {missing}" if os.path.isdir(directory) else "no directory"
                 raise DataError(
                     f"Expected {_listed(names, self.endings)} in {directory / self.folder} or {directory}; received "
-                    f"{received}. Name another directory with data_dir, or none, and the dataset is downloaded.",
+                    f"{received}. Name another directory with data_dir, or omit data_dir to download the dataset.",
                     parameters=["data_dir"],
                 )
             return list(paths.values())
+        return self._at_hand(names) or self.download(names, user_cache() / self.folder)
+
+    def _at_hand(self, names: Sequence[str]) -> list[Path]:
+        """Return the paths of files in ``$ROBUSTCMP_DATA`` or the user cache, or nothing where one is missing."""
         cache = user_cache()
         shared = os.environ.get("ROBUSTCMP_DATA")
         for place in [as_path(shared), cache] if shared else [cache]:
             paths = self._find(names, place)
             if len(paths) == len(names):
                 return list(paths.values())
-        return self.download(names, cache / self.folder)
+        return []
+
+    @property
+    def whereabouts(self) -> str:
+        """Where the files are on this machine, or where they are downloaded from."""
+        found = [self._at_hand(names) for names in self.files.values()]
+        return str(found[0][0].parent) if all(found) else f"not here yet; downloaded from {self.publisher}"
 
     def _find(self, names: Sequence[str], directory: Path) -> dict[str, Path]:
         paths = {}
@@ -102,7 +116,7 @@ def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
     import pooch
 
     name = urls[0].rpartition("/")[2]
-    failures = []
+    failures, reasons = [], []
     for url in urls:
         downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=DOWNLOAD_TIMEOUT)
         try:
@@ -110,12 +124,14 @@ def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
                 return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, downloader=downloader))
         except (OSError, ValueError) as error:  # the network, the cache's disk; another checksum
             failures.append(f"  {url}: {error}")
+            reasons.append(f"{type(error).__name__} from {urlsplit(url).hostname}")
+    directory = os.environ.get("ROBUSTCMP_DATA") or "not set"
     raise MissingDataError(
-        f"Cannot get {name}: it is neither in $ROBUSTCMP_DATA ({os.environ.get('ROBUSTCMP_DATA') or 'not set'}) nor in "
+        f"Cannot get {name}: it is neither in $ROBUSTCMP_DATA ({directory}) nor in "
         f"the user cache ({folder}), and downloading it failed:\n" + "\n".join(failures) + "\n"
-        "Name a directory that holds the dataset with data_dir or $ROBUSTCMP_DATA, or use the dataset digits, which "
-        "needs no download.",
-        parameters=["data_dir", "dataset"],
+        "Name a directory that holds the dataset with data_dir or $ROBUSTCMP_DATA.",
+        f"$ROBUSTCMP_DATA ({directory}) and the user cache lack it, and the download failed: {', '.join(reasons)}",
+        parameters=["data_dir"],
     )
 
 
@@ -155,8 +171,8 @@ def reading(path: Path) -> Iterator[None]:
 def broken(path: Path, expected: str, received: str) -> DataError:
     """Return the error for a file that is not what was published."""
     return DataError(
-        f"{path}: expected {expected}; received {received}. Replace it with the published file; if it lies in the "
-        "user cache, delete it, and it is downloaded again."
+        f"{path}: expected {expected}; received {received}. Replace it with the published file, or, if it is in the "
+        "user cache, delete it to download it again."
     )
 
 

@@ -16,6 +16,7 @@ from .base import DataFormat, Device, Framework, Function, Make, Pullback, Train
 __all__ = [
     "DEVICES",
     "NAMES",
+    "NONE_INSTALLED",
     "DataFormat",
     "Device",
     "Framework",
@@ -29,19 +30,23 @@ __all__ = [
     "check_name",
     "get_framework",
     "installed",
+    "named",
     "recognise",
     "versions",
 ]
 
 NAMES = ("torch", "tensorflow", "jax")
 """Those that live in this process; the others live in hosts."""
+ALSO = {"keras": "tensorflow", "pytorch": "torch", "tf": "tensorflow"}
+"""What else people call them."""
+NONE_INSTALLED = "no framework is installed. Install one with: pip install 'robustcmp[torch]'"
 DEVICES = ("auto", "cpu", "cuda")
 
 
 def check_device(device: str) -> None:
     """Raise `UsageError` for a device that is none of `DEVICES`."""
     if device not in DEVICES:
-        raise unknown("device", device, DEVICES)
+        raise unknown("device", device, DEVICES, {"gpu": "cuda"})
 
 
 def installed() -> list[str]:
@@ -52,7 +57,15 @@ def installed() -> list[str]:
 def check_name(name: str) -> None:
     """Raise `UsageError` for a framework that is unknown."""
     if name not in NAMES and name not in environments.names():
-        raise unknown("framework", name, (*NAMES, *environments.names()))
+        raise unknown("framework", name, (*NAMES, *environments.names()), ALSO)
+
+
+def named(name: str | None) -> str:
+    """Return the name of a framework that a caller gave, or raise `UsageError` with those installed if none was."""
+    if name is None:
+        there = f"Installed here: {', '.join(installed())}." if installed() else NONE_INSTALLED
+        raise UsageError(f"name a framework, as in framework='torch'. {there}")
+    return name
 
 
 def check_framework(name: str) -> None:

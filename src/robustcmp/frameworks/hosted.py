@@ -46,7 +46,7 @@ class Hosted(NumPy, TrainableFramework):
             if self._process is not None and self._process.died:
                 if not self._restarts:
                     self._restarts = 1
-                    raise HostError(f"the host {self.name} died again; the next question starts it anew")
+                    raise HostError(f"the host {self.name} died again; the next call restarts it")
                 self._restarts -= 1
             if self._process is None or not self._process.alive:
                 self._process = self._start()
@@ -109,7 +109,7 @@ class Hosted(NumPy, TrainableFramework):
 
 def _check_device(name: str, device: Device) -> None:
     if device == "cuda":
-        raise UsageError(f"device 'cuda' was asked for, but {name} sees no GPU. Use device='cpu' or 'auto'.")
+        raise UsageError(f"device 'cuda' was requested, but {name} sees no GPU. Use device='cpu' or 'auto'.")
 
 
 class HostedNetwork:
@@ -151,8 +151,8 @@ class HostedNetwork:
         with self._moving:
             if self._trained and not self._process.alive:
                 raise HostError(
-                    f"the host {self.adapter.name} is gone, and with it what it has trained since the last whole "
-                    "epoch; the same fit, or robustcmp train, goes on from there"
+                    f"the host {self.adapter.name} died, and the training since the last completed epoch is "
+                    "lost. Repeat the same fit, or robustcmp train, to resume from that epoch"
                 )
             process = self.adapter.process()
             if process is not self._process:

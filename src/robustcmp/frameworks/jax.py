@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -44,6 +45,10 @@ import jax
 import jax.numpy as jnp
 
 Parameters = dict[str, jax.Array]
+Program = Callable[..., jax.Array]
+MOST_PROGRAMS = 1024
+_programs: dict[tuple[str, frozenset[jax.Device]], Program] = {}  # by what they compute, and where
+_one_at_a_time = threading.Lock()  # while a network is traced, it has other parameters
 GRADIENTS = 64  # at once: each number of them takes half a second to compile
 
 
@@ -53,7 +58,7 @@ def _device(name: Device) -> jax.Device:
     except RuntimeError:
         gpus = []
     if name == "cuda" and not gpus:
-        raise UsageError("device 'cuda' was asked for, but jax sees no GPU. Use device='cpu' or 'auto'.")
+        raise UsageError("device 'cuda' was requested, but jax sees no GPU. Use device='cpu' or 'auto'.")
     return gpus[0] if gpus and name != "cpu" else jax.devices("cpu")[0]
 
 
@@ -155,6 +160,51 @@ class JaxNetwork:
         return apply(self.architecture, self.parameters, x)
 
 
+class Shared:
+    """A function of a network, compiled once for all trainings of its design.
+
+    To JAX each training is another program, and to compile it for every size of batch takes longer than many attacks.
+    Here the parameters are an argument, so that trainings come to the same program, which is compiled for one of them.
+
+    Parameters
+    ----------
+    function : callable
+        From tensors to a tensor, by way of the network.
+    network : JaxNetwork
+        What it asks. Its parameters are taken now: a snapshot.
+    """
+
+    def __init__(self, function: Callable[..., jax.Array], network: JaxNetwork):
+        self._parameters = network.parameters
+        self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
+
+        def with_parameters(parameters: Parameters, *tensors: jax.Array) -> jax.Array:
+            kept, network.parameters = network.parameters, parameters
+            try:
+                return function(*tensors)
+            finally:
+                network.parameters = kept
+
+        self._lower = jax.jit(with_parameters).lower
+
+    def __call__(self, *tensors: jax.Array) -> jax.Array:
+        sizes = tuple(tensor.shape for tensor in tensors)
+        if sizes not in self._programs:
+            self._programs[sizes] = self._program(*tensors)
+        return self._programs[sizes](self._parameters, *tensors)
+
+    def _program(self, *tensors: jax.Array) -> Program:
+        with _one_at_a_time:
+            lowered = self._lower(self._parameters, *tensors)
+            devices = frozenset(device for tensor in tensors for device in tensor.devices())
+            key = lowered.as_text(), devices
+            if key not in _programs:
+                _programs[key] = lowered.compile()
+                if len(_programs) > MOST_PROGRAMS:
+                    del _programs[next(iter(_programs))]
+            return _programs[key]
+
+
 class Jax(TrainableFramework):
     name = "jax"
     data_format = "channels_last"
@@ -216,7 +266,10 @@ class Jax(TrainableFramework):
     def compiled(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
-        return jax.jit(function), jax.jit(self.pullback(function))
+        pull_back = self.pullback(function)
+        if isinstance(native, JaxNetwork):
+            return Shared(function, native), Shared(pull_back, native)
+        return jax.jit(function), jax.jit(pull_back)
 
     def is_out_of_memory(self, error: Exception) -> bool:
         jax_says = isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)

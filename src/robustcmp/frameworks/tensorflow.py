@@ -51,7 +51,7 @@ if keras.backend.backend() != "tensorflow":
 def _device(name: Device) -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if name == "cuda" and not gpus:
-        raise UsageError("device 'cuda' was asked for, but tensorflow sees no GPU. Use device='cpu' or 'auto'.")
+        raise UsageError("device 'cuda' was requested, but tensorflow sees no GPU. Use device='cpu' or 'auto'.")
     return "/GPU:0" if gpus and name != "cpu" else "/CPU:0"
 
 
@@ -211,8 +211,8 @@ class TensorFlow(TrainableFramework):
             raise
         except Exception as error:  # a broken archive can raise anything
             raise WeightsError(
-                f"{path} is broken, does not fit, or holds code, which is not run: {_reason(error)}. A network that "
-                "needs code of yours can be returned from module:function."
+                f"{path} is broken, does not fit, or holds code, which is not run: {_reason(error)}. If the "
+                "network needs your own code, return it from module:function."
             ) from None
         return network
 

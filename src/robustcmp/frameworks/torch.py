@@ -40,7 +40,7 @@ _log = logging.getLogger("robustcmp")
 
 def _device(name: Device) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("device 'cuda' was asked for, but torch sees no GPU. Use device='cpu' or 'auto'.")
+        raise UsageError("device 'cuda' was requested, but torch sees no GPU. Use device='cpu' or 'auto'.")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -137,12 +137,14 @@ class Torch(TrainableFramework):
             # Deprecated, and still the fastest on small networks.
             warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)", DeprecationWarning)
             warnings.simplefilter("always", jit.TracerWarning)
-            traced = jit.freeze(jit.trace(_Traceable(function, native).eval(), self.tensor(images, like)))
+            # Its own check of the trace takes as long as the rest; whoever compiles compares the answers.
+            traced = jit.trace(_Traceable(function, native).eval(), self.tensor(images, like), check_trace=False)
+            traced = jit.freeze(traced)
             # What it does beyond freezing is for CPUs: oneDNN's layouts, convolutions with their activations in one.
             fast: Function = jit.optimize_for_inference(traced) if like.device.type == "cpu" else traced
         for warning in caught:
             if issubclass(warning.category, jit.TracerWarning):
-                raise ModelError(f"its trace may hold for these images alone: {warning.message}")
+                raise ModelError(f"its trace may be valid only for these images: {warning.message}")
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         return fast, self.pullback(function)
 
@@ -280,7 +282,7 @@ def _sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn
     try:
         return torch.nn.Sequential(modules)
     except KeyError as error:  # an attribute of every module, such as "type"
-        raise UsageError(f"a layer should have a name that torch has no other use for: {error}") from None
+        raise UsageError(f"a layer should not have a name that torch uses itself: {error}") from None
 
 
 def _module(layer: Layer, shapes: dict[str, Shape]) -> torch.nn.Module:

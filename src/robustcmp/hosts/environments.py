@@ -101,13 +101,13 @@ def described(name: str) -> dict[str, Any]:
     if name not in names():
         raise unknown("host", name, names())
     if not is_ready(name):
-        raise UsageError(f"the host {name!r} has no environment yet. Make it with: robustcmp hosts create {name}")
+        raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
     try:
         content: Any = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
         return {key: str(content[key]) for key in ABOUT}
     except (ValueError, TypeError, LookupError) as error:
         raise HostError(
-            f"the environment of {name} is broken ({error!r}). Make it anew: robustcmp hosts remove {name}, and "
+            f"the environment of {name} is broken ({error!r}). Recreate it: robustcmp hosts remove {name}, and "
             f"robustcmp hosts create {name}"
         ) from None
 
@@ -126,8 +126,8 @@ def start(name: str) -> HostProcess:
     setup = SETUPS.get(name) or Setup(where / SCRIPT, where / REQUIREMENTS, "3")
     if about["requirements"] != file_digest(setup.requirements):
         raise HostError(
-            f"the environment of {name} was made from other requirements than {setup.requirements} has now. Make it "
-            f"anew: robustcmp hosts remove {name}, and robustcmp hosts create {name}"
+            f"the environment of {name} was created from requirements that {setup.requirements} no longer has. "
+            f"Recreate it: robustcmp hosts remove {name}, and robustcmp hosts create {name}"
         )
     if setup.lacks:
         _log.warning("%s: %s", name, setup.lacks)
@@ -198,7 +198,7 @@ def create(
     """
     setup = _setup(name, script, requirements, reserved)
     if is_ready(name):
-        say(f"{name} is there already, in {directory() / name}. Remove it with: robustcmp hosts remove {name}")
+        say(f"{name} already exists in {directory() / name}. Remove it with: robustcmp hosts remove {name}")
         return
     interpreter = _find_python(setup.python, python)
     if setup.lacks:
@@ -206,13 +206,13 @@ def create(
     directory().mkdir(parents=True, exist_ok=True)
     with _alone(name, say) as lock:
         if is_ready(name):
-            say(f"another process has made {name} in the meantime")
+            say(f"another process has created {name} in the meantime")
             return
         for path in (directory() / name, *_left(name)):  # what is there is not ready
             shutil.rmtree(path, ignore_errors=True)
         where = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
         try:
-            say(f"making an environment for {name} with {interpreter}")
+            say(f"creating an environment for {name} with {interpreter}")
             _run(name, [interpreter, "-I", "-m", "venv", str(where)], lock)
             pip = [str(where / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
             _run(name, [*pip, "--require-hashes", "--requirement", str(setup.requirements)], lock)
@@ -240,7 +240,7 @@ def _alone(name: str, say: Callable[[str], None]) -> Iterator[IO[str]]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"another process makes {name}; waiting for it")
+                say(f"another process is creating {name}; waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is(lock, path):  # who had it has deleted it
                 continue
@@ -274,12 +274,14 @@ def _setup(
         if name not in SETUPS:
             raise unknown("host", name, SETUPS)
         if requirements is not None:
-            raise UsageError("requirements go with a script", parameters=["requirements", "script"])
+            raise UsageError("requirements are only for a host with a script", parameters=["requirements", "script"])
         return SETUPS[name]
     if name in (*SETUPS, *reserved, "numpy") or not NAME.fullmatch(name):
-        raise UsageError(f"a host of one's own should have another name, of a-z, 0-9 and @._-; received {name!r}")
+        raise UsageError(
+            f"a host of your own should have a name that no built-in host has, of a-z, 0-9 and @._-; received {name!r}"
+        )
     if requirements is None:
-        raise UsageError("a script needs requirements beside it", parameters=["requirements", "script"])
+        raise UsageError("script requires requirements", parameters=["requirements", "script"])
     for path in (Path(script), Path(requirements)):
         if not path.is_file():
             raise UsageError(f"there is no file {path}")
@@ -368,4 +370,6 @@ def _run(name: str, command: list[str], lock: IO[str]) -> None:
             raise
     if tool.returncode:
         tail = "\n".join(output.strip().splitlines()[-15:])
-        raise HostError(f"the environment of {name} cannot be made. {' '.join(command[:4])} … wrote last:\n{tail}")
+        raise HostError(
+            f"the environment of {name} cannot be created. Last output of {' '.join(command[:4])} …:\n{tail}"
+        )

@@ -99,7 +99,7 @@ class HostProcess:
             self.close()
             raise HostError(
                 f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected {VERSION}. "
-                "A host's file should end with serve() of the protocol that is beside it."
+                "A host's file should end with serve() of the protocol module next to it."
             )
         differences = self.greeting.get("differences")
         texts = list(differences.values()) if isinstance(differences, dict) else [None]
@@ -108,7 +108,7 @@ class HostProcess:
         if wrong:
             self.close()
             raise HostError(
-                f"the greeting of the host {name} should have texts, and by name for differences, received "
+                f"the greeting of the host {name} should have text values, and differences as texts by name; received "
                 + ", ".join(f"{key} {self.greeting.get(key)!r}" for key in wrong)
             )
         if self.greeting.get("shares_memory") is True:
@@ -163,7 +163,7 @@ class HostProcess:
                 f"did not take {call} within {self._seconds:g} seconds ({SECONDS} sets how long it may take)"
             ) from None
         except ProtocolError as error:
-            raise HostError(f"the host {self.name} cannot be asked {call}: {error}") from None
+            raise HostError(f"the host {self.name} cannot run {call}: {error}") from None
         except HostError:
             raise
         except BaseException:  # an interrupt between question and answer: the next answer would be this one's

@@ -32,6 +32,6 @@ def check_batch_size(batch_size: int, images: NDArray[np.float32]) -> None:
     needed = batch_size * 4 * math.prod(images.shape[1:])
     if needed > memory:
         raise UsageError(
-            f"batch_size should fit into the memory: {batch_size} images of {images.shape[1:]} take "
-            f"{needed / 2**30:.0f} GiB, and there are {memory / 2**30:.0f}. Leave it out, and it is measured."
+            f"batch_size should fit into memory: {batch_size} images of {images.shape[1:]} take "
+            f"{needed / 2**30:.0f} GiB, and there are {memory / 2**30:.0f}. Omit it to have it measured."
         )

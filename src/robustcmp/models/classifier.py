@@ -65,7 +65,7 @@ class Classifier:
         model: fb.models.base.Model,
         batch_size: int | None = None,
         like: Any = None,
-        asked: Callable[[int], None] | None = None,
+        asked: Callable[[int], object] | None = None,
     ):
         if not isinstance(model, fb.models.base.Model):
             raise UsageError(
@@ -108,14 +108,14 @@ class Classifier:
             for batch in (some, some[:1], some):  # torch optimises at the second call
                 before, after = self.forward(batch), other.forward(batch)
                 if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
-                    raise ModelError(f"it answers otherwise, by up to {np.abs(after - before).max():.2g}")
+                    raise ModelError(f"compiled and eager outputs differ by up to {np.abs(after - before).max():.2g}")
         except Exception as error:
-            _log.info("%s is asked as it is, not compiled: %s: %s", self.model, type(error).__name__, error)
+            _log.info("%s runs without compilation: %s: %s", self.model, type(error).__name__, error)
             return self
         other.workers = min(cores(), MOST_WORKERS)
         return other
 
-    def with_callback(self, asked: Callable[[int], None]) -> Classifier:
+    def with_callback(self, asked: Callable[[int], object]) -> Classifier:
         """Return the same classifier with another callback."""
         other = copy.copy(self)
         other._asked = asked
@@ -165,7 +165,7 @@ class Classifier:
         size = len(filled[0])
         logits = self.framework.forward(function, self._like, *filled)
         if logits.shape[:1] != (size,):
-            raise ModelError(f"the model should answer {size} images with as many rows, received {logits.shape}")
+            raise ModelError(f"the model should return one row per image for {size} images, received {logits.shape}")
         if self._asked is not None:
             self._asked(n)
         return logits[:n]
@@ -221,7 +221,7 @@ class Classifier:
             shape = shape or answer.shape
             if answer.shape[1:] != shape[1:]:
                 raise ModelError(
-                    "the model should answer every batch with the same classes, "
+                    "the model should return the same number of classes for every batch, "
                     f"received the shapes {shape}, {answer.shape}"
                 )
             parts.append(reduce(answer))
@@ -342,14 +342,14 @@ class Classifier:
 def _logits(answer: NDArray[np.float32]) -> NDArray[np.float32]:
     if answer.ndim != 2:
         wanted = f"{len(answer)} images with logits ({len(answer)}, classes)"
-        raise ModelError(f"the model should answer {wanted}, received shape {answer.shape}")
+        raise ModelError(f"the model should return {wanted}, received shape {answer.shape}")
     return answer
 
 
 def _argmax(answer: NDArray[np.float32]) -> NDArray[np.int64]:
     logits = _logits(answer)
     if not np.isfinite(logits).all():
-        raise ModelError("the model answers NaN or infinity; check its weights, and its gradient if it is attacked")
+        raise ModelError("the model returns NaN or infinity; check its weights, and its gradient if it is attacked")
     classes: NDArray[np.int64] = logits.argmax(axis=1)
     return classes
 

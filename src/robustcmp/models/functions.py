@@ -28,22 +28,22 @@ def wrap_functions(
     outputs: str = "logits",
     info: dict[str, Any] | None = None,
 ) -> FunctionsModel:
-    """Wrap any code that answers NumPy arrays as a Foolbox model.
+    """Wrap functions of NumPy arrays, in any code, as a Foolbox model.
 
     Parameters
     ----------
     logits : callable
-        Images (N, H, W, C) float32 within the bounds to logits (N, K), for any N. The answer for an image must not
-        depend on the others.
+        Images (N, H, W, C) float32 within the bounds to logits (N, K), for any N. The logits of an image must not
+        depend on the other images.
     vjp : callable or "finite-differences", optional
-        Images and v (N, K) float32 to the gradient (N, H, W, C) of Σ v·logits with respect to the images. Without it
+        Images and v (N, K) float32 to the gradient (N, H, W, C) of Σ v·logits with respect to the images. Without it,
         only attacks that need no gradient run. ``"finite-differences"`` takes central differences over a hundredth of
-        the bounds, at 2·H·W·C queries for each gradient of an image, which no attack counts; it is coarse where the
-        logits are not smooth, and of no use where they are constant piece by piece, as those of trees are.
+        the bounds. It costs 2·H·W·C queries per image and gradient, which attacks do not count, is coarse where the
+        logits are not smooth, and useless where they are piecewise constant, as those of decision trees.
     bounds : tuple of float, default (0, 1)
         The smallest and the largest value of a pixel.
     outputs : str, default "logits"
-        ``"probabilities"`` where `logits` answers probabilities; their logarithm is taken, and `vjp` is that of the
+        ``"probabilities"`` if `logits` returns probabilities; their logarithm is used, and `vjp` is that of the
         probabilities.
     info : dict, optional
         Notes that are stored with results.
@@ -56,7 +56,7 @@ def wrap_functions(
     Raises
     ------
     UsageError
-        `logits` or `vjp` cannot be called, or a word or the bounds are unknown.
+        `logits` or `vjp` cannot be called, or an option or the bounds are invalid.
 
     Examples
     --------
@@ -99,10 +99,10 @@ def _checked(
     def checked(*arrays: NDArray[np.float32]) -> NDArray[Any]:
         answer = np.asarray(function(*arrays))
         if answer.dtype.kind not in "fiu":
-            raise ModelError(f"{name} should answer an array of numbers, received dtype {answer.dtype}")
+            raise ModelError(f"{name} should return an array of numbers, received dtype {answer.dtype}")
         if name == "logits" and (answer.ndim != 2 or len(answer) != len(arrays[0])):
             raise ModelError(
-                f"logits should answer (N, K), a row for each of {len(arrays[0])} images, received {answer.shape}"
+                f"logits should return (N, K), one row for each of {len(arrays[0])} images, received {answer.shape}"
             )
         return answer.astype(dtype)
 

@@ -21,7 +21,7 @@ OUTPUTS = ("logits", "probabilities")
 
 
 class Model(fb.models.base.ModelWithPreprocessing):
-    """A trained network as a Foolbox model; made by `wrap`, `load_model` and `fit`.
+    """A trained network as a Foolbox model, from `wrap`, `load_model` or `fit`.
 
     It is called with tensors of its framework in its own layout, as every Foolbox model is, and works in every
     Foolbox attack.
@@ -37,8 +37,8 @@ class Model(fb.models.base.ModelWithPreprocessing):
     data_format : str
         ``"channels_first"`` or ``"channels_last"``.
     info : dict
-        What is known of its training: model, dataset, recipe, training seed, accuracy, source. Empty for a network
-        of one's own.
+        How it was trained: model, dataset, recipe, training seed, accuracy, source. Empty for your own
+        network.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class FunctionsModel(Model):
         gradient: NDArray[np.float32] = self._vjp(inner, v)
         if gradient.shape != images.shape:
             raise ModelError(
-                f"vjp should answer images {images.shape} with as many values, received the shape {gradient.shape}"
+                f"vjp should return values of the images' shape {images.shape}, received the shape {gradient.shape}"
             )
         if std is not None:
             gradient = (gradient / std.raw).astype(np.float32)
@@ -158,15 +158,15 @@ def wrap(
     bounds : tuple of float, default (0, 1)
         The smallest and the largest value of a pixel, before preprocessing.
     framework : str, optional
-        ``"torch"``, ``"tensorflow"`` or ``"jax"``; found out from the object unless it is a plain function.
+        ``"torch"``, ``"tensorflow"`` or ``"jax"``; detected from the object, but required for a plain function.
     data_format : str, optional
-        ``"channels_first"`` or ``"channels_last"``; torch has the first, the others the last if nothing is said.
+        ``"channels_first"`` (default for torch) or ``"channels_last"`` (default for the others).
     preprocessing : dict, optional
         ``mean``, ``std``, ``axis``, ``flip_axis`` as in Foolbox, applied to the images within the bounds.
     outputs : str, default "logits"
-        ``"probabilities"`` for a network that ends in a softmax and cannot be had without it. Their logarithm is
-        taken; gradients vanish where the softmax has saturated in float32, and gradient attacks then look weaker
-        than they are.
+        ``"probabilities"`` for a network whose final softmax cannot be removed. The logarithm of the probabilities is
+        used; gradients vanish where the softmax saturates in float32, and gradient attacks then look weaker than
+        they are.
     device : str, optional
         ``"auto"`` (the default), ``"cpu"`` or ``"cuda"``.
     info : dict, optional
@@ -180,9 +180,9 @@ def wrap(
     Raises
     ------
     UsageError
-        A word or the bounds are unknown, a device is not there, or a torch module is in training mode.
+        An option or the bounds are invalid, a device is not available, or a torch module is in training mode.
     ModelError
-        The object is no network of a known framework.
+        The object is not a network of a known framework.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def wrap(
     )
     if hasattr(function, "vjp"):  # it lives in a host
         if data_format == "channels_first":
-            raise UsageError(f"networks in the host {adapter.name} take images (N, H, W, C): leave data_format out")
+            raise UsageError(f"networks in the host {adapter.name} take images (N, H, W, C): omit data_format")
         return FunctionsModel(function, function.vjp, *more)
     return Model(function, *more)
 
@@ -242,7 +242,7 @@ def _float32(preprocessing: dict[str, Any] | None) -> dict[str, Any] | None:
 def predict(
     model: fb.models.base.Model, images: NDArray[np.float32], *, batch_size: int | None = None
 ) -> NDArray[np.int64]:
-    """Return the classes that a model sees in images, asked in batches.
+    """Return the classes that a model predicts for images, in batches.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def predict(
     images : ndarray of float32, shape (N, H, W, C)
         Within the model's bounds.
     batch_size : int, optional
-        How many images are asked at once: 256, or as many as take 64 MiB in float64, if it is left out.
+        Images per forward pass (default: 256, or as many as fit in 64 MiB in float64).
 
     Returns
     -------
@@ -260,8 +260,8 @@ def predict(
     Raises
     ------
     UsageError
-        The images have another shape, hold NaN, or lie outside the model's bounds, or a batch of this size is larger
-        than the memory.
+        The images have another shape, contain NaN or are outside the model's bounds, or a batch of this size does not
+        fit into memory.
 
     Examples
     --------

@@ -85,7 +85,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     except HostError:
         raise
     except ModelError as error:
-        raise ModelError(f"model {name!r} is no classifier that gives logits: {error}") from error
+        raise ModelError(f"model {name!r} is not a classifier that returns logits: {error}") from error
     except Exception as error:
         raise ModelError(
             f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "
@@ -93,28 +93,28 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         ) from error
     if alone.shape != (1, logits.shape[1]):
         raise ModelError(
-            f"model {name!r} should answer one image with logits (1, {logits.shape[1]}), as it answers {len(some)} "
-            f"with {logits.shape}; received shape {alone.shape}"
+            f"model {name!r} should return logits (1, {logits.shape[1]}) for one image, as it returns "
+            f"{logits.shape} for {len(some)}; received shape {alone.shape}"
         )
     if not np.isfinite(logits).all():
-        raise ModelError(f"model {name!r} answers NaN or infinity; check its weights and preprocessing")
+        raise ModelError(f"model {name!r} returns NaN or infinity; check its weights and preprocessing")
     insisted = getattr(unwrapped(classifier.model), "outputs", "logits") == "probabilities"
     if not insisted and logits.shape[1] > 1 and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, atol=1e-4):
         raise ModelError(
-            f"model {name!r} answers probabilities (every row lies in [0, 1] and sums to 1), where logits are "
-            "expected; with probabilities gradients vanish and success rates come out too low. "
-            "Leave out its last softmax, "
-            'or insist with robustcmp.wrap(..., outputs="probabilities").'
+            f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), but logits are "
+            "expected: with probabilities, gradients vanish and success rates come out too low. "
+            "Remove its last softmax, "
+            'or keep it with robustcmp.wrap(..., outputs="probabilities").'
         )
     if insisted and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
         raise ModelError(
-            f'model {name!r} was wrapped with outputs="probabilities", but its answers do not sum to 1. '
-            "Leave outputs away if it gives logits."
+            f'model {name!r} was wrapped with outputs="probabilities", but its outputs do not sum to 1. '
+            "Omit outputs if it returns logits."
         )
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(
-            f"model {name!r} answers differently when asked twice (by up to {np.abs(logits - again).max():.2g}): "
-            "switch off dropout and every other randomness"
+            f"model {name!r} returns different logits for the same images (by up to "
+            f"{np.abs(logits - again).max():.2g}): switch off dropout and any other randomness"
         )
     check_labels(labels, len(images), logits.shape[1])
 
@@ -129,5 +129,5 @@ def check_gradient(name: str, classifier: Classifier, images: NDArray[np.float32
     if not np.isfinite(gradient).all() or not gradient.any():
         raise ModelError(
             f"the gradient of model {name!r} is {'zero' if np.isfinite(gradient).all() else 'not finite'}, "
-            "so gradient attacks on it mean nothing: check for rounding, detached tensors or saturated outputs"
+            "so gradient attacks on it are meaningless: check for rounding, detached tensors or saturated outputs"
         )

@@ -320,9 +320,9 @@ def _read(path: Path) -> Architecture:
         if not isinstance(table, dict):
             raise UsageError("expected a table [architecture] with input_shape and layers")
         if path.stem in ARCHITECTURES:
-            raise UsageError(f"there is a network {path.stem} already. Give the file another name")
+            raise UsageError(f"a network {path.stem} already exists. Rename the file")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", path.stem):
-            raise UsageError("the file's name should be of letters, digits, - and _")
+            raise UsageError("the file's name should consist of letters, digits, - and _")
         architecture = msgspec.convert({**table, "name": path.stem}, Architecture)
         _check(architecture)
     except (msgspec.ValidationError, UsageError) as error:
@@ -346,7 +346,7 @@ def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
     for layer, following in zip_longest(layers, layers[1:]):
         what = f"the layer {layer.name!r} ({type(layer).__name__})"
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", layer.name) or layer.name in seen:
-            raise UsageError(f"{what} should have a name of its own, of letters, digits and _")
+            raise UsageError(f"{what} should have a unique name of letters, digits and _")
         seen.add(layer.name)
         if len(shape) != DIMENSIONS.get(type(layer), len(shape)):
             raise UsageError(f"{what} should get {'images' if len(shape) == 1 else 'features'}, received {shape}")
@@ -359,6 +359,8 @@ def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
                 raise UsageError(f"{what} should add equal shapes, received {both[0]} and {both[1]}")
         output = layer.output(shape)
         if min(output) < 1:
-            raise UsageError(f"{what} should leave something of its input, received {shape}")
+            raise UsageError(
+                f"{what} is too large for its input: expected an output that is not empty, received an input {shape}"
+            )
         shape = output
     return shape

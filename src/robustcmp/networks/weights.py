@@ -98,16 +98,16 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
         raise WeightsError(f"no weights file at {path}") from None
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise WeightsError(
-            f"{path} is no weights file of robustcmp, or it is broken ({error}). "
-            "Delete it and train again, or copy it anew."
+            f"{path} is not a weights file of robustcmp, or it is broken ({error}). "
+            "Delete it and train again, or copy it again."
         ) from None
     if architecture is not None:
         check_shapes(weights, architecture, str(path))
         trained = metadata.get("architecture", architecture.described)
         if trained != architecture.described:
             raise WeightsError(
-                f"{path} belongs to another network that was called {architecture.name}: its layers were {trained}. "
-                "Give the file of one of them another name."
+                f"{path} belongs to another network named {architecture.name}, with the layers {trained}. "
+                "Rename the file of one of the two networks."
             )
     return WeightsFile(weights, metadata, curves)
 
@@ -134,11 +134,11 @@ def _check_seal(path: Path) -> None:
         received = hashlib.file_digest(file, "sha256").hexdigest()
     expected = block[len(SEAL) : len(SEAL) + 64].decode("ascii", "replace")
     if not block.startswith(SEAL):
-        raise WeightsError(f"{path} is no weights file of robustcmp. Delete it and train again, or copy it anew.")
+        raise WeightsError(f"{path} is not a weights file of robustcmp. Delete it and train again, or copy it again.")
     if expected != received:
         raise WeightsError(
             f"{path}: expected SHA-256 {expected}, received {received}: the file was changed after it was written, or "
-            "it is not whole. Delete it and train again, or copy it anew."
+            "it is not whole. Delete it and train again, or copy it again."
         )
 
 

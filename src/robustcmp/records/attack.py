@@ -116,6 +116,10 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
         What it adds to a report.
     notes : list of str
         Sentences for a report, said after its name and a colon.
+    cite : str
+        What to cite for it, as BibTeX; "" where there is nothing.
+    expected_failures : list of str
+        Health checks that fail with these settings by nature: they are noted, and are no failures.
     """
 
     class_name: str
@@ -132,6 +136,8 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
     in_control: bool = False
     table: AttackTable | None = None
     notes: list[str] = []
+    cite: str = ""
+    expected_failures: list[str] = []
 
     @property
     def outcome(self) -> dict[str, Any]:

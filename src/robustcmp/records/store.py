@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import StoreError, UsageError
+from ..errors import StoreError, UsageError, nearest
 from ..files import make_directory, write_atomically, write_text_atomically
 from . import format_1
 from .attack import OWN_NAMES
@@ -56,7 +56,7 @@ class Run:
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
         make_directory(run.directory)
         if not run._manifest_path.exists() and not all(_is_temporary(path) for path in run.directory.iterdir()):
-            raise UsageError(f"{run.directory} is not empty and is no run of robustcmp. Name another directory.")
+            raise UsageError(f"{run.directory} is not empty and is not a run of robustcmp. Name another directory.")
         if run._manifest_path.exists():
             run.manifest()  # a broken one is found before any work
         run._remove_left_over()
@@ -80,10 +80,17 @@ class Run:
         """
         run = cls(directory)
         if not run._manifest_path.exists():
-            raise UsageError(f"{run.directory} is no run of robustcmp: it has no manifest.json")
-        if not run._results_path.exists():
+            raise UsageError(
+                f"{run.directory} is not a run of robustcmp: it has no manifest.json{_hint(run.directory)}"
+            )
+        if not run.has_results:
             raise UsageError(run._interrupted)
         return run
+
+    @property
+    def has_results(self) -> bool:
+        """Whether it was finished once."""
+        return self._results_path.exists()
 
     @property
     def _manifest_path(self) -> Path:
@@ -107,7 +114,7 @@ class Run:
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, UsageError):
                 raise
-            raise UsageError(f"{self._manifest_path} is no manifest of a run: {error!r}") from None
+            raise UsageError(f"{self._manifest_path} is not the manifest of a run: {error!r}") from None
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest, unless it is there already word for word."""
@@ -176,7 +183,9 @@ class Run:
         return {name.removeprefix("extras/"): values for name, values in arrays if name.startswith("extras/")}
 
     def _broken_cell(self, key: str, error: Exception) -> StoreError:
-        return StoreError(f"{self._cell_path(key)} is broken ({error}). Delete it; the same command makes it again.")
+        return StoreError(
+            f"{self._cell_path(key)} is broken ({error}). Delete it, and rerun the same command to recreate it."
+        )
 
     def has_images(self, key: str) -> bool:
         """Whether a cell was stored with its adversarial images."""
@@ -201,15 +210,48 @@ class Run:
             with h5py.File(path, "r") as file:
                 if "adversarials" not in file:
                     raise StoreError(
-                        f"{path} was stored without images. Delete it, and make it again with keep_images=True.",
+                        f"{path} was stored without images. Delete it, and rerun with keep_images=True.",
                         parameters=["keep_images"],
                     )
                 images: NDArray[np.float32] = file["adversarials"][()]
                 return images
         except FileNotFoundError:
-            raise StoreError(f"{path} is gone. The same command makes it again.") from None
+            raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
         except OSError as error:
             raise self._broken_cell(key, error) from None
+
+    # clean images --------------------------------------------------------------------------------------------------
+
+    def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
+        """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
+
+        Nothing is written where they are there already, or adversarial images are not kept either.
+        """
+        if not self._keep_images or self.read_clean(answers) is not None:
+            return
+
+        def write(path: Path) -> None:
+            with h5py.File(path, "w") as file:
+                options = {"compression": "gzip", "compression_opts": 4, "shuffle": True, "track_times": False}
+                file.create_dataset("images", data=images.astype(np.float32), **options)
+                file.attrs["answers"] = answers
+
+        write_atomically(self._clean_path, write)
+
+    def read_clean(self, answers: str) -> NDArray[np.float32] | None:
+        """Return the clean images, or None if there are none, or they belong to another question."""
+        try:
+            with h5py.File(self._clean_path, "r") as file:
+                if file.attrs["answers"] != answers:
+                    return None
+                images: NDArray[np.float32] = file["images"][()]
+                return images
+        except (OSError, KeyError):
+            return None  # they are written anew
+
+    @property
+    def _clean_path(self) -> Path:
+        return self.directory / "clean.h5"
 
     # results -----------------------------------------------------------------------------------------------------
 
@@ -262,20 +304,35 @@ class Run:
     def _load(self) -> xarray.Dataset:
         try:
             return _read_netcdf(self._results_path)
-        except (OSError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
             raise self._broken_results(error) from None
 
     def _broken_results(self, error: Exception) -> StoreError:
         return StoreError(
-            f"{self._results_path} is broken ({error!r}). Delete it; the same command makes it again from the cells."
+            f"{self._results_path} is broken ({error!r}). Delete it, and rerun the same command to "
+            "recreate it from the cells."
         )
 
     @property
     def _interrupted(self) -> str:
         return (
             f"the run {self.directory} was interrupted before its results were complete. "
-            "The same command, or the same call of robustcmp.evaluate, goes on from there."
+            "Rerun the same command, or the same call of robustcmp.evaluate, to resume it."
         )
+
+
+def runs_in(directory: str | os.PathLike[str]) -> list[Run]:
+    """Return the runs that lie side by side in a directory, finished or not; none where it is no directory."""
+    return [Run(path.parent) for path in sorted(Path(directory).glob("*/manifest.json"))]
+
+
+def _hint(directory: Path) -> str:
+    """Return what was probably meant by a directory that is no run: one in it, or one beside it."""
+    inside, beside = (runs_in(place) for place in (directory, directory.parent))
+    if inside:
+        return f". It holds runs: {', '.join(str(run.directory) for run in inside)}"
+    near = nearest(directory.name, [run.directory.name for run in beside])
+    return f". Did you mean {directory.with_name(near)}?" if near else ""
 
 
 def _is_alive(pid: int) -> bool:

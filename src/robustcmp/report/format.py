@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 Write = Callable[[float], str]
 NOTHING = "–"
+NO_INFORMATION = "no information"
+EVERYTHING = (-1.0, 1.0)  # an interval of a difference of rates that says nothing
 
 
 def fixed(value: float, digits: int) -> str:
@@ -43,6 +45,19 @@ def number(value: float) -> str:
     return "∞" if math.isinf(value) else fixed(value, 3)
 
 
+def duration(seconds: float) -> str:
+    """A time, in the unit that a person would use.
+
+    >>> [duration(seconds) for seconds in (7.4, 100, 5000)]
+    ['7 s', '1 min 40 s', '1 h 23 min']
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def squared_points(value: float) -> str:
     """A variance of rates, in squared points of a hundred."""
     return number(1e4 * value)
@@ -52,6 +67,8 @@ def interval(write: Write) -> Callable[[Sequence[float]], str]:
     """Return how two ends are written."""
 
     def write_both(ends: Sequence[float]) -> str:
+        if tuple(ends) == EVERYTHING:
+            return NO_INFORMATION
         return NOTHING if any(map(math.isnan, ends)) else " to ".join(write(end) for end in ends)
 
     return write_both

@@ -1,4 +1,4 @@
-"""What a comparison says, in a sentence an attack: is it the framework, or the seed?"""
+"""What a comparison found, one sentence per attack: is it the framework, or the seed?"""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .format import p_value, percent, points
 
 
 def headline(results: Results) -> list[str]:
-    """Return what the comparison says of the frameworks, a sentence an attack: is it the framework, or the seed?"""
+    """Return what the comparison found about the frameworks, one sentence per attack."""
     if results.same_weights or len(results.models) < 2:
         return []
     if not results.outcomes:
-        return ["No attack ran on every model, so nothing is compared."]
+        return ["No attack ran on every model, so there is nothing to compare."]
     if results.level != "frameworks":
         return [_too_few(results)]
     sentences: list[str] = []
@@ -28,15 +28,22 @@ def headline(results: Results) -> list[str]:
     try:
         shares = results.variance().to_dict("index")
     except UsageError as error:
-        sentences.append(f"No shares of variance: {error}")
+        sentences.append(f"Variance shares are not available: {error}")
     return [*sentences, *(_sentence(results, outcomes, shares.get(outcomes.attack)) for outcomes in results.outcomes)]
 
 
 def _too_few(results: Results) -> str:
+    if not results.is_of_the_zoo:
+        return (
+            "The image is the unit of analysis, so a difference is between these particular networks. To compare how "
+            "networks were trained, pass several networks of each kind."
+        )
     single = results.single_trainings
     if len(single) < len(results.models):
-        return f"One training of {', '.join(single)}: nothing can be said of frameworks. Name several --training-seeds."
-    return f"{ONE_TRAINING} Name several --training-seeds to ask about frameworks."
+        return (
+            f"Only one training of {', '.join(single)}: frameworks cannot be compared. Pass several --training-seeds."
+        )
+    return f"{ONE_TRAINING} Pass several --training-seeds to compare frameworks."
 
 
 def _sentence(results: Results, outcomes: Outcomes, share: dict[str, float] | None) -> str:
@@ -44,19 +51,18 @@ def _sentence(results: Results, outcomes: Outcomes, share: dict[str, float] | No
     within = math.sqrt(np.mean([rates.var(ddof=1) for rates in outcomes.rates.values()]))
     sentence = (
         f"{outcomes.attack}: the framework means differ by at most {points(max(means) - min(means))} points "
-        f"({_joint_p(results, outcomes)}); two trainings of one framework differ by {points(within)} points (standard "
-        "deviation)."
+        f"({_joint_p(results, outcomes)}); the standard deviation between trainings of one framework is "
+        f"{points(within)} points."
     )
     if share is None:
         return sentence
     estimate, low, high = (percent(share[end], 0) for end in ("share", "low", "high"))
     sentence += (
-        f" The share of the variance between trained models that lies between frameworks is estimated as "
-        f"{estimate} ({low} to {high}; for frameworks in general, estimated from {len(means)} of them; wide by "
-        "nature)."
+        f" Frameworks account for an estimated {estimate} of the variance between trained models (95 % interval {low} "
+        f"to {high}, wide because it generalises from only {len(means)} frameworks)."
     )
     if share["high"] == 0:
-        sentence += " Not even 0 % fits: the means are nearer to each other than chance has them in 39 of 40 cases."
+        sentence += " Even 0 % is too much: in 39 of 40 cases chance alone would put the means further apart."
     return sentence
 
 

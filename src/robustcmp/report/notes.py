@@ -1,11 +1,11 @@
-"""The sentences under the tables: what the figures are conditional on, and what R is not."""
+"""The sentences under the tables: what the figures are conditional on, and the limits of R."""
 
 from __future__ import annotations
 
 from ..analysis.control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
 from ..analysis.indicator import reversed_pairs
 from ..analysis.results import Results
-from ..records.checks import FAIL, NOT_APPLICABLE, PASS, Check, Checked
+from ..records.checks import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from .format import percent
 from .tables import WITHIN_NOISE
 
@@ -13,14 +13,14 @@ NAMED = 3  # models of which a failed check gives its figure
 
 
 def notes(results: Results) -> list[str]:
-    """Return the sentences that belong under the tables: what the figures are conditional on, and what R is not."""
+    """Return the sentences that belong under the tables: what the figures are conditional on, and the limits of R."""
     conditional, settings = _conditional(results), _settings(results)
     if results.same_weights:
         return [*_control_notes(results), f"{conditional}.", settings]
     return [
         f"{conditional}; adding or removing a model changes the subset, every rate and R.",
-        f"{settings} R compares only the models beside each other: 0 and 1 in P are the least and the most easily "
-        "fooled of them, however near they are.",
+        f"{settings} R is relative to the models compared: in P, 0 is the least and 1 the most easily fooled of them, "
+        "however small the difference between them.",
         *_model_notes(results),
         *_attack_notes(results),
         *_training_notes(results),
@@ -29,22 +29,40 @@ def notes(results: Results) -> list[str]:
         *(
             check_notes(results.checked)
             if results.checked
-            else ["Health checks: not made; `ev.run_checks()` makes them."]
+            else ["Health checks have not been run; `ev.run_checks()` runs them."]
         ),
-        *(["paper: Guo et al., Fig. 6, on their own trainings and their own subset."] if results.paper else []),
+        *(["paper: Guo et al., Fig. 6, measured on their own trained models and images."] if results.paper else []),
     ]
+
+
+def key_notes(results: Results) -> list[str]:
+    """Return the sentences that a reader of one screen needs, the most important first."""
+    conditional = f"{_conditional(results)}; adding or removing a model changes the subset, every rate and R."
+    if results.same_weights:
+        return _control_notes(results)
+    r = ["R ranks only the models compared, however small the differences between their rates."] * (
+        len(results.models) > 1
+    )
+    return [*_model_notes(results), *_attack_notes(results), conditional, *r]
 
 
 def _conditional(results: Results) -> str:
     count = len(results.manifest["models"])
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
-    return f"Conditional on images that {classify} correctly ({percent(results.correct_by_all)} of the test set)"
+    share = percent(results.correct_by_all)
+    return f"All rates are conditional on images that {classify} correctly ({share} of the test set)"
+
+
+def repeats_text(results: Results) -> str:
+    """Say how often random attacks were repeated."""
+    count = results.manifest["repeats"]
+    text = f"{count} repeat{'s' * (count != 1)}"
+    text += "".join(f" ({attack} {own})" for attack, own in results.own_repeats.items())
+    return text + " per training, each with its own draws" * results.is_spread
 
 
 def _settings(results: Results) -> str:
-    manifest = results.manifest
-    repeats = f"{manifest['repeats']} repeat{'s' * (manifest['repeats'] != 1)}"
-    repeats += "".join(f" ({attack} {count})" for attack, count in results.own_repeats.items())
+    manifest, repeats = results.manifest, repeats_text(results)
     used, suite = manifest["images"]["used"], manifest["suite"]["name"]
     return f"{used} images, {repeats}, suite {suite}, seed {manifest['seed']}."
 
@@ -52,23 +70,25 @@ def _settings(results: Results) -> str:
 def _model_notes(results: Results) -> list[str]:
     images, text = results.manifest["images"], []
     if images["used"] < images["asked"]:
-        text.append(f"Only {images['used']} of the {images['asked']} images that were asked for could be had.")
+        text.append(
+            f"Only {images['used']} of the {images['asked']} requested images are classified correctly by every model."
+        )
     best = max(results.clean_accuracy.values())
     for model, accuracy in results.clean_accuracy.items():
         if accuracy < best / 2:
             text.append(
-                f"{model} classifies only {percent(accuracy)} of the test set correctly: before its rates are read, "
-                "look at its bounds, its preprocessing, and what it was trained on."
+                f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "
+                "preprocessing and training data before you interpret its rates."
             )
     if len(results.labels) == 1:
-        text.append("One model alone: there is nothing to compare, and P and R are 0.")
+        text.append("Only one model: there is nothing to compare, so P and R are 0.")
     elif len(results.models) == 1:
-        text.append("One framework alone: P and R are 0, and the pairs are its own trainings.")
+        text.append("Only one framework: P and R are 0, and the pairs compare its trainings.")
     return text
 
 
 def _attack_notes(results: Results) -> list[str]:
-    """What attacks say of themselves, where they could not run, and which of them are not in R."""
+    """Notes of the attacks, where they could not run, and which of them are not in R."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for label, of_model in results.not_applicable.items():
         for attack, reason in of_model.items():
@@ -78,11 +98,11 @@ def _attack_notes(results: Results) -> list[str]:
     ]
     left_out = [attack for attack in results.attacks if attack not in results.common_attacks]
     if left_out:
-        text.append(f"Not in R, as not every model ran it: {', '.join(left_out)}.")
+        text.append(f"Excluded from R because not every model ran it: {', '.join(left_out)}.")
     for attack in results.starts.failed:
         text.append(
-            f"{attack}: start failed, not robustness. Where an image has no start, the attack could not begin; R is "
-            "also given without it."
+            f"{attack}: some images have no starting point, so the attack could not begin. These failures are no sign "
+            f"of robustness; R is also given without {attack}."
         )
     said: dict[str, list[str]] = {}
     for attack in results.attacks:
@@ -92,18 +112,18 @@ def _attack_notes(results: Results) -> list[str]:
 
 
 def _training_notes(results: Results) -> list[str]:
-    """What stays the frameworks' own in trainings that are the same otherwise."""
+    """How the frameworks' trainings differ, where the rest of the training is identical."""
     trained = [model for model in results.manifest["models"] if "differences" in model["info"]]
     differences = {model["framework"]: model["info"]["differences"] for model in trained}
     text: list[str] = []
     for kind in dict.fromkeys(kind for own in differences.values() for kind in own):
         each = "; ".join(f"{framework}: {own[kind]}" for framework, own in differences.items() if kind in own)
-        text.append(f"The frameworks' own {kind} stays: {each}. The rest of the training is the same in all of them.")
+        text.append(f"Each framework uses its own {kind}: {each}. All other training settings are identical.")
     return text
 
 
 def _order_notes(results: Results) -> list[str]:
-    """Say under which variants of R models change places."""
+    """Say which variants of R rank the models differently."""
     whole = results.indicator_variants["all"]
     changed = {
         variant: ", ".join(f"{b} before {a}" for a, b in pairs)
@@ -113,7 +133,7 @@ def _order_notes(results: Results) -> list[str]:
     if not changed:
         return []
     each = "; ".join(f"{variant}: {pairs}" for variant, pairs in changed.items())
-    return [f"The order of the models by R changes, the more robust named first: {each}."]
+    return [f"These variants rank models differently from R, the more robust one first: {each}."]
 
 
 def _significance_notes(results: Results) -> list[str]:
@@ -122,40 +142,42 @@ def _significance_notes(results: Results) -> list[str]:
     over = "images and trainings" if results.has_several_trainings else "images"
     single = results.single_trainings
     if results.has_several_trainings and single:
-        over += f" (the one training of {', '.join(single)} stays)"
+        over += f" ({', '.join(single)} with one training: images only)"
     text: list[str] = [
-        f"Bootstrap range: what R lies between in 95 % of the resamples of {over}; no confidence interval, as the "
-        "smallest and the largest rate make R irregular. Rank: the shares of resamples in which a model has the "
-        "smallest R, the second smallest, and so on."
+        f"Bootstrap range: the central 95 % of R over resamples of {over}. It is not a confidence interval, because R "
+        "depends on the smallest and the largest rate and is therefore irregular. Rank: the shares of resamples in "
+        "which a model has the smallest R, the second smallest, and so on."
     ]
     if results.within_noise:
         text.append(
-            f"{WITHIN_NOISE}: a joint test of all {results.level} finds nothing for {', '.join(results.within_noise)}, "
-            "so P ranks what may be chance."
+            f"{WITHIN_NOISE}: the joint test of all {results.level} is not significant for "
+            f"{', '.join(results.within_noise)}, so the order in P may be due to chance."
         )
     if results.has_several_trainings and single:
-        text.append("P compares means over trainings with one training alone; no test is about that.")
+        text.append("P compares means over several trainings with a single training; no test covers this comparison.")
     return [*text, *_difference_notes(results)]
 
 
 def _difference_notes(results: Results) -> list[str]:
-    unit = "the training run is the unit" if results.level == "frameworks" else "the image is the unit"
+    unit = "training run" if results.level == "frameworks" else "image"
     return [
-        f"Differences: {unit}; for L2 it is the share of images fooled nearer in the one less that in the other. "
-        '"differ" and "not told apart" follow the p values that Holm adjusts for all pairs and attacks; an interval is '
-        "one pair's, before adjustment, and the two may disagree.",
+        f"Differences: the {unit} is the unit of analysis. For L2, the difference is the share of images fooled at a "
+        "smaller distance on the first model minus that on the second. "
+        '"differ" and "not significant" follow p values with Holm\'s adjustment for all pairs and attacks; each '
+        "interval is for one pair, without adjustment, so the two can disagree.",
         *(
-            f"{attack}: tests, differences and variances are about the expectation over all draws of positions, the "
-            f"success rates, P and R about the {results.repeats(attack)} that were made."
+            f"{attack}: tests, differences and variances use the expected success over all draws of positions; success "
+            f"rates, P and R use the {results.repeats(attack)} draws of this run."
             for attack in results.exact_pixel.attacks
         ),
     ]
 
 
 def check_notes(checked: Checked) -> list[str]:
-    """Return how many checks passed, and of those that did not the figure and what to do."""
+    """Return how many checks passed, and for each failed check its figure and what to do."""
     outcomes = [check.outcome for check in checked.checks]
-    total = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in (PASS, FAIL, NOT_APPLICABLE))
+    kinds = [PASS, FAIL, NOT_APPLICABLE] + [NOTED] * (NOTED in outcomes)
+    total = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in kinds)
     failed: dict[str, list[Check]] = {}
     for check in checked.checks:
         if check.outcome == FAIL:
@@ -177,9 +199,10 @@ def _control_notes(results: Results) -> list[str]:
     control_attacks = [attack for attack, record in results.attack_records.items() if record.in_control]
     return [
         PASSED if control["passed"] else FAILED,
-        f"The weights of {trained} in every framework. The largest difference of logits is {control['logits']:.1e} of "
-        f"their standard deviation (at most {LARGEST_LOGITS:g} passes); {percent(control['predictions'], 2)} of the "
-        f"predictions on the whole test set differ (at most {percent(LARGEST_PREDICTIONS)}).",
-        f"Under {' and '.join(control_attacks)} at most {percent(LARGEST_OUTCOMES)} of the images may differ; other "
-        "attacks may part at the first near tie. No R: there is nothing to rank.",
+        f"Every framework runs the weights of {trained}. The largest difference between logits is "
+        f"{control['logits']:.1e} of their standard deviation (limit {LARGEST_LOGITS:g}); "
+        f"{percent(control['predictions'], 2)} of the predictions on the whole test set differ (limit "
+        f"{percent(LARGEST_PREDICTIONS)}).",
+        f"Under {' and '.join(control_attacks)}, outcomes may differ on at most {percent(LARGEST_OUTCOMES)} of the "
+        "images; other attacks may diverge at the first near tie. There is no R, because there is nothing to rank.",
     ]

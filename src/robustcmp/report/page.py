@@ -1,74 +1,74 @@
-"""One self-contained page: the tables, the notes, and a few adversarial images."""
+"""One self-contained page about a run, or about two side by side: it opens offline, in any browser, and prints."""
 
 from __future__ import annotations
 
-import base64
-import io
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..analysis.paper import published
 from ..analysis.results import Results
-from .headline import headline
-from .notes import notes
-from .tables import tables
+from ..errors import UsageError
+from .page_pictures import Pictures
+from .page_sections import SECTIONS, Section, differing
+from .plots import need_matplotlib
+from .summary import setting
 from .text import title
 
-SHOWN_IMAGES = 6
+LETTERS = "AB"
 
 
-def to_html(results: Results) -> str:
-    """Return one self-contained page: the tables, the notes, and a few adversarial images."""
-    from jinja2 import Environment
+def to_html(*runs: Results) -> str:
+    """Return a page about a run, or about two side by side.
 
-    template = (files("robustcmp.resources") / "report.html").read_text(encoding="utf-8")
-    return (
-        Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        .from_string(template)
-        .render(
-            title=title(results),
-            headline=headline(results),
-            tables=tables(results),
-            notes=notes(results),
-            galleries=[gallery for attack in results.attacks for gallery in _gallery(results, attack)],
-            environment=results.manifest["environment"],
-            models=results.manifest["models"],
-            paper=published()["settings"] if results.paper else None,
-        )
+    Without Matplotlib it has the tables and no pictures.
+
+    Raises
+    ------
+    UsageError
+        There is no run, or there are more than two.
+    """
+    if not 1 <= len(runs) <= len(LETTERS):
+        raise UsageError(f"expected one run or two, received {len(runs)}")
+    letters = LETTERS[: len(runs)]
+    pictures = [Pictures(f"{letter.lower()}-") if _can_draw() else None for letter in letters]
+    sections = [_filled(section, runs, pictures) for section in SECTIONS]
+    names = dict(zip((f"run {letter}" for letter in letters), runs, strict=True))
+    titles = list(dict.fromkeys(title(results) for results in runs))
+    return render(
+        "page.html",
+        title=" and ".join(titles) or "robustcmp",
+        runs=[
+            {"letter": letter, "title": title(run), "setting": setting(run), "out": _directory(run)}
+            for letter, run in zip(letters, runs, strict=True)
+        ],
+        beside=differing(names) if len(runs) > 1 else None,
+        sections=[section for section in sections if any(section["sides"])],
     )
 
 
-def _gallery(results: Results, attack: str) -> list[dict[str, Any]]:
-    """Return, for each model, its first adversarial images with what they are taken for."""
-    galleries = []
-    for model in results.models:
-        if not results.has_adversarials(model, attack):
-            continue
-        outcome = results.dataset.sel(model=model, attack=attack, training_seed=results.first_seed(model)).isel(
-            repeat=0
-        )
-        images = results.adversarials(model, attack)
-        shown = [
-            {
-                "source": _png(images[i]),
-                "caption": f"{int(outcome.label[i])} taken for {int(outcome.adversarial_class[i])}, "
-                f"L2 {float(outcome.l2[i]):.2f}",
-            }
-            for i in np.flatnonzero(outcome.success.values)[:SHOWN_IMAGES]
-        ]
-        if shown:
-            galleries.append({"attack": attack, "model": model, "images": shown})
-    return galleries
+def render(template: str, **values: Any) -> str:
+    """Return a template of the package's resources, filled in."""
+    from jinja2 import Environment, FunctionLoader
+
+    def load(name: str) -> str:
+        return (files("robustcmp.resources") / name).read_text(encoding="utf-8")
+
+    environment = Environment(loader=FunctionLoader(load), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template(template).render(**values)
 
 
-def _png(image: NDArray[np.float32]) -> str:
-    """Return an image (H, W, C) in [0, 1] as a data URI."""
-    from PIL import Image
+def _filled(section: Section, runs: tuple[Results, ...], pictures: list[Pictures | None]) -> dict[str, Any]:
+    """Return a section with the blocks of each run, for the template."""
+    sides = [section.blocks(results, drawn) for results, drawn in zip(runs, pictures, strict=True)]
+    return {"name": section.name, "heading": section.heading, "lead": section.lead, "sides": sides}
 
-    pixels = np.rint(image * 255).astype(np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(stream, format="PNG")
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
+
+def _directory(results: Results) -> str:
+    return "" if results.run.temporary else results.run.directory.name
+
+
+def _can_draw() -> bool:
+    try:
+        need_matplotlib()
+    except UsageError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""The tables of a run: plain values, with how each column is written."""
+"""The tables of a run: plain values, and the format of each column."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA
 from ..errors import UsageError
 from ..records.checks import Checked
-from .format import count_of, interval, number, p_value, percent, percent_2, points, shares, squared_points
+from .format import (
+    EVERYTHING,
+    NO_INFORMATION,
+    count_of,
+    interval,
+    number,
+    p_value,
+    percent,
+    percent_2,
+    points,
+    shares,
+    squared_points,
+)
 from .table import Column, Marked, Table, names
 
 WITHIN_NOISE = "(within noise)"
@@ -19,7 +31,7 @@ NOT_APPLICABLE = "not applicable"
 
 
 def tables(results: Results) -> list[Table]:
-    """Return the tables of a run: success rates, the indicator, what attacks add, and what was asked beside."""
+    """Return the tables of a run: success rates, the indicator, columns of the attacks, transfer and checks."""
     of_attacks = [of_attack(results, attack) for attack in results.attacks if results.attack_records[attack].table]
     exact = [expected(results), *common_draws(results)] if results.exact_pixel.attacks else []
     if results.same_weights:
@@ -32,18 +44,18 @@ def tables(results: Results) -> list[Table]:
 
 
 def same_weights(results: Results) -> Table:
-    """How many images fall in one framework and not in another."""
+    """How many images fool one framework and not another."""
     assert results.same_weights is not None
     differ: dict[str, dict[str, int]] = results.same_weights["differ"]
     n = results.manifest["images"]["used"]
     pairs = [Column(pair.replace("|", " and "), count_of) for pair in next(iter(differ.values()))]
     rows = [[attack, *((count, n) for count in counts.values())] for attack, counts in differ.items()]
-    title = "The same weights: images that fall in one framework and not in the other"
+    title = "Same weights: images that fool one framework but not the other"
     return Table(title, [Column("attack"), *pairs], rows)
 
 
 def success(results: Results) -> Table:
-    """Success rates, with what they vary by."""
+    """Success rates, with their intervals and standard deviations."""
     several = results.has_several_trainings
     terms = indicator_terms(results.common_rates())
     beside = not results.same_weights  # each other, and the paper
@@ -67,7 +79,7 @@ def success(results: Results) -> Table:
             row += [Marked(term, WITHIN_NOISE) if noise else term] * beside
             row += [published.get(without_version(model), {}).get(attack, math.nan)] * bool(published)
             rows.append(row)
-    return Table("Success rates: the share of images that fall", columns, rows)
+    return Table("Success rates: the share of images on which the attack succeeds", columns, rows)
 
 
 def differences(results: Results) -> list[Table]:
@@ -78,22 +90,28 @@ def differences(results: Results) -> list[Table]:
         return []
     of_frameworks = results.level == "frameworks"
     over = "trainings" if of_frameworks else "images"
-    columns = [*names("attack", "model", "beside", "test"), Column("difference", points)]
+    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", points)]
     columns += [Column(f"95 % over {over}, not adjusted", interval(points))]
     columns += [Column("95 % over trainings and images", interval(points))] * of_frameworks
-    columns += [Column("p adjusted", p_value), *names("verdict")]
+    columns += [Column("p adjusted", p_value), Column("verdict", str)]
     rows = []
     for pair in pairs.to_dict("records"):
         attack, a, b = pair["attack"], pair["a"], pair["b"]
         row = [attack, a, b, pair["test"], pair["effect"], (pair["low"], pair["high"])]
         row += [results.trainings.difference_interval(attack, a, b)] if of_frameworks else []
-        rows.append([*row, pair["p_adjusted"], "differ" if pair["p_adjusted"] < ALPHA else "not told apart"])
-    what = "Frameworks, from their trainings" if of_frameworks else "Models, on images like these"
-    return [Table(f"{what}: differences in points", columns, rows)]
+        rows.append([*row, pair["p_adjusted"], _verdict(pair["p_adjusted"], (pair["low"], pair["high"]))])
+    what = "frameworks, from their trainings" if of_frameworks else "these models, from their images"
+    return [Table(f"Differences between {what}, in points", columns, rows)]
+
+
+def _verdict(p: float, ends: tuple[float, float]) -> str:
+    if ends == EVERYTHING:
+        return NO_INFORMATION
+    return "differ" if p < ALPHA else "not significant"
 
 
 def variance(results: Results) -> list[Table]:
-    """Where the variance of a trained model's rate lies, in squared points; negative estimates as they are."""
+    """The variance components of a trained model's rate, in squared points; negative estimates are kept."""
     try:
         components = results.variance().reset_index().to_dict("records")
     except UsageError:
@@ -110,7 +128,7 @@ def variance(results: Results) -> list[Table]:
 
 
 def indicator(results: Results) -> Table:
-    """R of each model, with what it varies by."""
+    """R of each model, with its bootstrap range and rank shares."""
     rates, failed = results.common_rates(), [a for a in results.starts.failed if a in results.common_attacks]
     ranges = results.indicator_ranges if len(results.models) > 1 else {}
     ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
@@ -118,7 +136,7 @@ def indicator(results: Results) -> Table:
     columns = [Column("model"), Column("R", number)]
     columns += [Column("bootstrap range", interval(number)), Column(ranks, shares)] if ranges else []
     columns += [*(Column(f"R without {attack}", number) for attack in failed), Column("clean accuracy", percent_2)]
-    columns += [Column("paper's R, beside Theano", number)] if published else []
+    columns += [Column("paper's R, with Theano", number)] if published else []
     without = [
         robustness_indicator({m: {a: r for a, r in of.items() if a != attack} for m, of in rates.items()})
         for attack in failed
@@ -148,7 +166,7 @@ def hidden(results: Results) -> Table:
 
 
 def of_attack(results: Results, attack: str) -> Table:
-    """What an attack adds to a report: the columns that it declares, a row a model."""
+    """The columns that an attack adds to a report, one row per model."""
     table = results.attack_records[attack].table
     assert table is not None
     columns = [
@@ -172,21 +190,21 @@ def expected(results: Results) -> Table:
         for attack in results.exact_pixel.attacks
         for model in results.models
     ]
-    return Table("Exact, over all draws of positions", columns, rows)
+    return Table("Expected success over all draws of positions (exact)", columns, rows)
 
 
 def common_draws(results: Results) -> list[Table]:
-    """What two models' success under the same draws comes to, a row a pair; of several trainings there are too many."""
+    """Two models' expected success under the same draws, one row per pair; omitted for several trainings."""
     if results.has_several_trainings or len(results.models) < 2:
         return []
-    columns = [*names("attack", "model", "beside"), Column("difference", points), Column("sd of a draw", points)]
-    columns += [Column(name, percent_2) for name in ("both fall", "only the first", "only the other")]
+    columns = [*names("attack", "model", "versus"), Column("difference", points), Column("sd of a draw", points)]
+    columns += [Column(name, percent_2) for name in ("both fooled", "only the first", "only the second")]
     rows = []
     for attack in results.exact_pixel.attacks:
         for a, b in combinations(results.models, 2):
             both = results.exact_pixel.common_draws(attack, a, b)
             rows.append([attack, a, b, both.difference, both.sd, both.both, both.only_a, both.only_b])
-    title = "Exact, over all draws of positions that two models share: differences in points"
+    title = "Expected differences over all draws of positions shared by two models (exact), in points"
     return [Table(title, columns, rows)]
 
 
@@ -195,8 +213,8 @@ def transfer(results: Results) -> Table:
     blocks = results.transfer_blocks
     tested = bool(blocks.p.notnull().any())
     columns = [*names("attack", "between trainings"), Column("pairs", str)]
-    columns += [Column("of all images", percent), Column("of those that fell", percent)]
-    columns += [Column("p, more than across", p_value)] * tested
+    columns += [Column("of all images", percent), Column("of successes", percent)]
+    columns += [Column("p (within > across)", p_value)] * tested
     rows = [
         [row["attack"], row["block"], row["pairs"], row["of_all"], row["of_successes"], *[row["p"]] * tested]
         for row in blocks.to_dict("records")
@@ -205,8 +223,8 @@ def transfer(results: Results) -> Table:
 
 
 def lower_bound(checked: Checked) -> Table:
-    """PGD's success beside R."""
-    title = f"PGD at ε = {checked.epsilon:g}, on {checked.images} images and not in R: a lower bound on vulnerability"
+    """PGD's success rate, which is not part of R."""
+    title = f"PGD at ε = {checked.epsilon:g} on {checked.images} images, not in R: a lower bound on vulnerability"
     columns = [Column("model"), Column("success rate", percent)]
     return Table(title, columns, [[model, rate] for model, rate in checked.pgd.items()])
 

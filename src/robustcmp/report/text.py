@@ -8,6 +8,7 @@ from ..analysis.results import Results
 from .headline import headline
 from .notes import notes
 from .tables import tables
+from .terminal import console_for, print_table
 
 
 def title(results: Results) -> str:
@@ -18,26 +19,15 @@ def title(results: Results) -> str:
 
 
 def to_text(results: Results, width: int | None = None, color: bool = False) -> str:
-    """Return the tables and notes for a terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
+    """Return all tables and notes for a terminal."""
     stream = io.StringIO()
-    console = Console(
-        file=stream, width=width or 140, force_terminal=color, markup=False, highlight=False, force_jupyter=False
-    )
+    console = console_for(stream, width, color)
     console.print(title(results), style="bold underline")
     for sentence in headline(results):
         console.print(sentence)
     for table in tables(results):
         console.print(f"\n{table.title}", style="bold")
-        drawn = RichTable(box=SIMPLE_HEAD, show_edge=False)
-        for column in table.columns:
-            drawn.add_column(column.name, justify="left" if column.is_name else "right")
-        for row in table.written:
-            drawn.add_row(*row)
-        console.print(drawn)
+        print_table(console, table)
     console.print()
     for note in notes(results):
         console.print(f"• {note}")

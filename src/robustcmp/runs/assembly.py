@@ -43,6 +43,7 @@ class _Axes:
     attacks: dict[str, AttackRecord]
     repeats: Mapping[str, int]
     images: int
+    first_repeats: Mapping[tuple[str, int, str], int]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,9 +53,13 @@ class _Axes:
         return self.models.index(cell.model), self.seeds.index(cell.training_seed), [*self.attacks].index(cell.attack)
 
     def at(self, cell: Cell) -> tuple[Any, ...]:
-        """Where a cell's values belong; a deterministic attack's one cell stands for every repeat."""
+        """Where a cell's values belong: repeats count from the first of their training.
+
+        A deterministic attack's one cell stands for every repeat.
+        """
         deterministic = self.attacks[cell.attack].deterministic
-        return (*self.place(cell), slice(self.repeats[cell.attack]) if deterministic else cell.repeat)
+        counted = cell.repeat - self.first_repeats[cell.model, cell.training_seed, cell.attack]
+        return (*self.place(cell), slice(self.repeats[cell.attack]) if deterministic else counted)
 
 
 def assemble(
@@ -68,10 +73,11 @@ def assemble(
 ) -> xarray.Dataset:
     """Put cells together: a value an image, over (model, training_seed, attack, repeat, image).
 
-    A deterministic attack's one cell stands for every repeat. Where there is no cell (a model with fewer training
-    seeds, or one that an attack cannot run on, for which ``ran`` is False, or a repeat from ``repeats`` of the attack
-    on) distances are NaN, success is False and classes and queries are -1. What only some attacks have is empty for
-    the others, as these attacks say.
+    A training's repeats count from its first: where they are spread over trainings, the second training's first repeat
+    is another draw than the first training's. A deterministic attack's one cell stands for every repeat. Where there is
+    no cell (a model with fewer training seeds, or one that an attack cannot run on, for which ``ran`` is False, or a
+    repeat from ``repeats`` of the attack on) distances are NaN, success is False and classes and queries are -1. What
+    only some attacks have is empty for the others, as these attacks say.
 
     Parameters
     ----------
@@ -100,7 +106,11 @@ def assemble(
     import xarray
 
     names, seeds = list(dict.fromkeys(name for name, _ in models)), sorted({seed for _, seed in models})
-    axes = _Axes(names, seeds, dict(attacks), repeats, len(labels))
+    first: dict[tuple[str, int, str], int] = {}
+    for cell in cells:
+        group = cell.model, cell.training_seed, cell.attack
+        first[group] = min(cell.repeat, first.get(group, cell.repeat))
+    axes = _Axes(names, seeds, dict(attacks), repeats, len(labels), first)
     loaded = [(cell, run.load(cell.key)) for cell in cells]
     grid = sorted({epsilon for attack in attacks.values() for epsilon in attack.grid})
     ran = np.zeros(axes.shape[:3], np.bool_)
@@ -159,11 +169,11 @@ def declared_extras(attacks: Mapping[str, AttackRecord]) -> dict[str, Extra]:
         for name, extra in record.extras.items():
             if name in RESERVED or extras.setdefault(name, extra) != extra:
                 raise UsageError(
-                    f"{attack} has an extra value {name!r}, which is already another value of every attack or of one "
-                    "before it. Give it another name."
+                    f"{attack} has an extra value {name!r}, a name that every attack or an earlier one already uses. "
+                    "Rename it."
                 )
             if extra.in_results and RESERVED & {*extra.dims}:
-                raise UsageError(f"{attack}: {name!r} has the dimensions {extra.dims}: give them names of their own")
+                raise UsageError(f"{attack}: {name!r} has the dimensions {extra.dims}: give them unique names")
         for name in _used(record):
             if name not in record.extras and name not in OWN_NAMES:
                 raise UsageError(

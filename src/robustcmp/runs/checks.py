@@ -21,6 +21,7 @@ from ..attacks.suite import OURS, Suite
 from ..errors import ModelError
 from ..models.classifier import Classifier
 from ..records.checks import Check, Checked, judged, not_applicable
+from .progress import Progress, Unseen
 
 if TYPE_CHECKING:
     import xarray
@@ -40,17 +41,17 @@ LEVEL = 1e-3  # of a level: float32's rounding of an image that is on one
 NOISE, SLOPE, TIE = 0, 1, 2
 TWO_PASSES = "two passes agree"
 ADVICE = {
-    TWO_PASSES: "The model answers otherwise each time: look for dropout, or batch norm in training mode.",
-    "gradient fits finite differences": "The gradient is not that of the logits, or these are not smooth where the "
-    "images are.",
+    TWO_PASSES: "The same images give different logits each time: look for dropout, or batch norm in training mode.",
+    "gradient fits finite differences": "The gradient is not that of the logits, or the logits are not smooth near "
+    "the images.",
     "pgd reaches fgsm": "PGD should not be weaker than one step: its step size or its number of steps is too small, or "
     "the gradient is masked.",
-    "pgd rises with epsilon": "A larger ball holds the smaller one, and without a bound everything falls: look for a "
-    "saturated softmax, rounding or detached tensors in the model.",
-    "noise is weaker": "Random noise fools half as many images as the gradient, or more: the gradient points nowhere, "
-    "or ε is so large that the direction hardly matters.",
+    "pgd rises with epsilon": "A larger ball contains the smaller one, and without a bound every image is fooled: look "
+    "for a saturated softmax, rounding or detached tensors in the model.",
+    "noise is weaker": "Random noise fools at least half as many images as the gradient does: the gradient is not "
+    "informative, or ε is so large that the direction hardly matters.",
     "gradient-free is weaker": "Attacks without the gradient should not do better: the gradient is masked.",
-    "holds at 8 bits": "The perturbations are finer than an 8-bit image can hold.",
+    "holds at 8 bits": "The perturbations are finer than 8-bit images can represent.",
 }
 
 
@@ -60,6 +61,7 @@ def run_checks(
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     seed: int,
+    progress: Progress | None = None,
 ) -> Checked:
     """Check trained models on the images that they were attacked on.
 
@@ -73,10 +75,14 @@ def run_checks(
         What was attacked, (N, H, W, C) float32 in [0, 1] and (N,); the first hundred are looked at.
     seed : int
         The attacks' seed, on which noise and directions depend.
+    progress : Progress, optional
+        Is told of every model.
     """
     fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
     images, labels = images[:IMAGES], labels[:IMAGES]
     checks, pgd = [], {}
+    progress = progress or Unseen()
+    progress.begin("health checks", len(models))
     for label, classifier, outcomes in models:
         outcomes = outcomes.isel(image=slice(IMAGES))
         nearest = _nearest_without_gradient(suite, outcomes)
@@ -84,6 +90,7 @@ def run_checks(
         pgd[label] = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
         made = [*examination.checks(), *_of_attacks(suite, classifier, outcomes)]
         checks += [replace(check, model=label) for check in made]
+        progress.step()
     return Checked(checks, fgsm.max_epsilon, len(images), pgd)
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
 from ..records.cell import AttackResult, Cell
 from ..records.store import Run
 from .plan import Plan, Task
+from .progress import Progress, Unseen
 
 
 class Executor(Protocol):
     """Does tasks, here or elsewhere. Whoever calls it keeps the results: an executor writes nothing."""
 
     def execute(
-        self, plan: Plan, tasks: Iterable[Task], progress: Callable[[int], object]
+        self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
     ) -> Iterator[tuple[Cell, AttackResult]]:
         """Yield each cell of the tasks with its result, in any order.
 
@@ -26,8 +26,8 @@ class Executor(Protocol):
             What the tasks belong to.
         tasks : iterable of Task
             What to do; nothing in them is done yet. What a task needs is loaded as it is taken.
-        progress : callable
-            Called with a number of queries that are done, of as many as `Plan.most_queries` says in all.
+        asked : callable
+            Called with an attack's name and a number of queries, as they are asked.
         """
         ...
 
@@ -36,14 +36,13 @@ class InProcess:
     """One task after the other, with the models of this process; each uses all cores."""
 
     def execute(
-        self, plan: Plan, tasks: Iterable[Task], progress: Callable[[int], object]
+        self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
     ) -> Iterator[tuple[Cell, AttackResult]]:
         """Yield each cell of the tasks with its result, in their order."""
         for task in tasks:
             classifier = plan.model(task.model).classifier
-            meter = _Meter(progress, plan.most_queries(task), len(task.cells))
             results = plan.attack(task).outcomes(
-                classifier.with_callback(meter.count),
+                classifier.with_callback(partial(asked, task.attack)),
                 plan.images,
                 plan.labels,
                 plan.seed,
@@ -52,13 +51,10 @@ class InProcess:
             classifier.framework.reset_retries()
             for cell, result in zip(task.cells, results, strict=True):
                 yield cell, result
-                meter.finish_cell()
                 classifier.framework.reset_retries()
 
 
-def execute(
-    plan: Plan, store: Run, executor: Executor | None = None, progress: Callable[[int], object] | None = None
-) -> None:
+def execute(plan: Plan, store: Run, executor: Executor | None = None, progress: Progress | None = None) -> None:
     """Do what is missing of a plan, and save each cell as soon as it is finished.
 
     Parameters
@@ -69,47 +65,16 @@ def execute(
         What is in it is not done again.
     executor : Executor, optional
         `InProcess` if nothing is said.
-    progress : callable, optional
-        Called with a number of queries that are done, of `queries_left` in all.
+    progress : Progress, optional
+        Is told what was asked, and of every cell.
     """
-    tasks, report = plan.missing(store), progress or (lambda queries: None)
-    for cell, result in (executor or InProcess()).execute(plan, tasks, report):
+    progress = progress or Unseen()
+    progress.begin_attacks(plan.queries(store))
+    for cell in plan.cells:
+        if cell.key in store:
+            progress.finished(cell, store.load(cell.key)["success"])
+    for cell, result in (executor or InProcess()).execute(plan, plan.missing(store), progress.asked):
         store.save(cell, result)
-
-
-def execute_with_bar(plan: Plan, store: Run, executor: Executor | None, progress: bool) -> None:
-    """Do what is missing of a plan, with a bar on standard error."""
-    from tqdm import tqdm
-
-    left = queries_left(plan, store)
-    with tqdm(
-        total=left, unit=" queries", unit_scale=True, disable=not progress or not left, file=sys.stderr, desc="attacks"
-    ) as bar:
-        execute(plan, store, executor, bar.update)
-
-
-def queries_left(plan: Plan, store: Run) -> int:
-    """Return how many queries the missing cells take at the most."""
-    return sum(plan.most_queries(task) for task in plan.missing(store))
-
-
-class _Meter:
-    """Turns queries into progress: never more than all cells can take, and each cell's share once it is finished."""
-
-    def __init__(self, progress: Callable[[int], object], most: int, cells: int):
-        self._progress, self._most, self._cells = progress, most, cells
-        self._done = self._finished = 0
-        self._one_at_a_time = threading.Lock()
-
-    def count(self, queries: int) -> None:
-        with self._one_at_a_time:
-            self._go_to(min(self._done + queries, self._most))
-
-    def finish_cell(self) -> None:
-        with self._one_at_a_time:
-            self._finished += 1
-            self._go_to(max(self._done, self._most * self._finished // self._cells))
-
-    def _go_to(self, done: int) -> None:
-        self._progress(done - self._done)
-        self._done = done
+        for same in plan.cells:  # models that are alike share a cell
+            if same.key == cell.key:
+                progress.finished(same, result.success)

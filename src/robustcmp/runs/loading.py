@@ -20,6 +20,7 @@ from ..records.store import Run
 from ..zoo.origins import Origin
 from .control import check_control
 from .plan import TrainedModel, applicability
+from .progress import Progress, Unseen
 
 AnyModel = fb.models.base.Model | Origin
 Models = Mapping[str, AnyModel | Sequence[AnyModel]]
@@ -27,7 +28,7 @@ Models = Mapping[str, AnyModel | Sequence[AnyModel]]
 _log = logging.getLogger("robustcmp")
 
 
-def load(models: Models, device: Device = "auto") -> list[TrainedModel]:
+def load(models: Models, device: Device = "auto", progress: Progress | None = None) -> list[TrainedModel]:
     """Return all models with their training seeds: as they were trained where that is known, else counted.
 
     Raises
@@ -39,15 +40,19 @@ def load(models: Models, device: Device = "auto") -> list[TrainedModel]:
         raise UsageError("expected at least one model, received none")
     if not isinstance(models, Mapping):
         raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
-    trained = []
-    for name, entry in models.items():
-        trainings = list(entry) if isinstance(entry, Sequence) else [entry]
+    named = {str(name): list(entry) if isinstance(entry, Sequence) else [entry] for name, entry in models.items()}
+    for name, trainings in named.items():
         if not trainings:
             raise UsageError(f"expected at least one model for {name!r}, received an empty list")
+    progress = progress or Unseen()
+    progress.begin("loading models", sum(map(len, named.values())))
+    trained = []
+    for name, trainings in named.items():
         for counted, given in enumerate(trainings):
             origin = given if isinstance(given, Origin) else None
             model = given.load(device) if isinstance(given, Origin) else given
-            trained.append(TrainedModel(str(name), counted, Classifier(in_unit_bounds(model)), origin))
+            trained.append(TrainedModel(name, counted, Classifier(in_unit_bounds(model)), origin))
+            progress.step()
     return _with_own_seeds(trained)
 
 
@@ -60,7 +65,11 @@ def _with_own_seeds(models: list[TrainedModel]) -> list[TrainedModel]:
 
 
 def ready(
-    models: Sequence[TrainedModel], suite: Suite, images: NDArray[np.float32], labels: NDArray[np.int64]
+    models: Sequence[TrainedModel],
+    suite: Suite,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    progress: Progress | None = None,
 ) -> list[TrainedModel]:
     """Return models compiled, once each has been seen to be a classifier that the suite can attack.
 
@@ -74,13 +83,16 @@ def ready(
     """
     check_control(models, suite)
     applicability(models, suite)
-    compiled = [replace(model, classifier=model.classifier.compiled(images)) for model in models]
-    for model in compiled:
-        check_model(model.name, model.classifier, images, labels)
-        if any(
-            attack.needs_gradient and not attack.not_applicable(model.classifier) for attack in suite.attacks.values()
-        ):
-            check_gradient(model.name, model.classifier, images)
+    progress = progress or Unseen()
+    progress.begin("compiling and checking models", len(models))
+    compiled = []
+    for model in models:
+        classifier = model.classifier.compiled(images)
+        check_model(model.name, classifier, images, labels)
+        if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
+            check_gradient(model.name, classifier, images)
+        compiled.append(replace(model, classifier=classifier))
+        progress.step()
     return compiled
 
 
@@ -89,12 +101,13 @@ def with_batch_sizes(
 ) -> tuple[list[TrainedModel], dict[str, int]]:
     """Give every model its batch size: the caller's, or what an earlier session of the run found, or measured now.
 
-    Return them with all that were ever measured in the run, for its manifest.
+    The trainings of one name share a batch size, as they are one network design in one framework. Return the models
+    with all that were ever measured in the run, for its manifest.
     """
     measured: dict[str, int] = dict(store.manifest().get("batch_sizes", {}))
     sized = []
     for model in models:
-        classifier, label = model.classifier, f"{model.name}/{model.training_seed}"
+        classifier, label = model.classifier, model.name
         if classifier.on_gpu:
             label += " on a GPU"
         if batch_size is None and label not in measured:

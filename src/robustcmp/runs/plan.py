@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -124,16 +125,25 @@ class Plan:
         attack = self.suite.attacks[task.attack]
         return attack.with_finished_repeat(task.finished) if task.finished else attack
 
-    def most_queries(self, task: Task) -> int:
-        """Return how many queries a task takes at the most."""
-        return self.attack(task).most_queries(pixels(self.images), len(task.cells)) * len(self.images)
+    def queries(self, store: CellStore) -> dict[Cell, int]:
+        """Return about how many queries each cell takes that is missing in a store, and 0 for every other one."""
+        taken = dict.fromkeys(self.cells, 0)
+        for task in self.missing(store):
+            usual = self.attack(task).usual_queries(pixels(self.images), len(task.cells)) * len(self.images)
+            taken |= dict.fromkeys(task.cells, usual // len(task.cells))
+        return taken
 
     def missing(self, store: CellStore) -> Iterator[Task]:
-        """Yield what is missing in a store, a task a model and attack; what two models share is one's alone."""
+        """Yield what is missing in a store, a task a model and attack; what two models share is one's alone.
+
+        Attack by attack over all models, so that each is answered early, and those with the fewest queries first.
+        """
         claimed: set[str] = set()
         batch_sizes = {model.key: model.classifier.batch_size for model in self.models}
+        order = self._cheapest_first
+        in_order = sorted(self.cells, key=lambda cell: order.index(cell.attack))
         for (name, seed, attack), group in groupby(
-            self.cells, lambda cell: (cell.model, cell.training_seed, cell.attack)
+            in_order, lambda cell: (cell.model, cell.training_seed, cell.attack)
         ):
             cells = list(group)
             missing = [cell for cell in cells if cell.key not in store and cell.key not in claimed]
@@ -143,6 +153,13 @@ class Plan:
                 finished = store.extras(done.key) if done else {}
                 yield Task((name, seed), attack, missing, batch_sizes[name, seed], finished)
 
+    @property
+    def _cheapest_first(self) -> list[str]:
+        repeats = Counter((cell.attack, cell.model, cell.training_seed) for cell in self.cells)
+        most = {attack: max(n for (other, *_), n in repeats.items() if other == attack) for attack, *_ in repeats}
+        size = pixels(self.images)
+        return sorted(most, key=lambda attack: self.suite.attacks[attack].usual_queries(size, most[attack]))
+
 
 def plan(
     models: Sequence[TrainedModel],
@@ -151,13 +168,21 @@ def plan(
     labels: NDArray[np.int64],
     repeats: Mapping[str, int],
     seed: int,
+    spread: bool = False,
 ) -> Plan:
-    """Return the cells of a comparison; `repeats` says for each attack how many."""
+    """Return the cells of a comparison.
+
+    `repeats` says for each attack how many each training has. With `spread` these are draws of its own: the n-th
+    training of a name has the n-th share of them. Without it all trainings have the same.
+    """
     images_digest = digest({"images": images, "labels": labels})
     logits = {model.key: digest({"logits": model.classifier.logits(images)}) for model in models}
     not_applicable = applicability(models, suite)
     cells = []
+    trainings: Counter[str] = Counter()
     for model in models:
+        share = trainings[model.name] if spread else 0
+        trainings[model.name] += 1
         content = {
             "model": logits[model.key],
             "framework": [model.classifier.framework.name, model.classifier.framework.version()],
@@ -169,7 +194,8 @@ def plan(
             if name in not_applicable[model.key]:
                 continue
             described = content | {"attack": [type(attack).__name__, attack.semantics, attack.settings]}
-            for repeat in range(1 if attack.deterministic else repeats[name]):
+            first = share * repeats[name]
+            for repeat in range(1) if attack.deterministic else range(first, first + repeats[name]):
                 key = json_digest(described | {"repeat": repeat})[:32]
                 cells.append(Cell(model.name, model.training_seed, name, repeat, key))
     return Plan(suite, images, labels, seed, list(models), logits, not_applicable, cells)

@@ -27,13 +27,13 @@ def common_subset(
     Parameters
     ----------
     models : dict of str to model, or to a list of models
-        All models of all lists count.
+        Models in lists all count.
     images : ndarray of float32, shape (N, H, W, C)
-        In [0, 1], whatever bounds the models have.
+        In [0, 1], whatever the models' bounds.
     labels : ndarray of int, shape (N,)
         The true classes.
     n : int, optional
-        How many at the most; all if nothing is said. They are chosen by a keyed hash of (seed, image).
+        The maximum number (default: all). They are chosen by a keyed hash of (seed, image).
     seed : int, default 0
         The seed of the choice.
 
@@ -45,7 +45,7 @@ def common_subset(
     Raises
     ------
     UsageError
-        Images, labels or n cannot be used.
+        Images, labels or n are invalid.
 
     Examples
     --------

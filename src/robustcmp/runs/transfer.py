@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.classifier import Classifier
+from .progress import Progress, Unseen
 
 
 def run_transfer(
@@ -19,6 +20,7 @@ def run_transfer(
     attacks: Sequence[str],
     labels: NDArray[np.int64],
     adversarials: Callable[[int, str], Iterable[tuple[NDArray[np.float32], NDArray[np.bool_]]]],
+    progress: Progress | None = None,
 ) -> NDArray[np.int64]:
     """Count the adversarial images of every model that fool every other.
 
@@ -32,6 +34,8 @@ def run_transfer(
         The true classes.
     adversarials : callable
         (place of the source, attack) to the images (N, H, W, C) and the successes (N,) of each repeat.
+    progress : Progress, optional
+        Is told of every source.
 
     Returns
     -------
@@ -40,6 +44,8 @@ def run_transfer(
         repeats.
     """
     counts = np.zeros((len(targets), len(targets), len(attacks), 3), np.int64)
+    progress = progress or Unseen()
+    progress.begin("transfer", len(targets))
     for source in range(len(targets)):
         for k, attack in enumerate(attacks):
             for images, success in adversarials(source, attack):
@@ -51,4 +57,5 @@ def run_transfer(
                     else:
                         fooled = classifier.predict(images[success]) != labels[success]
                     counts[source, target, k, 0] += int(fooled.sum())
+        progress.step()
     return counts

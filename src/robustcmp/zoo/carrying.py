@@ -1,4 +1,4 @@
-"""One training, carried into several frameworks."""
+"""The same weights in several frameworks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from ..networks.architecture import Architecture, get_architecture
 
 
 def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, device: Device = "auto") -> dict[str, Model]:
-    """Carry one training into several frameworks: the control before a difference is looked at.
+    """Copy one training's weights into several frameworks: the control for the evaluation itself.
 
-    `robustcmp.evaluate` on these models measures how far they agree, in ``Evaluation.same_weights``, and gives no R.
+    `robustcmp.evaluate` on these models measures how closely they agree, in ``Evaluation.same_weights``. It computes no
+    R.
 
     Parameters
     ----------
     model : Model
         From `load_model` or `fit`.
     frameworks : sequence of str, optional
-        Every installed one if nothing is said.
+        The frameworks (default: all that are installed).
     device : str, default "auto"
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
 
@@ -38,7 +39,7 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
     Raises
     ------
     UsageError
-        The network is none of the architectures, or a framework is unknown or not installed.
+        The network is not a model of the zoo, or a framework is unknown or not installed.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Train a model by a recipe of the zoo, and keep its weights."""
+"""Train a model with a recipe of the zoo, and save its weights."""
 
 from __future__ import annotations
 
@@ -8,25 +8,21 @@ from pathlib import Path
 
 import msgspec
 
-from ..data import load_dataset
 from ..errors import WeightsError, check_count
 from ..files import make_directory
-from ..frameworks import (
-    Device,
-    get_framework,
-)
+from ..frameworks import Device, get_framework, named
 from ..models.model import Model
 from ..networks.architecture import get_architecture
 from ..networks.weights import WeightsFile, write_weights
-from .from_zoo import FromZoo, as_model, read_named, trained_directory, with_source
-from .recipes import Recipe, default_dataset, load_recipe
+from .from_zoo import CHECKPOINT, FromZoo, as_model, read_named, trained_directory, with_source
+from .recipes import Recipe, default_dataset, load_for, load_recipe
 from .training import train
 
 
 def fit(
     model: str,
     *,
-    framework: str,
+    framework: str | None = None,
     dataset: str | None = None,
     seed: int = 0,
     recipe: str = "default",
@@ -36,10 +32,10 @@ def fit(
     data_dir: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int, dict[str, float]], None] | None = None,
 ) -> Model:
-    """Train a model by a recipe of the zoo and keep its weights.
+    """Train a model with a recipe of the zoo and save its weights.
 
-    The weights go to the user cache, or to `out`, where `load_model` finds them. A finished training is not done
-    again, an interrupted one goes on after its last whole epoch.
+    The weights are saved in the user cache, where `load_model` finds them, or in `out`. A finished training is not
+    repeated; an interrupted training resumes after its last completed epoch.
 
     Parameters
     ----------
@@ -48,13 +44,13 @@ def fit(
     seed : int, default 0
         The training seed: initial weights and the order of batches are a function of it.
     epochs : int, optional
-        Instead of the recipe's.
+        The number of epochs (default: the recipe's).
     device : str, default "auto"
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
     out : path, optional
         The directory for the weights.
     data_dir : path, optional
-        Where the dataset lies, see `robustcmp.load_dataset`.
+        The directory of the dataset, see `robustcmp.load_dataset`.
     progress : callable, optional
         Called after each epoch with its number, from 1, the number of epochs, and the last values of the curves.
 
@@ -65,16 +61,16 @@ def fit(
     Raises
     ------
     UsageError
-        A name or a number cannot be used, or the framework is not installed.
+        A name or a number is invalid, or the framework is not installed.
     WeightsError
-        `out` holds weights of the same name that were trained in another way.
+        `out` holds weights of the same name that were trained with other settings.
     DataError
-        The dataset cannot be had.
+        The dataset is not available.
     """
     dataset = dataset or default_dataset(model, recipe)
-    name = FromZoo(model, dataset, framework, recipe, seed)
+    name = FromZoo(model, dataset, named(framework), recipe, seed)
     name.check()
-    adapter = get_framework(framework)
+    adapter = get_framework(name.framework)
     settings = load_recipe(model, dataset, recipe)
     if epochs is not None:
         check_count("epochs", epochs)
@@ -84,13 +80,13 @@ def fit(
         content = _same_training(path, name, settings)
     else:
         make_directory(path.parent)
-        checkpoint = path.with_suffix(".checkpoint.h5")
+        checkpoint = path.with_suffix(CHECKPOINT)
         content = train(
             adapter,
             get_architecture(model),
             settings,
-            load_dataset(dataset, "train", data_dir=data_dir),
-            load_dataset(dataset, "test", data_dir=data_dir),
+            load_for(model, dataset, "train", data_dir, recipe),
+            load_for(model, dataset, "test", data_dir, recipe),
             seed=seed,
             device=device,
             about={"recipe": recipe},
@@ -107,7 +103,7 @@ def _same_training(path: Path, name: FromZoo, settings: Recipe) -> WeightsFile:
     if msgspec.convert(content.metadata.get("settings"), Recipe) != settings:
         raise WeightsError(
             f"{path} was trained with {content.metadata.get('settings')}, but {msgspec.to_builtins(settings)} was "
-            "asked for. Delete it, or train into another directory with out.",
+            "requested. Delete it, or train into another directory with out.",
             parameters=["out"],
         )
     return content

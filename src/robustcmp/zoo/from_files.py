@@ -190,9 +190,7 @@ def load_network(
 
 
 def _no_architecture(source: str) -> UsageError:
-    return UsageError(
-        f"{source} holds weights alone: say with architecture what network they are for", parameters=["architecture"]
-    )
+    return UsageError(f"{source} holds only weights: name their network with architecture", parameters=["architecture"])
 
 
 def _check_design(content: WeightsFile, architecture: str, source: str) -> None:
@@ -213,7 +211,7 @@ def _canonical(path: Path) -> WeightsFile:
     if path.suffix == ".h5":
         if not is_sealed(path):
             raise WeightsError(
-                f"{path} is no weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
+                f"{path} is not a weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
                 "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read."
             )
         return read_weights(path)
@@ -221,7 +219,7 @@ def _canonical(path: Path) -> WeightsFile:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             weights: Weights = {name: arrays[name].astype(np.float32) for name in arrays.files}
     except Exception as error:  # a broken archive can raise anything
-        raise WeightsError(f"{path} is no file of arrays by name, as numpy.savez writes them ({error})") from None
+        raise WeightsError(f"{path} is not a file of named arrays, as numpy.savez writes it ({error})") from None
     return WeightsFile(weights, {})
 
 
@@ -237,7 +235,7 @@ def _called(name: str, *arguments: Any) -> Any:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does
     if module.endswith(".py"):
-        raise UsageError(f"{name}: a module is named without .py, {module.removesuffix('.py')}:{function}")
+        raise UsageError(f"{name}: name the module without .py, {module.removesuffix('.py')}:{function}")
     try:
         imported = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
@@ -258,7 +256,7 @@ def _as_model(
     else:
         framework = _framework_of(native) or adapter.name
     if framework != adapter.name:
-        raise ModelError(f"{source} is a network of {framework}, and was given for {adapter.name}")
+        raise ModelError(f"{source} is a network of {framework}, but was given for {adapter.name}")
     if isinstance(native, fb.models.base.Model):
         return native
     return wrap(native, framework=adapter.name, device=device, info=info | {"source": Path(source).name})

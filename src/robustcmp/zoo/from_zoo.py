@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,24 @@ import msgspec
 from ..data import DATASETS
 from ..errors import MissingWeightsError, UsageError, WeightsError, unknown
 from ..files import user_cache
-from ..frameworks import NAMES, Device, check_framework, check_name, get_framework, installed, versions
+from ..frameworks import (
+    NAMES,
+    NONE_INSTALLED,
+    Device,
+    check_framework,
+    check_name,
+    get_framework,
+    installed,
+    named,
+    versions,
+)
 from ..models.model import Model, wrap
 from ..networks.architecture import get_architecture
 from ..networks.weights import WeightsFile, read_weights
 from .carrying import same_weights
 from .recipes import SHIPPED, Recipe, default_dataset, load_recipe
 
+CHECKPOINT = ".checkpoint.h5"
 SOURCES = {"own": "trained here", "zoo": "from the zoo that ships"}
 
 
@@ -82,8 +93,7 @@ class FromZoo(msgspec.Struct, frozen=True, tag="zoo"):
         """Return its weights, as `find_weights` does, or raise `WeightsError` if there are none."""
         content = find_weights(self, directory)
         if content is None:
-            load_recipe(self.model, self.dataset, self.recipe)  # without a recipe, training is no remedy
-            raise MissingWeightsError(f"there are no weights for {self.file.removesuffix('.h5')}.", self.fit_arguments)
+            raise no_weights([self])
         return content
 
     def load(self, device: Device = "auto", directory: str | os.PathLike[str] | None = None) -> Model:
@@ -130,8 +140,8 @@ def read_named(path: Path, name: FromZoo) -> WeightsFile:
     for key, expected in said.items():
         if content.metadata.get(key, expected) != expected:
             raise WeightsError(
-                f"{path} holds a training with {key} {content.metadata[key]}, and its name says {expected}. "
-                "Was it renamed? Give it back its name, or delete it."
+                f"{path} holds a training with {key} {content.metadata[key]}, but its name says {expected}. "
+                "If it was renamed, restore its name; otherwise delete it."
             )
     return content
 
@@ -141,6 +151,44 @@ def with_source(content: WeightsFile, source: str) -> WeightsFile:
     return WeightsFile(content.weights, content.metadata | about, content.curves)
 
 
+def trained_seeds(model: str, dataset: str, framework: str, recipe: str = "default") -> list[int]:
+    """Return the training seeds for which there are weights: trained here, or shipped with the zoo.
+
+    Examples
+    --------
+    >>> trained_seeds("resnet20", "cifar10", "jax")
+    [0]
+    """
+    stem, _, _ = FromZoo(model, dataset, framework, recipe).file.rpartition("-")
+    with as_file(SHIPPED / "weights") as shipped:
+        files = [*shipped.glob(f"{stem}-*.h5"), *trained_directory().glob(f"{stem}-*.h5")]
+    seeds = {file.stem.removeprefix(f"{stem}-") for file in files}
+    return sorted(int(seed) for seed in seeds if seed.isdecimal())
+
+
+def common_seeds(
+    model: str, dataset: str, frameworks: Sequence[str] | None = None, recipe: str = "default"
+) -> list[int]:
+    """Return the training seeds that all frameworks have weights of, [0] where there is none.
+
+    Parameters
+    ----------
+    model, dataset, recipe : str
+        As for `load_model`.
+    frameworks : sequence of str, optional
+        Every installed one that has weights of any seed if nothing is said.
+
+    Examples
+    --------
+    >>> common_seeds("lenet5", "mnist", ["torch", "jax"])
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+    each = [set(trained_seeds(model, dataset, framework, recipe)) for framework in frameworks or installed()]
+    if frameworks is None:
+        each = [seeds for seeds in each if seeds]
+    return sorted(set.intersection(*each)) if each and set.intersection(*each) else [0]
+
+
 def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Sequence[int] = (0,)) -> list[str]:
     """Return the installed frameworks for which there are weights of a model with any of the training seeds."""
     return [
@@ -148,6 +196,25 @@ def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Se
         for framework in installed()
         if any(find_weights(FromZoo(model, dataset, framework, recipe, seed)) for seed in seeds)
     ]
+
+
+def all_trained() -> list[dict[str, Any]]:
+    """Return the metadata of every training that there is, in the user cache or in the zoo that ships.
+
+    ``source`` is as for `find_weights`; of two files with one name it is the one in the user cache.
+
+    Raises
+    ------
+    WeightsError
+        A file is broken.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    with as_file(SHIPPED / "weights") as shipped:
+        for directory, source in ((trained_directory(), "own"), (shipped, "zoo")):
+            for path in sorted(directory.glob("*.h5")):
+                if path.name not in found and not path.name.endswith(CHECKPOINT):
+                    found[path.name] = with_source(read_weights(path), source).metadata
+    return list(found.values())
 
 
 def as_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
@@ -161,7 +228,7 @@ def as_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
 def load_model(
     model: str,
     *,
-    framework: str,
+    framework: str | None = None,
     dataset: str | None = None,
     seed: int = 0,
     recipe: str = "default",
@@ -173,14 +240,14 @@ def load_model(
     Parameters
     ----------
     model, framework, dataset, recipe : str
-        For example ``"lenet5"``, ``"torch"``, ``"mnist"``, ``"default"``; without a dataset the one that the recipe
-        names first.
+        For example ``"lenet5"``, ``"torch"``, ``"mnist"``, ``"default"``. The framework is required. The dataset
+        defaults to the first that the recipe names.
     seed : int, default 0
         The training seed.
     device : str, default "auto"
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
     directory : path, optional
-        Where to look first instead of the user cache, as given to `robustcmp.fit` as `out`.
+        The directory to search first, instead of the user cache: the `out` of `robustcmp.fit`.
 
     Returns
     -------
@@ -190,9 +257,9 @@ def load_model(
     Raises
     ------
     UsageError
-        A name is unknown, or the framework is not installed.
+        A name is unknown or missing, or the framework is not installed.
     WeightsError
-        There are no such weights, or their file is broken.
+        The weights do not exist, or their file is broken.
 
     Examples
     --------
@@ -200,7 +267,7 @@ def load_model(
     <robustcmp.Model lenet5 digits 0 torch, bounds (0, 1)>
     """
     dataset = dataset or default_dataset(model, recipe)
-    return FromZoo(model, dataset, framework, recipe, seed).load(device, directory)
+    return FromZoo(model, dataset, named(framework), recipe, seed).load(device, directory)
 
 
 def check_names(
@@ -222,7 +289,7 @@ def check_names(
         check_framework(framework)
     into = frameworks or installed()
     if weights_of is not None and len(into) < 2:
-        raise UsageError(f"the same weights should be carried into two frameworks or more, received {', '.join(into)}")
+        raise UsageError(f"the same-weights control needs at least two frameworks, received {', '.join(into)}")
     load_recipe(model, dataset, recipe)
 
 
@@ -269,15 +336,10 @@ def zoo_origins(
         return _found(origins)
     if frameworks is None:
         if not installed():
-            raise UsageError("no framework is installed. Install one with: pip install 'robustcmp[torch]'")
+            raise UsageError(NONE_INSTALLED)
         frameworks = frameworks_with(model, dataset, recipe, seeds)
     if not frameworks:
-        load_recipe(model, dataset, recipe)
-        raise MissingWeightsError(
-            f"there are no weights of {model} on {dataset} (recipe {recipe}) with the training seeds "
-            f"{', '.join(map(str, seeds))} for an installed framework.",
-            FromZoo(model, dataset, installed()[0], recipe, seeds[0]).fit_arguments,
-        )
+        raise no_weights([FromZoo(model, dataset, each, recipe, seed) for each in installed() for seed in seeds])
     return _found(
         {framework: [FromZoo(model, dataset, framework, recipe, seed) for seed in seeds] for framework in frameworks}
     )
@@ -285,10 +347,49 @@ def zoo_origins(
 
 def _found(origins: dict[str, list[FromZoo]]) -> dict[str, list[FromZoo]]:
     """Return origins once each is seen to have weights."""
-    for each in origins.values():
-        for origin in each:
-            origin.weights()
+    missing = {origin.file: origin for each in origins.values() for origin in each if find_weights(origin) is None}
+    if missing:
+        raise no_weights(list(missing.values()))
     return origins
+
+
+def no_weights(missing: Sequence[FromZoo]) -> MissingWeightsError:
+    """Return the error for trainings of one model that nobody made, which says what there is and how to train them.
+
+    Raises
+    ------
+    UsageError
+        The zoo has no recipe for the model, so training is no remedy.
+    """
+    model, dataset, recipe = missing[0].model, missing[0].dataset, missing[0].recipe
+    load_recipe(model, dataset, recipe)
+    lacking: dict[str, list[int]] = {}
+    for name in missing:
+        lacking.setdefault(name.framework, []).append(name.seed)
+    alike: dict[str, list[str]] = {}  # frameworks that lack the same and have the same
+    for framework, seeds in lacking.items():
+        there = spans(trained_seeds(model, dataset, framework, recipe)) or "none"
+        alike.setdefault(f"{spans(seeds)} (there is {there})", []).append(framework)
+    each = "; ".join(f"{', '.join(frameworks)}: {what}" for what, frameworks in alike.items())
+    return MissingWeightsError(
+        f"there are no weights of {model} on {dataset} (recipe {recipe}) with these training seeds: {each}.",
+        [name.fit_arguments for name in missing],
+    )
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return whole numbers in words, with the ends of what follows one upon another.
+
+    >>> spans([0, 1, 2, 3, 7])
+    '0 to 3, 7'
+    """
+    ends: list[list[int]] = []
+    for number in sorted(numbers):
+        if ends and number == ends[-1][-1] + 1:
+            ends[-1] = [ends[-1][0], number]
+        else:
+            ends.append([number])
+    return ", ".join(" to ".join(map(str, end)) for end in ends)
 
 
 def sources(origins: Sequence[FromZoo]) -> str:

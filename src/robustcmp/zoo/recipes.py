@@ -74,6 +74,20 @@ def _recipes(model: str, name: str) -> dict[str, Any]:
     return table
 
 
+def models_on(dataset: str) -> list[str]:
+    """Return the models that the zoo has a recipe for on a dataset.
+
+    >>> models_on("digits")
+    ['lenet1', 'lenet5']
+    """
+    tables = {
+        file.name.removesuffix(".toml"): msgspec.toml.decode(file.read_bytes())
+        for file in SHIPPED.iterdir()
+        if file.name.endswith(".toml")
+    }
+    return sorted(model for model, recipes in tables.items() if any(dataset in recipe for recipe in recipes.values()))
+
+
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 
 
@@ -110,6 +124,28 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+def load_for(
+    model: str, dataset: str, split: str, data_dir: str | os.PathLike[str] | None = None, recipe: str = "default"
+) -> Dataset:
+    """Return a split of a dataset for a model.
+
+    Raises
+    ------
+    MissingDataError
+        It is nowhere to be had; the message names the dataset that needs no download where the recipe has it.
+    """
+    try:
+        return load_dataset(dataset, split, data_dir=data_dir)
+    except MissingDataError as error:
+        if FALLBACK_DATASET not in _recipes(model, recipe):
+            raise
+        raise MissingDataError(
+            f"{error} {model} also has a recipe for {FALLBACK_DATASET}, which needs no download.",
+            error.reason,
+            parameters=[*error.parameters, "dataset"],
+        ) from None
+
+
 def load_test_set(
     model: str,
     dataset: str | None = None,
@@ -132,12 +168,12 @@ def load_test_set(
     get_architecture(model)
     default = default_dataset(model, recipe)
     if dataset is not None or data_dir is not None or FALLBACK_DATASET not in _recipes(model, recipe):
-        return load_dataset(dataset or default, "test", data_dir=data_dir)
+        return load_for(model, dataset or default, "test", data_dir, recipe)
     try:
         return load_dataset(default, "test")
-    except MissingDataError:
+    except MissingDataError as error:
         say(
-            f"{default} cannot be had here, so this runs on {FALLBACK_DATASET}, scikit-learn's handwritten "
-            "digits. Name a directory with $ROBUSTCMP_DATA for the real one."
+            f"{default} is not available ({error.reason}), so this run uses {FALLBACK_DATASET}, the handwritten "
+            "digits of scikit-learn. Set $ROBUSTCMP_DATA to a directory that holds the files to use them."
         )
         return load_dataset(FALLBACK_DATASET, "test")

@@ -195,9 +195,7 @@ def _check_fit(architecture: Architecture, data: Dataset) -> None:
             f"but {data.name} has {data.images.shape[1:]}"
         )
     if architecture.classes != data.classes:
-        raise UsageError(
-            f"{architecture.name} tells {architecture.classes} classes apart, but {data.name} has {data.classes}"
-        )
+        raise UsageError(f"{architecture.name} has {architecture.classes} classes, but {data.name} has {data.classes}")
 
 
 def _has_batch_norm(architecture: Architecture) -> bool:
@@ -208,7 +206,7 @@ def _check_batches(architecture: Architecture, recipe: Recipe, n: int) -> None:
     if _has_batch_norm(architecture) and 1 in (recipe.batch_size, n % recipe.batch_size):
         raise UsageError(
             f"a batch norm should get two images or more, but a batch of {recipe.batch_size} leaves one of the "
-            f"{n} images that {architecture.name} is trained on. Take another batch_size."
+            f"{n} images that {architecture.name} is trained on. Choose another batch_size."
         )
 
 
@@ -243,7 +241,7 @@ def _read_checkpoint(path: Path, metadata: dict[str, Any]) -> WeightsFile:
         if key != "environment" and kept.metadata.get(key) != value:
             raise WeightsError(
                 f"the checkpoint {path} belongs to another training: its {key} is {kept.metadata.get(key)!r}, "
-                f"and {value!r} was asked for. Delete it to start again, or train into another directory."
+                f"but {value!r} was requested. Delete it to start again, or train into another directory."
             )
     return kept
 

@@ -78,6 +78,12 @@ from .intervals import (
 from .intervals import (
     wilson_interval as wilson_interval,
 )
+from .power import (
+    detectable_between_groups as detectable_between_groups,
+)
+from .power import (
+    detectable_between_models as detectable_between_models,
+)
 from .variance import (
     NestedVariance as NestedVariance,
 )

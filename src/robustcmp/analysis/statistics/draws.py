@@ -13,7 +13,7 @@ from ...errors import UsageError
 
 
 def fall_probability(vulnerable: NDArray[Any], pixels: NDArray[Any], tried: NDArray[Any] | int) -> NDArray[np.float64]:
-    """Return the probability that an image falls to a random draw of positions: 1 − C(N − K, m)/C(N, m).
+    """Return the probability that a random draw of positions fools the model: 1 − C(N − K, m)/C(N, m).
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class CommonDraws(NamedTuple):
     sd : float
         The standard deviation of that difference over draws.
     both, only_a, only_b : float
-        The expected shares of images that fall in both models, and in one alone.
+        The expected shares of images that fool both models, and only one of them.
     """
 
     difference: float
@@ -56,10 +56,10 @@ class CommonDraws(NamedTuple):
 
 
 def common_draws(a: NDArray[np.bool_], b: NDArray[np.bool_], tried: int) -> CommonDraws:
-    """Return what two models' success under the same draws of positions comes to, exactly.
+    """Return two models' exact expected success under the same draws of positions.
 
     For an image with the vulnerable positions K_a and K_b of N, of which m are tried:
-    P(both fall) = p_a + p_b − 1 + C(N − |K_a ∪ K_b|, m)/C(N, m). Draws are independent between images.
+    P(both are fooled) = p_a + p_b − 1 + C(N − |K_a ∪ K_b|, m)/C(N, m). Draws are independent between images.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 
-ONE_TRAINING = "With one training per framework, framework and training run cannot be told apart."
+ONE_TRAINING = "With one training per framework, framework and run-to-run effects are confounded."
 NO_VARIANCE = 1e-24  # of rates: what rounding leaves of equal ones
 ROUNDING = 1e-12  # sums of means within it are equal
 
@@ -38,7 +38,7 @@ def pooled_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
     """Return the variance within groups and its degrees of freedom."""
     if len(groups) < 2 or min(len(group) for group in groups) < 2:
         raise UsageError(
-            "expected two frameworks and two trainings of each, or more; received "
+            "expected at least two frameworks with at least two trainings each; received "
             f"{', '.join(str(len(group)) for group in groups)} trainings."
             f"{one_training([len(group) for group in groups])}"
         )

@@ -28,7 +28,7 @@ from .intervals import (
 
 
 class Evidence(NamedTuple):
-    """A test's statistic and its p value; where nothing varies, 0 and 1."""
+    """A test's statistic and its p value; 0 and 1 if nothing varies."""
 
     statistic: float
     p: float
@@ -63,8 +63,8 @@ def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
 def mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Evidence:
     """Test whether two models are fooled equally often by a deterministic attack: McNemar's test, exact.
 
-    The statistic is the number of images that fall in `a` alone; the p value is that of a fair coin among those that
-    fall in one alone.
+    The statistic is the number of images that fool only `a`; the p value is binomial with probability 1/2 among the
+    images that fool only one model.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def mcnemar(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Evidence:
 
 
 def sign_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> Evidence:
-    """Test whether `a` is above `b` as often as below; equal values, also two of +inf, say nothing.
+    """Test whether `a` is above `b` as often as below; ties, also of two +inf, are left out.
 
     Examples
     --------
@@ -99,8 +99,8 @@ def _coin(heads: int, tails: int) -> Evidence:
 def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> list[Evidence]:
     """Test mean differences between two models by flipping the sign of each image's difference at random.
 
-    For random attacks: the differences are those of an image's means over repeats. If it made no difference which of
-    two models is which, every sign would be as likely as the other. Two-sided; the data count as one of the flips, so
+    For random attacks: the differences are between an image's means over repeats. If the two models were
+    exchangeable, both signs would be equally likely. Two-sided; the data count as one of the flips, so
     p is at least 1/(resamples + 1).
 
     Parameters
@@ -136,7 +136,7 @@ def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: 
 def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed: int = 0) -> Evidence:
     """Test whether models differ at all, by permuting the models' values within each image at random.
 
-    For random attacks, where Cochran's Q is for deterministic ones. The statistic is the variance of the models'
+    For random attacks, as Cochran's Q for deterministic attacks. The statistic is the variance of the models'
     means.
 
     Parameters
@@ -164,7 +164,7 @@ def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed
 
 
 def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 10_000, seed: int = 0) -> Evidence:
-    """Test whether pairs of one group have larger values than pairs of two, by permuting which group each belongs to.
+    """Test whether pairs within a group have larger values than pairs across groups, by permuting the groups.
 
     One-sided (Mantel 1967, "The detection of disease clustering and a generalized regression approach"). What a source
     adds to all of its targets, and a target to all of its sources, is taken out first, by least squares. The statistic
@@ -173,14 +173,14 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
     Parameters
     ----------
     values : ndarray of float64, shape (N, N)
-        From each source to each target; the diagonal is not looked at, and what is NaN is left out.
+        From each source to each target; the diagonal is ignored, and NaN is left out.
     groups : sequence of str
         The group of each. The permutations keep their sizes.
 
     Returns
     -------
     Evidence
-        NaN for both where no group has two members, or there is one group.
+        Both NaN if no group has two members, or if there is only one group.
 
     Examples
     --------
@@ -216,12 +216,12 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
 
 
 def friedman(values: NDArray[np.float64]) -> Evidence:
-    """Test whether models differ in a value an image, such as a distance, by its ranks in each image (Friedman 1937).
+    """Test whether models differ in a value per image, such as a distance, by ranks within images (Friedman 1937).
 
     Parameters
     ----------
     values : ndarray of float64, shape (models, images)
-        +inf ranks last. Two models are a sign test.
+        +inf ranks last. For two models this is the sign test.
 
     Examples
     --------
@@ -245,9 +245,9 @@ def friedman(values: NDArray[np.float64]) -> Evidence:
 
 
 def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
-    """Test whether frameworks differ in their mean rate, the training run being the unit (one-way ANOVA).
+    """Test whether frameworks differ in their mean rate; the training run is the unit (one-way ANOVA).
 
-    Where no training differs from another of its framework the statistic is 0 and p is 1.
+    If no rates differ within any framework, the statistic is 0 and p is 1.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     Raises
     ------
     UsageError
-        A framework has one training: there is nothing to measure a difference by.
+        A framework has one training, so the variance between trainings is unknown.
 
     Examples
     --------

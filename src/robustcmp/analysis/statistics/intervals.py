@@ -19,7 +19,7 @@ from .foundations import (
 
 
 class Interval(NamedTuple):
-    """Two ends, both included; NaN where there is no evidence."""
+    """Lower and upper end, both included; NaN without evidence."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ EVERYTHING = Interval(-1.0, 1.0)  # what a difference of rates may be
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """Return the Wilson score interval of a rate: `successes` of `n` images (Wilson 1927).
 
-    For one model under a deterministic attack; it ranges over images.
+    For one model under a deterministic attack; the sampling unit is the image.
 
     Raises
     ------
@@ -62,11 +62,11 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interva
 def bootstrap_interval(
     image_means: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """Return the percentile bootstrap interval of the mean of one value an image (Efron 1979).
+    """Return the percentile bootstrap interval of the mean of one value per image (Efron 1979).
 
     For one model under a random attack: the values are each image's means over repeats, so that repeats do not add
-    to n. It ranges over images. Where every image always falls, or none ever, resampling sees no variation, and
-    Wilson's interval is given; of one other image nothing is known, 0 to 1.
+    to n. The sampling unit is the image. If all values are 0 or all are 1, resampling sees no variation and Wilson's
+    interval is returned; any other single image gives no information, 0 to 1.
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ def bootstrap_interval(
 def t_interval(rates: NDArray[np.float64], confidence: float = 0.95) -> Interval:
     """Return Student's interval of the mean of a framework's rates, one for each training run.
 
-    It ranges over training runs, on the images that were attacked. NaN for one training, and where all trainings have
-    one rate, as there is nothing to tell by how much another one would differ.
+    The sampling unit is the training run, on the images that were attacked. NaN for one training, or if all trainings
+    have the same rate, because their variance is then unknown.
 
     Raises
     ------
@@ -132,9 +132,9 @@ def difference_intervals(
 ) -> list[Interval]:
     """Return percentile bootstrap intervals of mean differences between models, over the images that both saw.
 
-    An image is drawn with everything that happened to it: all differences see the same resamples. Where no image
-    differs, resampling sees no variation, and Wilson's upper end for 0 of N stands on both sides; one image tells
-    nothing, -1 to 1.
+    Images are resampled with all their values: all differences use the same resamples. If no image
+    differs, resampling sees no variation, and the interval is ± Wilson's upper end for 0 of N; one image gives no
+    information, -1 to 1.
 
     Parameters
     ----------

@@ -17,18 +17,18 @@ from .foundations import (
 
 
 class NestedVariance(NamedTuple):
-    """Where the variance of trained models' rates lies.
+    """The variance components of trained models' rates.
 
     Attributes
     ----------
     framework, training_run : float
         The components: between frameworks, and between training runs of one framework. A component is estimated by
-        a difference of mean squares and may come out negative; it is shown as it is.
+        a difference of mean squares and may be negative; it is not truncated.
     share : float
         framework / (framework + training_run).
     low, high : float
-        Its exact 95 % interval, within [0, 1]. Both are 0 where not even a share of 0 fits, as the means of the
-        frameworks are nearer to each other than chance has them in 39 of 40 cases.
+        Its exact 95 % interval, within [0, 1]. Both are 0 if even a share of 0 is too large: in 39 of 40 cases
+        chance alone would put the framework means further apart.
     """
 
     framework: float
@@ -44,7 +44,7 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
     Training runs are nested in frameworks, and both are taken for samples of more: a balanced one-way analysis of
     variance with random effects (Searle, Casella and McCulloch 1992, "Variance Components", section 3.6). The
     interval is exact for normal effects and a share above 0; of a share of 0 it holds more, 97.5 %. With few frameworks
-    it is wide by nature.
+    it is wide.
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
     Raises
     ------
     UsageError
-        There are fewer than two frameworks or training runs, so that the two cannot be told apart; or frameworks have
-        different numbers of runs, for which this analysis is not made.
+        There are fewer than two frameworks or training runs, which confounds the two, or frameworks have
+        different numbers of runs, which this analysis does not support.
 
     Examples
     --------
@@ -76,13 +76,13 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
         ) from None
     if rates.ndim != 2 or min(rates.shape) < 2:
         raise UsageError(
-            "expected rates (frameworks, training runs) of two frameworks and two trainings of each, or more; received "
-            f"{rates.shape}.{one_training(rates.shape[-1:])}"
+            "expected rates (frameworks, training runs) of at least two frameworks with at least two "
+            f"trainings each; received {rates.shape}.{one_training(rates.shape[-1:])}"
         )
     if not np.isfinite(rates).all():
         raise UsageError(
-            "expected finite rates, received NaN. The nested analysis of variance needs as many training runs of each "
-            "framework."
+            "expected finite rates, received NaN. The nested analysis of variance needs equal numbers of "
+            "training runs of each framework."
         )
     from scipy.special import fdtri
 

@@ -1,4 +1,8 @@
-"""Reading: pictures of a run, one a file, as Matplotlib axes. Imports analysis, records and the ground."""
+"""Reading: pictures of a run, one a file, as Matplotlib axes. Imports analysis, records and the ground.
+
+Matplotlib draws them all, for notebooks, the page and the documentation: it is what the field has installed, it writes
+static SVG whose text stays text, and nothing has to be fetched to look at it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ...analysis.results import Results
 from ...errors import UsageError
-from . import trainings
+from . import curves, distances, gallery, indicator, trainings, transfer, variance
 
 Drawn = TypeVar("Drawn")
 Options = ParamSpec("Options")
@@ -22,6 +26,14 @@ def picture(draw: Callable[Concatenate[Results, Options], Drawn]) -> Callable[Co
         return draw(self.results, *given, **options)
 
     return method
+
+
+def need_matplotlib() -> None:
+    """Raise `UsageError` where Matplotlib is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"pictures need Matplotlib ({error}): pip install 'robustcmp[plot]'") from None
 
 
 class Plots:
@@ -39,10 +51,13 @@ class Plots:
     """
 
     def __init__(self, results: Results):
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError as error:
-            raise UsageError(f"pictures need Matplotlib ({error}): pip install 'robustcmp[plot]'") from None
+        need_matplotlib()
         self.results = results
 
     trainings = picture(trainings.draw)
+    curves = picture(curves.draw)
+    distances = picture(distances.draw)
+    indicator = picture(indicator.draw)
+    variance = picture(variance.draw)
+    transfer = picture(transfer.draw)
+    gallery = picture(gallery.draw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,54 +11,83 @@ from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...analysis.statistics import t_interval
+from ..tables import without_version
+from .style import NORMS, bare, color, marker, name_models, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-NORMS = {"l0": "L0", "l2": "L2", "linf": "L∞"}
 SPREAD = 0.22  # of the dots of a model, to either side
 
 
-def draw(results: Results) -> NDArray[np.object_]:
-    """Draw a dot a training, beside the mean and the 95 % interval over trainings of each model, a panel an attack.
+def draw(
+    results: Results, *, attacks: Sequence[str] | None = None, paper: bool = False, figure: Figure | None = None
+) -> NDArray[np.object_]:
+    """Draw a dot a training, beside the mean and the 95 % interval of each model, a panel an attack.
 
-    Of an attack whose distances are compared it is the median distance, of others the success rate: its expectation
-    over all draws where that is known. A model that an attack cannot run on has no dots there.
+    The interval is over trainings; of one training alone, it is that of its success rate over images. Of an attack
+    whose distances are compared the dots are median distances, of others success rates: their expectation over all
+    draws where that is known. A model that an attack cannot run on has no dots there.
+
+    Parameters
+    ----------
+    attacks : sequence of str, optional
+        The attacks to draw; all of them if nothing is said.
+    paper : bool, default False
+        Mark with × what the paper published, where it has this network under these attacks.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; a new figure if nothing is said.
 
     Returns
     -------
     ndarray of matplotlib.axes.Axes, shape (attacks,)
     """
-    import matplotlib.pyplot as plt
+    attacks = results.attacks if attacks is None else attacks
+    [row] = panels(len(attacks), figure)
+    for axes, attack in zip(row, attacks, strict=True):
+        _panel(axes, results, attack, results.paper if paper else {})
+    if len(attacks) > 1:  # one panel alone is too narrow, and has a caption
+        _legend(row[0].figure, results.has_several_trainings, paper and bool(results.paper))
+    drawn: NDArray[np.object_] = row
+    return drawn
 
-    attacks = results.attacks
-    _, panels = plt.subplots(1, len(attacks), figsize=(3 * len(attacks), 3.3), layout="constrained", squeeze=False)
-    for axes, attack in zip(panels[0], attacks, strict=True):
-        _panel(axes, results, attack)
-    row: NDArray[np.object_] = panels[0]
-    return row
+
+def _legend(figure: Figure, several: bool, paper: bool) -> None:
+    """Say below the panels what the signs are."""
+    from matplotlib.lines import Line2D
+
+    signs = [Line2D([], [], marker="o", linestyle="", color="dimgray", markersize=5, label="one training")]
+    signs += [Line2D([], [], color="black", label="mean")] * several
+    signs += [Line2D([], [], marker="|", linestyle="", color="black", markersize=11, label="95 % interval")]
+    signs += [Line2D([], [], marker="x", linestyle="", color="black", markersize=6, label="Guo et al.")] * paper
+    figure.legend(handles=signs, loc="outside lower center", ncols=len(signs), frameon=False)
 
 
-def _panel(axes: Axes, results: Results, attack: str) -> None:
+def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Mapping[str, float]]) -> None:
+    of_distances = results.attack_records[attack].compares_distances
     for place, model in enumerate(results.models):
-        values = _values(results, model, attack)
+        values = values_of_trainings(results, model, attack)
         dots = place + (np.linspace(-SPREAD, SPREAD, len(values)) if len(values) > 1 else np.zeros(len(values)))
-        axes.plot(dots, values, "o", markersize=4, alpha=0.75)
+        axes.plot(dots, values, marker(place), color=color(place), markersize=5, alpha=0.8, markeredgewidth=0)
         if len(values) > 1:
-            axes.hlines(values.mean(), place - 0.32, place + 0.32, color="black", linewidth=1.2)
+            axes.hlines(values.mean(), place - 0.32, place + 0.32, color="black", linewidth=1.4)
             low, high = t_interval(values)
-            if math.isfinite(low):
-                axes.vlines(place + 0.38, low, high, color="black", linewidth=1.2)
-    axes.set(title=_title(results, attack), xlim=(-0.5, len(results.models) - 0.35))
-    axes.set_xticks(range(len(results.models)), results.models)
-    if len(results.models) > 3:
-        axes.tick_params(axis="x", labelrotation=40)
-    axes.grid(alpha=0.3, axis="y")
-    axes.spines[["top", "right"]].set_visible(False)
+        else:
+            low, high = (math.nan, math.nan) if of_distances else np.multiply(100, results.interval(model, attack))
+        if math.isfinite(low):
+            beside = place + 0.38 if len(values) > 1 else place
+            axes.vlines(beside, low, high, color="black", linewidth=1.4, zorder=1)
+        rate = published.get(without_version(model), {}).get(attack)
+        if rate is not None and not of_distances:
+            axes.plot(place, 100 * rate, "x", color="black", markersize=6)
+    axes.set(title=_title(results, attack), xlim=(-0.5, len(results.models) - 0.4))
+    name_models(axes, results.models)
+    bare(axes)
 
 
-def _values(results: Results, model: str, attack: str) -> NDArray[np.float64]:
-    """Return a value a training that ran."""
+def values_of_trainings(results: Results, model: str, attack: str) -> NDArray[np.float64]:
+    """Return what is drawn of each training that ran: success in percent, or the median distance."""
     record = results.attack_records[attack]
     if record.compares_distances:
         distances: NDArray[Any] = results.values(model, attack, record.norm)

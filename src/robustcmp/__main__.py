@@ -1,0 +1,8 @@
+"""``python -m robustcmp``: the console script."""
+
+import sys
+
+from .cli.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Power: the difference that a test would have detected, had there been one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .foundations import NO_VARIANCE, check_values, pooled_variance
+
+POWER = 0.8
+
+
+def detectable_between_groups(
+    groups: Sequence[NDArray[np.float64]], alpha: float = 0.05, power: float = POWER
+) -> float:
+    """Return the difference of two frameworks' means that the F test detects with a given power.
+
+    The two frameworks with the fewest training runs differ and the others lie between them, where they contribute
+    least to F, so any other arrangement of the same largest difference is detected at least as often. The variance
+    between training runs is the one estimated from the groups (noncentral F; Cohen 1988, "Statistical Power Analysis
+    for the Behavioral Sciences", chapter 8).
+
+    Parameters
+    ----------
+    groups : sequence of ndarray of float64, shape (training runs,)
+        As for `f_test`: a rate in [0, 1] for each training, framework by framework.
+    alpha : float, default 0.05
+        The level of the test.
+    power : float, default 0.8
+        The probability of detection.
+
+    Returns
+    -------
+    float
+        In the unit of the rates. NaN if rates do not differ within any framework, because their variance is then
+        unknown.
+
+    Raises
+    ------
+    UsageError
+        A framework has one training.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> groups = [rng.normal(0.15, 0.02, 10) for _ in range(3)]
+    >>> round(detectable_between_groups(groups), 3)
+    0.024
+    """
+    within, df = pooled_variance(groups)
+    if within <= NO_VARIANCE:
+        return math.nan
+    from scipy.special import fdtri, ncfdtrinc
+
+    between = len(groups) - 1
+    noncentrality = float(ncfdtrinc(between, df, 1 - power, float(fdtri(between, df, 1 - alpha))))
+    fewest = sorted(map(len, groups))[:2]
+    return math.sqrt(noncentrality * within * sum(1 / n for n in fewest))
+
+
+def detectable_between_models(values: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:
+    """Return the difference of two models' rates that a joint test over images detects with a given power.
+
+    Two models differ and the others lie between them. The statistic is taken to be chi-square, as that of Cochran's Q
+    and of the permutation of models is for many images, with the variance of the images' differences averaged over
+    pairs of models. An approximation, coarse where few images differ.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (models, images)
+        How often each image is fooled, in [0, 1].
+    alpha, power : float
+        As for `detectable_between_groups`.
+
+    Returns
+    -------
+    float
+        In the unit of the rates. NaN if each image has the same value for all models.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> round(detectable_between_models((rng.random((3, 1000)) < 0.2).astype(float)), 3)
+    0.056
+    """
+    check_values(values)
+    models, images = values.shape
+    # The mean over pairs of the variance of a difference is twice the variance within an image.
+    if models < 2:
+        return math.nan
+    variance = 2 * float(((values - values.mean(axis=0)) ** 2).mean(axis=1).sum()) / (models - 1)
+    if variance <= NO_VARIANCE:
+        return math.nan
+    from scipy.special import chdtri, chndtrinc
+
+    df = models - 1
+    noncentrality = float(chndtrinc(float(chdtri(df, alpha)), df, 1 - power))
+    return math.sqrt(noncentrality * variance / images)

@@ -1,0 +1,75 @@
+"""A suite as its TOML file says it, before any attack is looked up."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ..errors import UsageError, unknown
+
+SHIPPED = files("robustcmp.resources.attacks")
+Count = Annotated[int, msgspec.Meta(gt=0)]
+
+
+class SuiteFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of a suite's file.
+
+    Attributes
+    ----------
+    attacks : dict of str to dict
+        By the names that tables and results have: the class as ``"attack"``, and its parameters.
+    description : str
+        What the suite is for.
+    images, repeats : int
+        How many images are attacked how often, if the caller does not say.
+    """
+
+    attacks: dict[str, dict[str, Any]]
+    description: str = ""
+    images: Count = 1000
+    repeats: Count = 10
+
+
+def suite_names() -> list[str]:
+    """Return the names of the suites that ship.
+
+    >>> suite_names()
+    ['boundary-long', 'control', 'guo2019', 'smoke']
+    """
+    return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
+
+
+def read_suite_file(suite: str | os.PathLike[str]) -> SuiteFile:
+    """Read the file of a suite that ships, by its name, or any other by its path, which ends in ``.toml``.
+
+    Raises
+    ------
+    UsageError
+        There is no such suite, or its file has a mistake that shows without its attacks.
+    """
+    path = Path(suite)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"the suite {path} cannot be read: {error}") from None
+    elif str(suite) in suite_names():
+        text = (SHIPPED / f"{suite}.toml").read_text(encoding="utf-8")
+    else:
+        raise unknown("suite", suite, [*suite_names(), "FILE.toml"])
+    try:
+        table = tomllib.loads(text)
+        for key in table:
+            if key not in SuiteFile.__struct_fields__:
+                raise unknown("key", key, SuiteFile.__struct_fields__)
+        content = msgspec.convert(table, SuiteFile)
+        if not content.attacks:
+            raise UsageError("expected at least one table [attacks.NAME]")
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"the suite {path}: {error}") from None
+    return content

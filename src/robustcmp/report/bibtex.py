@@ -1,0 +1,46 @@
+"""What to cite for a run, as BibTeX."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+from ..analysis.results import Results
+
+SOFTWARE = """\
+@software{{robustcmp,
+  title   = {{robustcmp: is one trained model easier to fool than another, and is the difference real?}},
+  author  = {{{{The robustcmp developers}}}},
+  version = {{{version}}},
+  year    = {{2026}}
+}}"""
+
+
+def to_bibtex(results: Results) -> str:
+    """Return an entry for each of what a run used: the method, attacks, frameworks, datasets and networks."""
+    entries: dict[str, str] = {}
+    for entry in _entries(results):
+        key = re.match(r"\s*@\w+\{([^,\s]+),", entry)
+        entries.setdefault(key[1] if key else entry, entry.strip())
+    return "\n\n".join(entries.values()) + "\n"
+
+
+def _entries(results: Results) -> Iterator[str]:
+    manifest = results.manifest
+    references: dict[str, Any] = tomllib.loads(
+        (files("robustcmp.resources") / "references.toml").read_text(encoding="utf-8")
+    )
+    cited_for, entries = references["cited_for"], references["entries"]
+    yield SOFTWARE.format(version=manifest["environment"]["versions"].get("robustcmp") or "unknown")
+    used = {
+        "framework": [model["framework"].partition("@")[0] for model in manifest["models"]],
+        "dataset": [manifest["about"].get("dataset"), *(model["info"].get("dataset") for model in manifest["models"])],
+        "model": [manifest["about"].get("model"), *(model["info"].get("model") for model in manifest["models"])],
+    }
+    yield from (entries[key] for key in cited_for["every_run"])
+    yield from (record.cite for record in results.attack_records.values() if record.cite)
+    for kind, names in used.items():
+        yield from (entries[key] for name in names for key in cited_for[kind].get(name, ()))

@@ -1,0 +1,21 @@
+"""A run as a notebook shows it: the answer, and one table."""
+
+from __future__ import annotations
+
+from ..analysis.results import Results
+from .page import render
+from .summary import answer, rates, setting
+from .text import title
+from .verdict_text import said
+
+
+def to_notebook(results: Results) -> str:
+    """Return the answer and the rates of a run as HTML that stands in a notebook, light or dark."""
+    return render(
+        "notebook.html",
+        title=title(results) or "robustcmp",
+        setting=setting(results),
+        answer=answer(results),
+        verdicts=[said(verdict) for verdict in results.verdicts],
+        table=rates(results),
+    )

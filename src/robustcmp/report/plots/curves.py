@@ -1,0 +1,90 @@
+"""Success against ε: how the success rate grows with the size of the perturbation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...analysis.results import Results
+from ...analysis.statistics import t_interval, wilson_interval
+from ...errors import UsageError
+from .style import bare, color, line, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def with_grid(results: Results) -> list[str]:
+    """Return the attacks whose success is counted at several ε."""
+    return [attack for attack, record in results.attack_records.items() if len(record.grid) > 1]
+
+
+def draw(
+    results: Results, *, attacks: Sequence[str] | None = None, figure: Figure | None = None
+) -> NDArray[np.object_]:
+    """Draw each model's success rate against ε, with a 95 % band at each ε, a panel an attack.
+
+    The band is over trainings where there are several, else over images. It holds at each ε, not for the curve as a
+    whole.
+
+    Parameters
+    ----------
+    attacks : sequence of str, optional
+        The attacks to draw; those with several ε if nothing is said.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; a new figure if nothing is said.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, shape (attacks,)
+
+    Raises
+    ------
+    UsageError
+        No attack of the run counts its success at several ε.
+    """
+    attacks = with_grid(results) if attacks is None else attacks
+    if not attacks:
+        raise UsageError("no attack of this run counts its success at several ε, so there is no curve to draw")
+    [row] = panels(len(attacks), figure)
+    for axes, attack in zip(row, attacks, strict=True):
+        _panel(axes, results, attack)
+    drawn: NDArray[np.object_] = row
+    return drawn
+
+
+def _panel(axes: Axes, results: Results, attack: str) -> None:
+    grid = np.array(results.attack_records[attack].grid)
+    for place, model in enumerate(results.models):
+        rates = _rates(results, model, attack)
+        if not len(rates):
+            continue
+        low, high = band(rates, results.dataset.sizes["image"])
+        axes.fill_between(grid, 100 * low, 100 * high, color=color(place), alpha=0.18, linewidth=0)
+        axes.plot(grid, 100 * rates.mean(axis=0), linestyle=line(place), color=color(place), linewidth=1.8, label=model)
+    axes.set(title=f"{attack}: success, %", xlabel="ε", xlim=(0, grid.max()))
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="best")
+    bare(axes)
+
+
+def _rates(results: Results, model: str, attack: str) -> NDArray[np.float64]:
+    """Return the success rate of each training at each ε of its attack, (trainings that ran, epsilons)."""
+    curve = results.epsilon_curve.sel(model=model, attack=attack, epsilon=results.attack_records[attack].grid)
+    rates: NDArray[np.float64] = curve.sel(training_seed=results.seeds(model, attack)).values
+    return rates[~np.isnan(rates).any(axis=1)]
+
+
+def band(rates: NDArray[np.float64], images: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the 95 % interval at each ε, of rates (trainings, epsilons); the mean where all are one rate."""
+    if len(rates) > 1:
+        ends = np.array([t_interval(column) for column in rates.T])
+        ends = np.where(np.isnan(ends), rates.mean(axis=0)[:, None], ends)
+    else:
+        ends = np.array([wilson_interval(round(float(rate) * images), images) for rate in rates[0]])
+    low, high = np.clip(ends, 0, 1).T
+    return low, high

@@ -1,0 +1,78 @@
+"""What all pictures share: colours for every kind of colour vision, a marker a model, and where to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""The palette of Okabe and Ito, without its yellow, which is too light for thin lines on white."""
+MARKERS = ("o", "s", "^", "D", "v", "P")
+LINES = ("-", "--", "-.", ":")
+NORMS = {"l0": "L0", "l2": "L2", "linf": "L∞"}
+PANEL = (3.4, 2.9)
+"""Width and height of a panel in inches."""
+
+
+def color(place: int) -> str:
+    """Return the colour of a model by its place in the run."""
+    return COLORS[place % len(COLORS)]
+
+
+def marker(place: int) -> str:
+    """Return the marker of a model by its place in the run."""
+    return MARKERS[place % len(MARKERS)]
+
+
+def line(place: int) -> Any:
+    """Return the line style of a model by its place in the run."""
+    return LINES[place % len(LINES)]
+
+
+def panels(
+    columns: int, figure: Figure | None = None, *, rows: int = 1, size: Sequence[float] = PANEL, **options: Any
+) -> NDArray[np.object_]:
+    """Return the axes of a picture, shape (rows, columns).
+
+    Parameters
+    ----------
+    columns, rows : int
+        How many panels there are.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; a new figure of pyplot if nothing is said.
+    size : sequence of float
+        Width and height of one panel in inches.
+    **options
+        For `matplotlib.figure.Figure.subplots`.
+    """
+    if figure is None:
+        import matplotlib.pyplot as plt
+
+        figure = plt.figure()
+    figure.set_size_inches(size[0] * columns, size[1] * rows)
+    figure.set_layout_engine("constrained")
+    axes: NDArray[np.object_] = figure.subplots(rows, columns, squeeze=False, **options)
+    return axes
+
+
+def bare(axes: Axes, grid: str | None = "y") -> None:
+    """Take away the frame that says nothing, and add a light grid along an axis."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    if grid:
+        axes.grid(alpha=0.3, axis=grid, linewidth=0.6)  # type: ignore[arg-type]
+
+
+def name_models(axes: Axes, models: Sequence[str]) -> None:
+    """Write the models' names below a panel, slanted where they would touch."""
+    axes.set_xticks(range(len(models)), models)
+    if len(models) > 3:
+        for label in axes.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")

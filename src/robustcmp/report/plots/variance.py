@@ -1,0 +1,100 @@
+"""Where the variance lies: what makes the rates of two trained models differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...analysis.results import Results
+from ...errors import UsageError
+from .style import bare, color, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PARTS = {
+    "framework": "framework",
+    "training_run": "training run",
+    "image": "choice of images",
+    "repeat": "repeats",
+}
+HATCHES = ("", "///", "...", "xxx")
+
+
+def that_vary(results: Results) -> list[str]:
+    """Return the attacks under which the rates of trained models vary at all.
+
+    Raises
+    ------
+    UsageError
+        There is one training per framework, or their numbers differ.
+    """
+    components = results.variance()[list(PARTS)]
+    return [str(attack) for attack in components.index[(components.fillna(0) > 0).any(axis=1)]]
+
+
+def draw(
+    results: Results, *, attacks: Sequence[str] | None = None, figure: Figure | None = None
+) -> NDArray[np.object_]:
+    """Draw the standard deviation of a trained model's success rate by where it comes from, a panel an attack.
+
+    In percentage points. Between frameworks and between training runs of one framework they are components of the
+    nested analysis of variance, and a negative estimate of a variance is drawn as 0; what the choice of images and the
+    repeats add to one model's rate stands beside them. See `Evaluation.variance`.
+
+    Parameters
+    ----------
+    attacks : sequence of str, optional
+        The attacks to draw; those whose rates vary at all if nothing is said.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; a new figure if nothing is said.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, shape (attacks,)
+
+    Raises
+    ------
+    UsageError
+        There is one training per framework, their numbers differ, or nothing varies.
+    """
+    components = results.variance()
+    attacks = that_vary(results) if attacks is None else attacks
+    if not attacks:
+        raise UsageError("no rate varies between trainings, images or repeats, so there is nothing to draw")
+    [row] = panels(len(attacks), figure, size=(3.4, 2.1))
+    for axes, attack in zip(row, attacks, strict=True):
+        _panel(axes, attack, [float(components[part][attack]) for part in PARTS])
+    drawn: NDArray[np.object_] = row
+    return drawn
+
+
+def _panel(axes: Axes, attack: str, variances: list[float]) -> None:
+    deviations = 100 * np.sqrt(np.maximum(variances, 0))
+    for place, (deviation, hatch) in enumerate(zip(deviations, HATCHES, strict=True)):
+        known = np.isfinite(deviation)
+        axes.barh(
+            place,
+            deviation if known else 0,
+            height=0.65,
+            color=color(place),
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0,
+        )
+        axes.annotate(
+            f"{deviation:.2f}" if known else "not known",
+            (deviation if known else 0, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
+    axes.set_yticks(range(len(PARTS)), list(PARTS.values()))
+    axes.set(title=f"{attack}: sd, points", xlim=(0, 1.25 * max(np.nanmax(deviations), 0.1)))
+    axes.set_ylim(len(PARTS) - 0.5, -0.5)
+    bare(axes, "x")

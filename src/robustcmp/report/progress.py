@@ -1,0 +1,246 @@
+"""The progress of a comparison: a table that fills in at a terminal, elsewhere a line an attack."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..analysis.statistics import detectable_between_groups, f_test
+from ..records.cell import Cell
+from .format import duration, p_value, percent, points
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+REFRESHES = 4  # a second
+
+
+def shown_progress() -> Lines | LiveTable:
+    """Return a progress that is shown on standard error."""
+    return LiveTable() if sys.stderr is not None and sys.stderr.isatty() else Lines()
+
+
+def _tell(text: str) -> None:
+    if sys.stderr is not None:
+        print(text, file=sys.stderr, flush=True)
+
+
+@dataclass
+class Tally:
+    """What is known of one attack so far.
+
+    Attributes
+    ----------
+    cells, finished : int
+        How many there are, and how many are finished or kept.
+    expected, covered : int
+        About how many queries the missing cells take, and the part of that of those that are finished by now.
+    asked : int
+        How many queries were really asked, and
+    asked_for_covered : int
+        how many of them for cells that are finished.
+    seconds : float
+        How long the attack has taken.
+    success : dict
+        Which images fell in each repeat, by model and training seed.
+    """
+
+    cells: int = 0
+    finished: int = 0
+    expected: int = 0
+    covered: int = 0
+    asked: int = 0
+    asked_for_covered: int = 0
+    seconds: float = 0.0
+    success: dict[str, dict[int, list[NDArray[np.bool_]]]] = field(default_factory=dict)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.finished == self.cells
+
+    @property
+    def queries_left(self) -> float:
+        """By what finished cells really took; before there is one, by what is usual."""
+        if self.is_finished:
+            return 0.0
+        per_expected = self.asked_for_covered / self.covered if self.covered and self.asked_for_covered else 1.0
+        return max(self.expected * per_expected - self.asked, 0.0)
+
+    def rates(self, model: str) -> NDArray[np.float64]:
+        """The rate of each training of a model that has a finished repeat."""
+        trainings = list(self.success.get(model, {}).values())  # another thread may add one
+        return np.array([float(np.mean(repeats)) for repeats in trainings])
+
+
+class Tallies:
+    """What is known of all attacks so far, and the time that is left."""
+
+    def __init__(self, cells: Mapping[Cell, int]):
+        self.expected = dict(cells)
+        self.models = list(dict.fromkeys(cell.model for cell in cells))
+        self.attacks = {cell.attack: Tally() for cell in cells}
+        for cell, queries in cells.items():
+            self.attacks[cell.attack].cells += 1
+            self.attacks[cell.attack].expected += queries
+        self._last = time.monotonic()
+        self._one_at_a_time = threading.Lock()
+
+    def asked(self, attack: str, queries: int) -> None:
+        with self._one_at_a_time:
+            tally, now = self.attacks[attack], time.monotonic()
+            tally.seconds, self._last = tally.seconds + now - self._last, now
+            tally.asked += queries
+
+    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+        tally = self.attacks[cell.attack]
+        tally.finished += 1
+        if self.expected[cell]:
+            tally.covered += self.expected[cell]
+            tally.asked_for_covered = tally.asked
+        tally.success.setdefault(cell.model, {}).setdefault(cell.training_seed, []).append(success)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None before anything was asked."""
+        asked, seconds = (sum(getattr(tally, name) for tally in self.attacks.values()) for name in ("asked", "seconds"))
+        if not asked:
+            return None
+        left = 0.0
+        for tally in self.attacks.values():
+            a_query = tally.seconds / tally.asked if tally.asked else seconds / asked
+            left += tally.queries_left * a_query
+        return left
+
+    @property
+    def left(self) -> str:
+        seconds = self.seconds_left
+        return f"about {duration(seconds)} left" if seconds else ""
+
+    def so_far(self, attack: str) -> str:
+        """Say how far the means of the models are apart, and which difference would have been detected."""
+        groups = [rates for model in self.models if len(rates := self.attacks[attack].rates(model))]
+        if len(groups) < 2:
+            return ""
+        means = [float(rates.mean()) for rates in groups]
+        apart = f"means differ by {points(max(means) - min(means))} points"
+        if min(map(len, groups)) < 2:
+            return apart
+        detectable = detectable_between_groups(groups, 0.05 / len(self.attacks))
+        if not detectable > 0:
+            return apart
+        p = p_value(min(1.0, len(self.attacks) * f_test(groups).p))  # adjusted as the level is
+        return f"{apart}, {points(detectable)} would be detected (p {'' if p.startswith('<') else '= '}{p})"
+
+
+class Lines:
+    """A line for each step and attack, for a log."""
+
+    def __init__(self) -> None:
+        self.tallies: Tallies | None = None
+
+    def begin(self, what: str, steps: int) -> None:
+        _tell(f"{what}: {steps}" if steps else what)
+
+    def step(self) -> None: ...
+
+    def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
+        self.tallies = Tallies(cells)
+
+    def asked(self, attack: str, queries: int) -> None:
+        if self.tallies:
+            self.tallies.asked(attack, queries)
+
+    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+        if self.tallies is None:
+            return
+        self.tallies.finished(cell, success)
+        tally = self.tallies.attacks[cell.attack]
+        if tally.is_finished:
+            rates = ", ".join(f"{model} {percent(float(tally.rates(model).mean()))}" for model in tally.success)
+            more = (self.tallies.so_far(cell.attack), duration(tally.seconds), self.tallies.left)
+            _tell("; ".join([f"{cell.attack}: {rates}", *filter(None, more)]))
+
+    def end(self) -> None: ...
+
+
+class LiveTable:
+    """One view that is drawn again and again: what is done, what is under way, and the time that is left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.tallies: Tallies | None = None
+        self._what, self._steps, self._done, self._attack = "", 0, 0, ""
+        self._began = time.monotonic()
+        self._live = Live(
+            console=Console(stderr=True, highlight=False),
+            get_renderable=self._drawn,
+            refresh_per_second=REFRESHES,
+            transient=True,
+        )
+        self._live.start()
+
+    def begin(self, what: str, steps: int) -> None:
+        self._what, self._steps, self._done = what, steps, 0
+
+    def step(self) -> None:
+        self._done += 1
+
+    def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
+        self.tallies, self._what = Tallies(cells), ""
+
+    def asked(self, attack: str, queries: int) -> None:
+        if self.tallies:
+            self._attack = attack
+            self.tallies.asked(attack, queries)
+
+    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+        if self.tallies:
+            self.tallies.finished(cell, success)
+
+    def end(self) -> None:
+        self._live.stop()
+
+    def _drawn(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        passed = duration(time.monotonic() - self._began)
+        if self._what or self.tallies is None:
+            return Text(f"{self._what}: {self._done} of {self._steps} · {passed}", style="bold")
+        tally = self.tallies.attacks.get(self._attack)
+        under_way = f"{self._attack}: {tally.finished} of {tally.cells} · " if tally else ""
+        found = [
+            f"{attack}: {text}"
+            for attack, other in self.tallies.attacks.items()
+            if other.is_finished and (text := self.tallies.so_far(attack))
+        ]
+        status = Text(f"{under_way}{passed} · {self.tallies.left}", style="bold")
+        return Group(self._table(self.tallies), *map(Text, found), status)
+
+    def _table(self, tallies: Tallies) -> Any:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        table = Table(box=SIMPLE_HEAD, show_edge=False)
+        table.add_column("success rate")
+        for attack in tallies.attacks:
+            table.add_column(attack, justify="right")
+        for model in tallies.models:
+            table.add_row(model, *(self._entry(tally, model) for tally in tallies.attacks.values()))
+        return table
+
+    def _entry(self, tally: Tally, model: str) -> str:
+        rates = tally.rates(model)
+        if not len(rates):
+            return "·"
+        count = f" ({len(rates)})" if not tally.is_finished else ""
+        return f"{percent(float(rates.mean()))}{count}"

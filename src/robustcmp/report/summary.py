@@ -1,0 +1,161 @@
+"""One screen: rates, failed checks, the main notes, and the answer at the end."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..analysis.results import Results
+from ..analysis.verdicts import Verdict
+from ..records.checks import FAIL
+from .format import fixed, p_value, percent, points, shares
+from .notes import key_notes, repeats_text
+from .table import Column, Table
+from .tables import NOT_APPLICABLE
+from .terminal import WIDTH, console_for, fits, print_table
+from .text import title
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MOST_MODELS = 12  # one row each; the page and the full report have them all
+MOST_NOTES = 3
+MOST_RANKS = 4
+
+
+def summary(results: Results, width: int | None = None, color: bool = False) -> str:
+    """Return one screen, at most 100 columns by 40 lines for a few models under a few attacks."""
+    stream = io.StringIO()
+    console = console_for(stream, min(width or WIDTH, WIDTH), color)
+    console.print(title(results), style="bold")
+    console.print(setting(results))
+    console.print()
+    beside = rates(results)
+    console.print(beside.title)
+    print_table(console, beside if fits(beside, console.width) else rates(results, "\n"))
+    for line in failed_checks(results):
+        console.print(line, style="red")
+    for note in key_notes(results)[:MOST_NOTES]:
+        console.print(f"• {note}")
+    console.print()
+    console.print(answer(results), style="bold")
+    _print_verdicts(console, results.verdicts)
+    return stream.getvalue().rstrip("\n")
+
+
+def setting(results: Results) -> str:
+    """Say what was compared, on how many images, and how often."""
+    count, images = len(results.labels), results.manifest["images"]
+    trainings = {name: [m["name"] for m in results.manifest["models"]].count(name) for name in results.models}
+    sizes = sorted(set(trainings.values()))
+    each = "" if sizes == [1] else f": {' to '.join(map(str, sizes))} trainings each"
+    classify = f"all {count} classify" if count > 1 else "the model classifies"
+    is_random = any(not results.deterministic(attack) for attack in results.attacks)
+    used = f"{images['used']} images that {classify} correctly"
+    return "; ".join([", ".join(results.models) + each, used, *([repeats_text(results)] if is_random else [])])
+
+
+def rates(results: Results, between: str = " ") -> Table:
+    """Return one row per model: rates with 95 % intervals, clean accuracy, and R with rank shares."""
+    ranges = results.indicator_ranges if len(results.models) > 1 and not results.same_weights else {}
+    columns = [Column("model"), *(Column(attack, str) for attack in results.attacks), Column("clean", str)]
+    all_ranks = len(results.models) <= MOST_RANKS
+    columns += [Column("R", str), Column(f"ranks 1 to {len(ranges)}" if all_ranks else "rank 1", str)] if ranges else []
+    rows = []
+    for model in results.models:
+        row = [model, *(_rate(results, model, attack, between) for attack in results.attacks)]
+        row += [percent(results.clean_accuracy[model])]
+        if ranges:
+            of_ranks = ranges[model].ranks
+            row += [fixed(results.indicator[model], 2), shares(of_ranks) if all_ranks else percent(of_ranks[0], 0)]
+        rows.append(row)
+    over = "trainings" if results.has_several_trainings else "images"
+    title = f"Success rates of the attacks, 95 % intervals over {over}{'; R: smaller is more robust' if ranges else ''}"
+    return Table(title, columns, rows[:MOST_MODELS])
+
+
+def _rate(results: Results, model: str, attack: str, between: str) -> str:
+    if not results.seeds(model, attack):
+        return NOT_APPLICABLE
+    several = len(results.seeds(model, attack)) > 1
+    ends = results.trainings.interval(model, attack) if several else results.interval(model, attack)
+    within = "all alike" if math.isnan(ends[0]) else _ends(ends)
+    return f"{percent(results.rate(model, attack))}{between}({within})"
+
+
+def _ends(ends: Sequence[float], digits: int = 1) -> str:
+    return f"{fixed(100 * ends[0], digits)}–{fixed(100 * ends[1], digits)}"
+
+
+def failed_checks(results: Results) -> list[str]:
+    """Return one line per failed health check, with the models that failed it."""
+    if results.same_weights:
+        return []
+    if results.checked is None:
+        return ["Health checks have not been run; `ev.run_checks()` runs them."]
+    failed: dict[str, list[str]] = {}
+    for check in results.checked.checks:
+        if check.outcome == FAIL:
+            failed.setdefault(check.check, []).append(check.model)
+    of = len(results.labels)
+    return [
+        f"Failed check: {name}: {', '.join(models[:4])}{', …' * (len(models) > 4)} ({len(models)} of {of} models)"
+        for name, models in failed.items()
+    ]
+
+
+def answer(results: Results) -> str:
+    """Return the answer in one sentence."""
+    verdicts = results.verdicts
+    if results.same_weights:
+        return "Same-weights control: every framework runs the same weights, so there is nothing to rank."
+    if not verdicts:
+        if len(results.models) > 1:
+            return "No attack ran on every model: there is nothing to compare."
+        return f"Only one {'model' if len(results.labels) == 1 else 'framework'}: there is nothing to compare."
+    unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
+    different = [verdict.attack for verdict in verdicts if verdict.different]
+    if different:
+        sentence = f"Is one easier to fool? Yes: {unit} differ under {', '.join(different)}."
+    elif results.has_several_trainings and verdicts[0].level == "models":
+        sentence = f"Frameworks cannot be compared: {', '.join(results.single_trainings)} has one training."
+    elif all(verdict.different is None for verdict in verdicts):
+        sentence = f"Is one easier to fool? These attacks give no information about {unit}."
+    else:
+        sentence = f"Is one easier to fool? No significant difference between {unit}."
+    if verdicts[0].level == "models" and not results.has_several_trainings and results.is_of_the_zoo:
+        sentence += " One training each: framework and run-to-run effects are confounded."
+    return sentence
+
+
+def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for verdict in verdicts:
+        grid.add_row(*verdict_line(verdict))
+    console.print(grid)
+    if any(verdict.different is not None for verdict in verdicts):
+        console.print(DETECTABLE, style="dim")
+    if any(not math.isnan(verdict.seed_share) for verdict in verdicts):
+        console.print(SEED, style="dim")
+
+
+def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
+    """Return a verdict as the attack, the finding, and the evidence."""
+    if verdict.different is None:
+        return verdict.attack, "no information", verdict.why
+    rests_on = [
+        f"means {points(verdict.difference)} apart ({points(verdict.detectable)} detectable*)",
+        f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}",
+    ]
+    if not math.isnan(verdict.seed_share):
+        share, ends = percent(verdict.seed_share, 0), (verdict.seed_low, verdict.seed_high)
+        rests_on.append(f"seed{'+draw' * verdict.has_draws} {share} ({_ends(ends, 0)})")
+    return verdict.attack, "differ" if verdict.different else "not significant", "; ".join(rests_on)
+
+
+DETECTABLE = "* in percentage points; the smallest difference that would have been detected with 80 % power"
+SEED = "seed: its share of the variance between trained models, with the 95 % interval"

@@ -1,0 +1,64 @@
+"""A verdict in words, for people who read it on a page or in a notebook."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ..analysis.verdicts import Verdict
+from .format import p_value, percent, points
+
+KINDS = {True: "different", False: "same", None: "nothing"}
+WORDS = {True: "Significant difference", False: "No significant difference", None: "No information"}
+
+
+class Said(NamedTuple):
+    """A verdict in words.
+
+    Attributes
+    ----------
+    attack : str
+        Its name.
+    kind : str
+        ``"different"``, ``"same"`` or ``"nothing"``.
+    word : str
+        The verdict in two or three words.
+    sentences : list of str
+        What it rests on.
+    """
+
+    attack: str
+    kind: str
+    word: str
+    sentences: list[str]
+
+
+def said(verdict: Verdict) -> Said:
+    """Return a verdict in words. It never lacks the difference that would have been detected."""
+    sentences = [f"{verdict.why[0].upper()}{verdict.why[1:]}."] if verdict.why else _found(verdict)
+    return Said(verdict.attack, KINDS[verdict.different], WORDS[verdict.different], sentences)
+
+
+def _found(verdict: Verdict) -> list[str]:
+    p = f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}".replace(
+        " ", "\N{NO-BREAK SPACE}"
+    )
+    apart = points(verdict.difference)
+    if verdict.different:
+        first = (
+            f"The models differ ({p}); {verdict.highest} and {verdict.lowest} are the furthest apart, {apart} points."
+        )
+    else:
+        first = f"{verdict.highest} and {verdict.lowest} are the furthest apart, by {apart} points ({p})."
+    if not verdict.difference:
+        first = f"All rates are the same ({p})."
+    detectable = points(verdict.detectable)
+    sentences = [first, f"A difference of {detectable} points would have been detected with 80 % power."]
+    if not math.isnan(verdict.seed_share):
+        low, high = percent(verdict.seed_low, 0), percent(verdict.seed_high, 0)
+        seed = "The training seed, with its draws," if verdict.has_draws else "The training seed"
+        sentences.append(
+            f"{seed} accounts for {percent(verdict.seed_share, 0)} of the variance between trained models "
+            f"(95 % interval {low} to {high})."
+        )
+    return sentences

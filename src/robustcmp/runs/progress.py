@@ -1,0 +1,45 @@
+"""What a comparison tells of its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..records.cell import Cell
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Is told what a comparison does; how that is shown is its own."""
+
+    def begin(self, what: str, steps: int) -> None:
+        """Begin one of the steps before and after the attacks, such as "loading models", of so many parts."""
+
+    def step(self) -> None:
+        """One part is done."""
+
+    def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
+        """Begin the attacks: all cells, and about how many queries an attack takes for each, 0 for what is kept."""
+
+    def asked(self, attack: str, queries: int) -> None:
+        """So many queries more were asked; called from several threads."""
+
+    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+        """A cell is finished, or was kept from an earlier call: which images fell, (N,)."""
+
+    def end(self) -> None:
+        """Nothing more comes."""
+
+
+class Unseen:
+    """A progress that nobody looks at."""
+
+    def begin(self, what: str, steps: int) -> None: ...
+    def step(self) -> None: ...
+    def begin_attacks(self, cells: Mapping[Cell, int]) -> None: ...
+    def asked(self, attack: str, queries: int) -> None: ...
+    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None: ...
+    def end(self) -> None: ...

@@ -1,0 +1,263 @@
+"""A run in the formats of other programs: what is written is what the run says."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+import robustcmp as rc
+from robustcmp.analysis.statistics import wilson_interval
+from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
+from robustcmp.cli import command
+from robustcmp.errors import UsageError
+from robustcmp.records.attack import OWN_NAMES
+from robustcmp.report.frames import PER_IMAGE
+from robustcmp.report.latex import SPECIAL, escaped
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+RUNS = sorted(path.parent.name for path in RESULTS.glob("*/manifest.json"))
+of_every_run = pytest.mark.parametrize("run", RUNS)
+
+
+def opened(run: str = "lenet5-mnist-guo2019") -> rc.Evaluation:
+    return rc.open_run(RESULTS / run)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> rc.Evaluation:
+    """A run of today, with names that LaTeX and BibTeX do not take as they are."""
+    data = rc.load_dataset("digits")
+    model = rc.load_model("lenet1", framework="torch", dataset="digits")
+    suite = tmp_path / "quick_one.toml"
+    suite.write_text('[attacks.fgsm]\nattack = "FGSM"\nepsilons = 4\n[attacks.l2]\nattack = "L2FastGradientAttack"\n')
+    suite.write_text(suite.read_text() + "epsilons = [1.0]\n")
+    return rc.evaluate(
+        {"a_b & c": model, "d": rc.wrap(model.native, framework="torch")},
+        data.images,
+        data.labels,
+        suite=suite,
+        n=5,
+        repeats=2,
+        batch_size=64,
+        progress=False,
+        about={"model": "mine", "dataset": "my_own"},
+    )
+
+
+# data frames, CSV, Parquet
+
+
+@of_every_run
+def test_a_row_a_model_training_and_attack(run: str) -> None:
+    ev = opened(run)
+    frame = ev.to_dataframe()
+    assert len(frame) == len(ev.manifest["models"]) * len(ev.attacks)
+    assert not frame.duplicated(["model", "training_seed", "attack"]).any()
+    for (model, attack), rows in frame.groupby(["model", "attack"]):
+        np.testing.assert_allclose(rows.success_rate.mean(), ev.rate(model, attack))
+    assert (frame.low.isna() | (frame.low <= frame.success_rate)).all()
+    assert (frame.high.isna() | (frame.high >= frame.success_rate)).all()
+
+
+def test_the_row_of_one_rate() -> None:
+    ev = opened()
+    frame = ev.to_dataframe().set_index(["model", "attack"])
+    row = frame.loc["torch", "fgsm"]
+    fallen = int(ev.dataset.success.sel(model="torch", attack="fgsm").isel(training_seed=0, repeat=0).sum())
+    assert (row.success_rate, row.images, row.repeats, row.repeat_std) == (fallen / 1000, 1000, 10, 0.0)
+    assert (row.low, row.high) == wilson_interval(fallen, 1000)
+    assert row.clean_accuracy == ev.clean_accuracy["torch"]
+    assert frame.loc["torch", "single_pixel"].repeat_std == ev.repeat_std("torch", "single_pixel")
+
+
+def test_a_row_an_outcome(fresh: rc.Evaluation) -> None:
+    for ev in (opened(), fresh):
+        frame = ev.to_dataframe(per_image=True)
+        assert list(frame.columns[: len(PER_IMAGE) + 1 + len(OWN_NAMES)]) == [*PER_IMAGE, "label", *OWN_NAMES]
+        assert not frame.duplicated(list(PER_IMAGE)).any()
+        for (model, attack), rows in frame.groupby(["model", "attack"]):
+            repeats = 1 if ev.deterministic(attack) else ev.repeats(attack)
+            assert len(rows) == repeats * ev.manifest["images"]["used"]
+            assert rows.success.mean() == ev.rate(model, attack)
+        assert frame.success.dtype == bool
+        assert (np.isfinite(frame.l2) == frame.success).all()
+
+
+def test_an_attack_that_cannot_run_has_no_rate() -> None:
+    data = rc.load_dataset("digits")
+    weights = np.random.default_rng(0).standard_normal((784, 10)).astype(np.float32)
+    model = rc.wrap_functions(logits=lambda x: x.reshape(len(x), -1) @ weights, bounds=(0, 1))
+    ev = rc.evaluate(
+        {"m": model}, data.images, data.labels, suite="smoke", n=4, repeats=1, batch_size=64, progress=False
+    )
+    frame = ev.to_dataframe().set_index("attack")
+    assert math.isnan(frame.success_rate["fgsm"])
+    assert frame.success_rate["single_pixel"] == ev.rate("m", "single_pixel")
+    assert set(ev.to_dataframe(per_image=True).attack) == {"single_pixel", "boundary"}
+    assert "& -- & --" in ev.to_latex()
+
+
+@pytest.mark.parametrize("per_image", [False, True])
+def test_files_hold_the_data_frame(per_image: bool, fresh: rc.Evaluation, tmp_path: Path) -> None:
+    frame = fresh.to_dataframe(per_image=per_image)
+    fresh.to_csv(tmp_path / "x.csv", per_image=per_image)
+    fresh.to_parquet(tmp_path / "deep" / "x.parquet", per_image=per_image)
+    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "x.csv"), frame, check_dtype=False)
+    pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "deep" / "x.parquet"), frame, check_dtype=False)
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    for write in (opened().to_csv, opened().to_parquet):
+        with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
+            write(tmp_path / "taken" / "x")
+
+
+def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r"pip install 'robustcmp\[parquet\]'"):
+        opened().to_parquet(tmp_path / "x.parquet")
+
+
+# LaTeX
+
+
+def cells(latex: str) -> list[list[str]]:
+    """The rows between the rules, cell by cell."""
+    body = latex.split("\\midrule\n")[1].split("\\bottomrule")[0]
+    return [re.split(r"(?<!\\) & ", row.removesuffix(" \\\\")) for row in body.splitlines()]
+
+
+@of_every_run
+def test_the_table_has_the_rates_and_r(run: str) -> None:
+    ev = opened(run)
+    latex = ev.to_latex()
+    rows = cells(latex)
+    assert [row[0] for row in rows] == [escaped(model) for model in ev.models]
+    for model, row in zip(ev.models, rows, strict=True):
+        assert [float(rate) for rate in row[1:-1:2]] == [
+            pytest.approx(100 * ev.rate(model, attack), abs=0.051) for attack in ev.attacks
+        ]
+        assert float(row[-1]) == pytest.approx(ev.indicator[model], abs=0.00051)
+    columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", latex)
+    assert columns
+    assert {len(row) for row in rows} == {len(columns[1])}
+    assert latex.count("{") == latex.count("}")
+
+
+def test_the_caption_says_what_the_intervals_are_over() -> None:
+    assert "95\\,\\% intervals are over images." in opened().to_latex()
+    several = opened("lenet5-mnist-ten-trainings").to_latex()
+    assert "all 30 models classify correctly; 95\\,\\% intervals are over 10 trainings of each framework." in several
+
+
+def test_special_characters_are_escaped(fresh: rc.Evaluation) -> None:
+    latex = fresh.to_latex()
+    assert cells(latex)[0][0] == r"a\_b \& c"
+    assert r"mine on my\_own" in latex
+    assert escaped("".join(SPECIAL)) == "".join(SPECIAL.values())
+    assert r"\label{tab:mine-my_own-quick_one}" in latex
+
+
+def test_one_model_has_no_r() -> None:
+    data = rc.load_dataset("digits")
+    model = rc.load_model("lenet1", framework="torch", dataset="digits")
+    ev = rc.evaluate({"m": model}, data.images, data.labels, suite="smoke", n=3, repeats=1, progress=False)
+    assert "$R$" not in ev.to_latex()
+
+
+# BibTeX
+
+ENTRY = re.compile(r"@(\w+)\{([\w]+),\n(.*?)\n\}\n", re.DOTALL)
+
+
+def entries(bibtex: str) -> dict[str, str]:
+    """The fields of each entry by its key; what is no entry is a failure."""
+    assert ENTRY.sub("", bibtex).strip() == ""
+    found = ENTRY.findall(bibtex)
+    keys = [key for _, key, _ in found]
+    assert len(set(keys)) == len(keys)
+    return {key: fields for _, key, fields in found}
+
+
+@of_every_run
+def test_what_a_published_run_used_is_cited(run: str) -> None:
+    ev = opened(run)
+    cited = entries(ev.to_bibtex())
+    assert {"robustcmp", "guo2018orchestrated", "rauber2020foolbox"} <= set(cited)
+    for fields in cited.values():
+        assert fields.count("{") == fields.count("}")
+        assert {"title", "author", "version" if "robustcmp: is" in fields else "year"} <= {
+            field.split()[0] for field in re.findall(r"^  \w+", fields, re.MULTILINE)
+        }
+    attacks = {"fgsm": "goodfellow2015explaining", "boundary": "brendel2018decision"}
+    for attack, key in attacks.items():
+        assert (key in cited) is (attack in ev.attacks)
+    frameworks = {model.partition("@")[0] for model in ev.models}
+    for framework, key in {"theano": "theano2016", "jax": "bradbury2018jax"}.items():
+        assert (key in cited) is (framework in frameworks)
+    assert ("krizhevsky2009learning" in cited) is ("cifar10" in run)
+    assert ("lecun1998gradient" in cited) is ("lenet" in run)
+
+
+@pytest.mark.parametrize("attack", [FGSM(), SinglePixel(), Boundary()], ids=lambda attack: type(attack).__name__)
+def test_an_attack_says_what_to_cite_for_it(attack: Attack) -> None:
+    assert attack.record.cite == attack.cite
+    assert len(entries(attack.cite + "\n")) == 1
+    assert "cite" not in attack.record.outcome  # or every stored cell would be another
+
+
+def test_an_attack_of_ones_own_is_cited_once(tmp_path: Path) -> None:
+    ev = opened()
+    for said in ev.manifest["suite"]["attacks"].values():
+        said["cite"] = "@misc{mine,\n  title = {Mine}\n}"
+    assert ev.to_bibtex().count("@misc{mine,") == 1
+    assert "goodfellow" not in ev.to_bibtex()
+
+
+def test_what_is_not_known_has_no_entry(fresh: rc.Evaluation) -> None:
+    cited = entries(fresh.to_bibtex())
+    # "d" is a network without a name; the other is known by its own metadata.
+    assert {"paszke2019pytorch", "alpaydin1998optical", "lecun1998gradient", "goodfellow2015explaining"} <= set(cited)
+    assert not {"abadi2016tensorflow", "bradbury2018jax", "he2016deep"} & set(cited)
+
+
+# the command
+
+
+def export(*arguments: Any) -> int:
+    return command.main(["export", str(RESULTS / "lenet5-mnist-guo2019"), *map(str, arguments)])
+
+
+def test_the_command_prints_what_the_methods_return(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    ev = opened()
+    texts = {"csv": ev.to_dataframe().to_csv(index=False), "latex": ev.to_latex(), "bibtex": ev.to_bibtex()}
+    for name, text in texts.items():
+        assert export("--format", name) == 0
+        assert capsys.readouterr().out == text
+        assert export("--format", name, "--out", tmp_path / name) == 0
+        assert (tmp_path / name).read_text(encoding="utf-8") == text
+    assert export("--format", "parquet", "--out", tmp_path / "parquet") == 0
+    assert len(pandas.read_parquet(tmp_path / "parquet")) == len(ev.to_dataframe())
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--format", "parquet"], "Parquet is a binary format: name a file with --out"),
+        (["--format", "latex", "--per-image"], "--per-image requires --format csv or parquet"),
+        (["--format", "cvs"], "unknown --format 'cvs': did you mean 'csv'?"),
+        (["--out", "/dev/null/x"], "/dev/null/x cannot be written: "),
+    ],
+)
+def test_exports_that_cannot_be(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export(*arguments) == 2
+    assert said in capsys.readouterr().err

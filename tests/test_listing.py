@@ -1,0 +1,170 @@
+"""The commands that list what there is, and where it comes from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from robustcmp.cli import command
+from robustcmp.data import DATASETS, mnist
+from robustcmp.errors import UsageError
+from robustcmp.records.store import Run
+from robustcmp.records.suite_file import suite_names
+from robustcmp.zoo.from_zoo import FromZoo, all_trained, find_weights, spans, trained_seeds
+from robustcmp.zoo.recipes import SHIPPED, models_on
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+Json = Callable[..., list[dict[str, object]]]
+
+
+@pytest.fixture
+def listed(capsys: pytest.CaptureFixture[str]) -> Json:
+    """Return a function that runs a command that lists something and returns its rows."""
+
+    def rows(*arguments: str) -> list[dict[str, object]]:
+        assert command.main([*arguments, "--json"]) == 0
+        found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+        return found
+
+    return rows
+
+
+def test_the_zoo_that_ships(listed: Json) -> None:
+    rows = listed("zoo")
+    files = [path.name for path in (SHIPPED / "weights").iterdir() if path.name.endswith(".h5")]
+    assert len(files) == len(all_trained())
+    for row in rows:
+        name = f"{row['model']}-{row['dataset']}-{row['framework']}-{row['recipe']}-"
+        seeds = [int(file.removeprefix(name).removesuffix(".h5")) for file in files if file.startswith(name)]
+        assert row["training_seeds"] == spans(seeds)
+        assert row["from"] == "from the zoo that ships"
+
+
+def test_what_was_trained_here_stands_before_what_ships(listed: Json, own_cache: Path) -> None:
+    directory = own_cache / "weights"
+    directory.mkdir(parents=True)
+    name = FromZoo("lenet1", "digits", "torch")
+    shutil.copyfile(str(SHIPPED / "weights" / name.file), directory / name.file)
+    (directory / "lenet1-digits-torch-default-7.checkpoint.h5").write_bytes(b"half a training")
+    mine = [row for row in listed("zoo") if row["from"] == "trained here"]
+    assert [(row["model"], row["framework"], row["training_seeds"]) for row in mine] == [("lenet1", "torch", "0")]
+    content = find_weights(name)
+    assert content is not None
+    assert mine[0]["test_accuracy"] == f"{100 * content.metadata['test_accuracy']:.2f} %"
+
+
+def test_the_seeds_of_a_model(own_cache: Path) -> None:
+    shipped = trained_seeds("lenet1", "digits", "torch")
+    assert 0 in shipped
+    (own_cache / "weights").mkdir(parents=True)
+    for file in (FromZoo("lenet1", "digits", "torch", seed=77).file, "lenet1-digits-torch-default-x.h5"):
+        (own_cache / "weights" / file).touch()
+    assert trained_seeds("lenet1", "digits", "torch") == [*shipped, 77]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"), [([], ""), ([3], "3"), ([3, 4], "3 to 4"), ([9, 0, 1, 2, 5], "0 to 2, 5, 9")]
+)
+def test_spans(numbers: list[int], said: str) -> None:
+    assert spans(numbers) == said
+
+
+def test_the_suites(listed: Json) -> None:
+    rows = {row["suite"]: row for row in listed("suites")}
+    assert list(rows) == suite_names()
+    assert rows["guo2019"]["attacks"] == "fgsm, single_pixel, boundary"
+    assert (rows["smoke"]["images"], rows["smoke"]["repeats"]) == (20, 2)
+    assert all(row["description"] for row in rows.values())
+
+
+def test_the_datasets(listed: Json, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROBUSTCMP_DATA", str(tmp_path))
+    rows = {row["dataset"]: row for row in listed("data")}
+    assert list(rows) == list(DATASETS)
+    assert rows["digits"]["models"] == "lenet1, lenet5"
+    assert rows["mnist"]["where"] == f"not here yet; downloaded from {mnist.URLS[0]}"
+    (tmp_path / "mnist").mkdir()
+    for names in mnist.SOURCE.files.values():
+        assert listed("data")[0]["where"] == rows["mnist"]["where"]  # until all of them are there
+        for name in names:
+            (tmp_path / "mnist" / name).touch()
+    assert listed("data")[0]["where"] == str(tmp_path / "mnist")
+    assert models_on("cifar10") == ["resnet20", "vgg16"]
+
+
+def test_the_runs(listed: Json, tmp_path: Path) -> None:
+    run = "lenet5-mnist-ten-trainings"
+    for name in ("whole", "half"):
+        (tmp_path / name).mkdir()
+        shutil.copyfile(RESULTS / run / "manifest.json", tmp_path / name / "manifest.json")
+    (tmp_path / "whole" / "results.h5").touch()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "manifest.json").write_text("{")
+    (tmp_path / "none").mkdir()
+    broken, half, whole = listed("runs", str(tmp_path))
+    assert whole == {
+        "run": str(tmp_path / "whole"),
+        "model": "lenet5",
+        "dataset": "mnist",
+        "suite": "guo2019",
+        "compared": "torch × 10, tensorflow × 10, jax × 10",
+        "images": 1000,
+        "state": "finished",
+    }
+    assert half == whole | {"run": str(tmp_path / "half"), "state": "interrupted"}
+    assert "is not the manifest of a run" in str(broken["state"])
+
+
+def test_no_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert command.main(["runs", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"no runs in {tmp_path}. Create one with: robustcmp eval")
+
+
+def test_a_table_in_a_pipe_is_whole_and_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["suites"]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    lines = said.splitlines()
+    assert len(lines) == 2 + len(suite_names())
+    assert "FGSM and single pixel as in Guo et al., for the same-weights control" in said
+
+
+def test_a_mistyped_run_is_suggested(tmp_path: Path) -> None:
+    shutil.copytree(RESULTS / "lenet5-mnist-guo2019", tmp_path / "lenet5-mnist-guo2019")
+    with pytest.raises(UsageError, match=r"Did you mean .*/lenet5-mnist-guo2019\?"):
+        Run.open(tmp_path / "lenet5-mnist-guo2091")
+    with pytest.raises(UsageError, match=r"It holds runs: .*/lenet5-mnist-guo2019$"):
+        Run.open(tmp_path)
+    with pytest.raises(UsageError, match=r"it has no manifest\.json$"):
+        Run.open(tmp_path / "something else")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_every_command_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    options = {option for action in command.actions(command.parser(whole=True)) for option in action.option_strings}
+    for word in (*command.COMMANDS, *(option.lstrip("-") for option in options)):
+        assert word in script
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("zo", "zoo"), ("eval --trai", "--training-seeds"), ("export --format la", "latex")]
+)
+def test_bash_completes(typed: str, completed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["completion", "bash"]) == 0
+    words = ["robustcmp", *typed.split()]
+    script = capsys.readouterr().out + (
+        f"\nCOMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}\n"
+        "_shtab_robustcmp robustcmp; echo ${COMPREPLY[@]}\n"
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == completed, done.stderr

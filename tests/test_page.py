@@ -1,0 +1,316 @@
+"""The page about a run: one file with everything, and nothing that it would have to load."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from pages import Page
+
+import robustcmp as rc
+from robustcmp.cli.command import main
+from robustcmp.errors import UsageError
+from robustcmp.report import page as page_module
+from robustcmp.report.gallery import gallery
+from robustcmp.report.notebook import to_notebook
+from robustcmp.report.notes import notes
+from robustcmp.report.page import to_html
+from robustcmp.report.page_pictures import png
+from robustcmp.report.page_sections import NO_PICTURES, differing
+from robustcmp.report.summary import answer, rates
+from robustcmp.report.tables import tables
+from robustcmp.report.verdict_text import said
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
+SECTIONS = ["answer", "trainings", "curves", "distances", "ranks", "variance", "transfer", "checks", "gallery"]
+SECTIONS += ["tables", "notes", "settings", "cite"]
+
+
+@pytest.fixture(scope="module")
+def ev(small_run: Path) -> rc.Evaluation:
+    return rc.open_run(small_run)
+
+
+@pytest.fixture(scope="module")
+def html(ev: rc.Evaluation) -> str:
+    return to_html(ev)
+
+
+@pytest.fixture(scope="module")
+def both(ev: rc.Evaluation, one_each: rc.Evaluation) -> str:
+    return to_html(ev, one_each)
+
+
+@pytest.fixture(scope="module")
+def one_each() -> rc.Evaluation:
+    return rc.open_run(RESULTS / "lenet5-mnist-guo2019")
+
+
+def test_the_answer_comes_first_and_says_what_could_have_been_seen(ev: rc.Evaluation, html: str) -> None:
+    texts = Page.of(html).texts
+    first = texts.index(answer(ev))
+    for verdict in ev.verdicts:
+        said_of_it = said(verdict)
+        assert said_of_it.word in texts[first:]
+        for sentence in said_of_it.sentences:
+            assert sentence in texts[first:]
+        if verdict.different is not None:
+            assert any("would have been detected with 80 % power" in sentence for sentence in said_of_it.sentences)
+
+
+def test_the_sections_are_in_their_order(html: str) -> None:
+    assert re.findall(r'<section id="([\w-]+)"', html) == SECTIONS
+    assert re.findall(r'<a href="#([\w-]+)">', html)[-len(SECTIONS) :] == SECTIONS
+    levels = [int(level) for level in re.findall(r"<h(\d)", html)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_every_table_and_note_is_there_once(ev: rc.Evaluation, html: str) -> None:
+    page = Page.of(html)
+    shown = [rates(ev), *tables(ev)]
+    for table in shown:
+        assert page.tables.count([list(table.names), *map(list, table.written)]) == 1, table.title
+    assert set(notes(ev)) <= set(page.texts)
+
+
+def test_it_is_self_contained(html: str) -> None:
+    assert re.search(r"https?:|//[a-z]|@import|url\((?!#)", re.sub(r'"data:[^"]*"', "", html)) is None
+    page = Page.of(html)
+    assert not {"iframe", "object", "embed"} & page.tags
+    sources = [value or "" for _, name, value in page.attributes if name in ("src", "href", "srcset")]
+    assert all(source.startswith(("#", "data:")) for source in sources)
+    images = [value or "" for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
+    for image in images:
+        kind, _, data = image.partition(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(data, validate=True).startswith(b"\x89PNG\r\n")
+
+
+def test_no_two_elements_have_one_name_and_every_reference_leads_somewhere(both: str) -> None:
+    page = Page.of(both)
+    names = [value for _, name, value in page.attributes if name == "id"]
+    assert len(names) == len(set(names))
+    links = [value[1:] for _, name, value in page.attributes if name == "href" and value and value.startswith("#")]
+    labels = [part for _, name, value in page.attributes if name == "aria-labelledby" for part in (value or "").split()]
+    assert {*links, *labels} <= set(names)
+
+
+def test_pictures_are_svg_with_a_title_and_a_description(html: str) -> None:
+    pictures = SVG.findall(html)
+    assert len(pictures) > 10
+    for picture in pictures:
+        svg = ElementTree.fromstring(picture)
+        assert svg.get("role") == "img"
+        title, description = svg.findall("title") + svg.findall("desc")
+        assert [title.get("id"), description.get("id")] == (svg.get("aria-labelledby") or "").split()
+        assert title.text
+        assert description.text
+        assert svg.findall(".//text")  # text, and no outlines of letters
+
+
+def test_colours_are_the_themes(html: str) -> None:
+    used = set(re.findall(r"var\((--[\w-]+)\)", html))
+    [style] = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    defined = [set(re.findall(r"(--[\w-]+):", part.partition("* {")[0])) for part in (light, dark)]
+    assert used <= defined[0]
+    assert {name for name in used if name != "--font"} <= defined[1]
+    fixed = re.findall(r"(?:fill|stroke|color): (#\w{6})", "".join(SVG.findall(html)))
+    assert "#0072b2" not in fixed
+    assert "#000000" not in fixed
+
+
+def test_the_same_run_gives_the_same_page(ev: rc.Evaluation, html: str, small_run: Path) -> None:
+    assert to_html(rc.open_run(small_run)) == html
+
+
+def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, html: str) -> None:
+    page = Page.of(html)
+    images = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
+    for attack in ev.attacks:
+        for row in gallery(ev, attack, 10):
+            assert [shown.model for shown in row] == ev.models
+            for shown in row:
+                assert png(shown.adversarial) in images
+                assert shown.clean is not None
+                assert png(shown.clean) in images
+                if shown.fooled:
+                    outcome = ev.dataset.isel(image=shown.place).sel(
+                        model=shown.model, attack=attack, training_seed=0, repeat=0
+                    )
+                    assert shown.taken_for == int(outcome.adversarial_class)
+                    assert shown.taken_for != shown.label == int(outcome.label)
+                    assert png(shown.perturbation) in images  # type: ignore[arg-type]
+
+
+def test_large_images_are_made_small() -> None:
+    data = base64.b64decode(png(np.zeros((300, 200, 3), np.float32)).partition(",")[2])
+    assert int.from_bytes(data[16:20], "big") <= 64
+    assert int.from_bytes(data[20:24], "big") == 64
+
+
+def test_the_command_and_the_versions_are_named(ev: rc.Evaluation, html: str) -> None:
+    texts = Page.of(html).texts
+    assert "python compare.py --model linear" in texts
+    assert any(text.startswith("@software{robustcmp") for text in texts)
+    assert any(ev.manifest["environment"]["versions"]["robustcmp"] in text for text in texts if "@software" in text)
+
+
+def test_a_run_without_images_has_no_gallery(one_each: rc.Evaluation) -> None:
+    html = to_html(one_each)
+    assert "<img" not in html
+    assert '<section id="gallery"' not in html
+    assert '<section id="variance"' not in html  # of one training each nothing is known
+
+
+def test_adversarial_images_without_their_clean_ones_are_shown(small_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(small_run, tmp_path / "run")
+    (tmp_path / "run" / "clean.h5").unlink()
+    html = to_html(rc.open_run(tmp_path / "run"))
+    assert "This run has no clean images" in html
+    assert "before the attack" not in html
+    assert html.count("<img") > 10
+
+
+def test_two_runs_stand_side_by_side(ev: rc.Evaluation, one_each: rc.Evaluation, both: str) -> None:
+    html, page = both, Page.of(both)
+    for run in (ev, one_each):
+        assert answer(run) in page.texts
+        assert set(notes(run)) <= set(page.texts)
+    assert re.findall(r'<section id="([\w-]+)"', html) == ["both", *SECTIONS]
+    assert html.count("<h3>Run A</h3>") == html.count("<h3>Run B</h3>") == len(SECTIONS)
+    assert page.texts.count("Nothing to show of this run.") == 2  # of variance and images
+    with pytest.raises(UsageError, match="one run or two"):
+        to_html(ev, ev, ev)
+
+
+def test_rates_of_both_runs_are_beside_each_other(ev: rc.Evaluation, one_each: rc.Evaluation) -> None:
+    table = differing({"A": ev, "B": ev})
+    assert table.names == ["attack", "model", "A", "B"]
+    of_model = ev.rates()
+    assert table.rows == [[a, m, of_model[m][a], of_model[m][a]] for a in ev.attacks for m in ev.models]
+    assert differing({"A": ev, "B": one_each}).rows == []  # they have no model in common
+
+
+def test_without_matplotlib_the_page_has_its_tables(
+    ev: rc.Evaluation, html: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "_can_draw", lambda: False)
+    bare = to_html(ev)
+    assert NO_PICTURES in Page.of(bare).texts
+    assert "<svg" not in bare
+    assert Page.of(bare).tables == Page.of(html).tables
+
+
+def test_matplotlib_that_is_not_installed_is_found_out(small_run: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "import robustcmp as rc\n"
+        f"rc.open_run({str(small_run)!r}).to_html({str(tmp_path / 'page.html')!r})"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "<svg" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_drawing_a_page_leaves_matplotlib_as_it_was(ev: rc.Evaluation) -> None:
+    import matplotlib
+    import matplotlib.pyplot as plt
+
+    before, figures = dict(matplotlib.rcParams), plt.get_fignums()
+    to_html(ev)
+    assert dict(matplotlib.rcParams) == before
+    assert plt.get_fignums() == figures
+
+
+@pytest.mark.slow
+def test_thirty_models_fit_into_five_megabytes() -> None:
+    began = time.process_time()
+    html = to_html(rc.open_run(RESULTS / "lenet5-mnist-ten-trainings"))
+    print(f"{time.process_time() - began:.1f} s of processor time")
+    assert len(html.encode()) < 5e6
+
+
+def test_to_html_writes_the_page(ev: rc.Evaluation, html: str, tmp_path: Path) -> None:
+    ev.to_html(tmp_path / "new" / "page.html")
+    assert (tmp_path / "new" / "page.html").read_text(encoding="utf-8") == html
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]
+
+
+def test_to_html_where_nothing_can_be_written(ev: rc.Evaluation, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"page\.html cannot be written"):
+        ev.to_html(tmp_path / "file" / "page.html")
+
+
+# the command
+
+
+def test_the_command_writes_the_page_into_the_run(
+    small_run: Path, html: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(small_run, run)
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"{run / 'report.html'}\n"
+    assert (run / "report.html").read_text(encoding="utf-8") == html
+    assert rc.open_run(run).models == ["left", "right"]  # it is still a run
+
+
+def test_the_command_shows_two_runs(
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(small_run), str(small_run)]) == 0
+    assert capsys.readouterr().out == "run-and-run.html\n"
+    assert "<h3>Run B</h3>" in (tmp_path / "run-and-run.html").read_text(encoding="utf-8")
+    assert main(["report", str(small_run), "--out", "own.html"]) == 0
+    assert (tmp_path / "own.html").exists()
+
+
+def test_the_command_says_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is not a run of robustcmp" in capsys.readouterr().err
+
+
+# in a notebook
+
+
+def test_a_notebook_shows_the_answer_and_the_rates(ev: rc.Evaluation) -> None:
+    html = ev._repr_html_()
+    assert html == to_notebook(ev)
+    page = Page.of(html)
+    assert answer(ev) in page.texts
+    table = rates(ev)
+    assert page.tables == [[list(table.names), *map(list, table.written)]]
+    assert not {"html", "body", "script", "h1"} & page.tags
+
+
+def test_its_style_is_of_itself_alone(ev: rc.Evaluation) -> None:
+    [style] = re.findall(r"<style>(.*?)</style>", ev._repr_html_(), re.DOTALL)
+    selectors = [part for rule in re.findall(r"([^{}]+)\{", style) for part in rule.split(",")]
+    assert all(selector.strip().startswith(".robustcmp") for selector in selectors)
+
+
+# what is said of a verdict
+
+
+def test_rates_that_are_all_the_same_are_said_so(one_each: rc.Evaluation) -> None:
+    by_attack = {verdict.attack: verdict for verdict in one_each.verdicts}
+    assert said(by_attack["boundary"]).sentences == ["The attack succeeds on every image of every model."]
+    different = said(by_attack["fgsm"])
+    assert different.word == "Significant difference"
+    assert (
+        different.sentences[0]
+        == "The models differ (p\xa0<\xa00.001); tensorflow and torch are the furthest apart, 5.9 points."
+    )

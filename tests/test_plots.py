@@ -1,0 +1,223 @@
+"""The pictures: what is drawn is what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+import robustcmp as rc
+from robustcmp.analysis.statistics import wilson_interval
+from robustcmp.errors import StoreError, UsageError
+from robustcmp.report.gallery import choose, gallery
+from robustcmp.report.plots import curves
+from robustcmp.report.plots.style import COLORS, MARKERS
+
+matplotlib.use("agg")
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+NAMES = ["trainings", "curves", "distances", "indicator", "variance", "transfer", "gallery"]
+
+
+@pytest.fixture(scope="module")
+def ev(small_run: Path) -> rc.Evaluation:
+    return rc.open_run(small_run)
+
+
+@pytest.fixture(scope="module")
+def one_each() -> rc.Evaluation:
+    """A stored run with one training of each framework."""
+    return rc.open_run(RESULTS / "lenet5-mnist-guo2019")
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_picture_is_axes_in_a_figure_that_can_be_saved(ev: rc.Evaluation, name: str, tmp_path: Path) -> None:
+    axes = getattr(ev.plot, name)()
+    assert axes.size
+    axes.flat[0].figure.savefig(tmp_path / "picture.svg")
+    assert (tmp_path / "picture.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_drawn_where_it_is_asked_to_be(ev: rc.Evaluation, name: str) -> None:
+    import matplotlib.pyplot as plt
+
+    figure = Figure()
+    axes = getattr(ev.plot, name)(figure=figure)
+    assert all(panel.figure is figure for panel in axes.flat)
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("name", ["trainings", "curves", "distances", "variance", "transfer"])
+def test_an_attack_can_be_drawn_alone(ev: rc.Evaluation, name: str) -> None:
+    [axes] = getattr(ev.plot, name)(attacks=["fgsm"])
+    assert axes.get_title().startswith("fgsm")
+
+
+def test_models_are_told_apart_by_more_than_colour(ev: rc.Evaluation) -> None:
+    assert len(set(COLORS)) == len(set(MARKERS)) == 6
+    [axes] = ev.plot.trainings(attacks=["fgsm"])
+    assert len({line.get_marker() for line in axes.get_lines()}) == len(ev.models)
+    [axes] = ev.plot.curves(attacks=["fgsm"])
+    assert len({line.get_linestyle() for line in axes.get_lines()}) == len(ev.models)
+
+
+def test_a_dot_is_a_training(ev: rc.Evaluation) -> None:
+    for axes, attack in zip(ev.plot.trainings(), ev.attacks, strict=True):
+        if ev.attack_records[attack].compares_distances or ev.exact_pixel.probabilities(attack):
+            continue
+        for line, model in zip(axes.get_lines(), ev.models, strict=True):
+            assert list(_y(line)) == pytest.approx(list(100 * ev.trainings.rates(model, attack)))
+
+
+def test_one_training_has_the_interval_over_images(one_each: rc.Evaluation) -> None:
+    [axes] = one_each.plot.trainings(attacks=["fgsm"])
+    drawn = [tuple(part[:, 1]) for lines in axes.collections for part in lines.get_segments()]
+    expected = [tuple(np.multiply(100, one_each.interval(model, "fgsm"))) for model in one_each.models]
+    np.testing.assert_allclose(drawn, expected)
+
+
+def test_the_papers_figures_are_drawn_where_they_are_asked_for(one_each: rc.Evaluation) -> None:
+    def crosses(axes: Any) -> list[float]:
+        return [float(_y(line)[0]) for line in axes.get_lines() if line.get_marker() == "x"]
+
+    [without], [beside] = (one_each.plot.trainings(attacks=["fgsm"], paper=paper) for paper in (False, True))
+    assert crosses(without) == []
+    published = [100 * one_each.paper[model]["fgsm"] for model in ("torch", "tensorflow")]  # jax is not in the paper
+    assert crosses(beside) == pytest.approx(published)
+
+
+def test_a_curve_is_the_success_rate_within_its_band(ev: rc.Evaluation, one_each: rc.Evaluation) -> None:
+    for run in (ev, one_each):
+        [axes] = run.plot.curves()
+        for line, band, model in zip(axes.get_lines(), axes.collections, run.models, strict=True):
+            expected = 100 * run.epsilon_curve.sel(model=model, attack="fgsm").mean("training_seed").values
+            assert np.asarray(_y(line)) == pytest.approx(expected)
+            corners = band.get_paths()[0].vertices
+            for x, y in zip(np.asarray(line.get_xdata(), float), expected, strict=True):
+                ends = corners[np.isclose(corners[:, 0], x), 1]
+                assert ends.min() - 1e-9 <= y <= ends.max() + 1e-9
+
+
+SHARES = st.integers(0, 50).map(lambda k: k / 50)
+
+
+@given(arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 5)), elements=SHARES))
+def test_bands_hold_the_mean_and_stay_between_0_and_1(rates: Any) -> None:
+    low, high = curves.band(rates, 50)
+    assert (low >= 0).all()
+    assert (high <= 1).all()
+    assert (low <= rates.mean(axis=0) + 1e-12).all()
+    assert (rates.mean(axis=0) <= high + 1e-12).all()
+    if len(rates) == 1:
+        assert (low[0], high[0]) == pytest.approx(wilson_interval(round(50 * rates[0, 0]), 50))
+
+
+def test_distances_rise_to_the_success_rate(ev: rc.Evaluation) -> None:
+    for axes, attack in zip(ev.plot.distances(attacks=["fgsm", "boundary"]), ["fgsm", "boundary"], strict=True):
+        norm = ev.attack_records[attack].norm
+        for line, model in zip(axes.get_lines(), ev.models, strict=True):
+            x, y = np.asarray(line.get_xdata(), float), np.asarray(_y(line))
+            assert (np.diff(y) >= 0).all()
+            assert y[-1] == pytest.approx(100 * ev.distances.success_within(model, attack, float(x[-1]), norm))
+
+
+def test_an_attack_with_one_distance_is_not_drawn(ev: rc.Evaluation) -> None:
+    assert "single_pixel" not in [axes.get_title().split(":")[0] for axes in ev.plot.distances()]
+
+
+def test_the_indicator_has_its_value_its_range_and_its_ranks(ev: rc.Evaluation) -> None:
+    ranges, ranks = ev.plot.indicator()
+    assert [float(line.get_xdata()[0]) for line in ranges.get_lines()] == pytest.approx(list(ev.indicator.values()))
+    drawn = [tuple(lines.get_segments()[0][:, 0]) for lines in ranges.collections]
+    np.testing.assert_allclose(drawn, [ev.indicator_ranges[model][:2] for model in ev.models])
+    widths = [bar.get_width() for bar in ranks.patches]
+    assert widths == pytest.approx([100 * share for model in ev.models for share in ev.indicator_ranges[model].ranks])
+
+
+def test_variance_is_drawn_as_standard_deviations(ev: rc.Evaluation) -> None:
+    components = ev.variance().loc["fgsm"]
+    [axes] = ev.plot.variance(attacks=["fgsm"])
+    parts = components[["framework", "training_run", "image", "repeat"]].to_numpy(float)
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx(list(100 * np.sqrt(np.maximum(parts, 0))))
+
+
+def test_the_heat_map_has_every_pair_and_no_model_beside_itself(ev: rc.Evaluation) -> None:
+    for axes, attack in zip(ev.plot.transfer(), ev.attacks, strict=True):
+        expected = 100 * ev.transfer().of_successes.sel(attack=attack).values
+        np.fill_diagonal(expected, np.nan)
+        np.testing.assert_allclose(np.ma.filled(axes.images[0].get_array(), np.nan), expected)
+
+
+def test_the_gallery_shows_clean_perturbation_and_outcome(ev: rc.Evaluation) -> None:
+    axes = ev.plot.gallery("fgsm", images=3)
+    assert axes.shape == (3, 1 + 2 * len(ev.models))
+    rows = gallery(ev, "fgsm", 3)
+    for row, shown in zip(axes, rows, strict=True):
+        clean, *outcomes = (np.asarray(panel.images[0].get_array()) for panel in row)
+        np.testing.assert_array_equal(clean, ev.clean[shown[0].place, ..., 0])  # type: ignore[index]
+        for of_model, outcome in zip(shown, outcomes[1::2], strict=True):
+            np.testing.assert_array_equal(outcome, ev.adversarials(of_model.model, "fgsm")[of_model.place, ..., 0])
+
+
+def test_what_was_added_takes_the_clean_image_to_the_adversarial_one(ev: rc.Evaluation) -> None:
+    for [shown, *_] in gallery(ev, "fgsm", 5):
+        assert shown.clean is not None
+        assert shown.perturbation is not None
+        difference = shown.adversarial - shown.clean
+        assert 0 <= shown.perturbation.min() <= shown.perturbation.max() <= 1
+        np.testing.assert_allclose((shown.perturbation - 0.5) * 2 * np.abs(difference).max(), difference, atol=1e-6)
+
+
+@given(arrays(np.bool_, st.tuples(st.integers(1, 4), st.just(30))), st.integers(0, 30))
+def test_chosen_images_are_of_every_class_before_any_class_has_two(success: Any, count: int) -> None:
+    labels = np.arange(30) % 7
+    chosen = choose(success, labels, count)
+    assert len(chosen) == count
+    assert chosen == sorted(set(chosen))
+    of_class = np.bincount(labels[chosen], minlength=7)
+    assert of_class.max(initial=0) - of_class.min() <= 1
+
+
+def test_images_on_which_the_models_part_are_chosen_first() -> None:
+    success = np.array([[True, True, False, True], [True, False, False, True]])
+    assert choose(success, np.zeros(4, np.int64), 1) == [1]
+    assert choose(success, np.zeros(4, np.int64), 3) == [0, 1, 3]
+
+
+# what cannot be drawn
+
+
+def test_what_a_run_does_not_have_is_said(one_each: rc.Evaluation, ev: rc.Evaluation) -> None:
+    with pytest.raises(UsageError, match="Compare several trainings"):
+        one_each.plot.variance()
+    with pytest.raises(StoreError, match="without adversarial images"):
+        one_each.plot.gallery()
+    with pytest.raises(UsageError, match="fgms"):
+        ev.plot.gallery("fgms")
+    long = rc.open_run(RESULTS / "lenet5-mnist-boundary-long")
+    with pytest.raises(UsageError, match="no curve to draw"):
+        long.plot.curves()
+    with pytest.raises(UsageError, match="without transfer"):
+        long.plot.transfer()
+
+
+def _y(line: Line2D) -> Any:
+    return line.get_ydata()

@@ -1,0 +1,230 @@
+"""What a comparison tells of its progress, and how that is shown."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.cli.invocation import called
+from robustcmp.data.dataset import Dataset
+from robustcmp.records.cell import Cell
+from robustcmp.report import progress as shown
+from robustcmp.report.progress import Lines, LiveTable, Tallies
+from robustcmp.runs.progress import Progress, Unseen
+
+
+class Told:
+    """A progress that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+        self.queries: dict[str, int] = {}
+        self.expected: dict[Cell, int] = {}
+
+    def begin(self, what: str, steps: int) -> None:
+        self.events.append((what, steps))
+
+    def step(self) -> None:
+        self.events.append(("step",))
+
+    def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
+        self.expected = dict(cells)
+
+    def asked(self, attack: str, queries: int) -> None:
+        self.queries[attack] = self.queries.get(attack, 0) + queries
+
+    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+        self.events.append((cell.attack, cell.model, cell.repeat, int(success.sum())))
+
+    def end(self) -> None:
+        self.events.append(("end",))
+
+
+@pytest.fixture
+def asked(zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path: Path) -> dict[str, Any]:
+    suite = tmp_path / "two.toml"
+    suite.write_text(
+        'images = 6\nrepeats = 2\n[attacks.pixel]\nattack = "SinglePixel"\nmax_pixels = 20\n'
+        '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 3\n',
+        encoding="utf-8",
+    )
+    models = {name: zoo_model(name, "lenet1") for name in ("torch", "jax")}
+    return {"models": models, "images": digits.images, "labels": digits.labels, "suite": suite, "batch_size": 32}
+
+
+def test_it_is_told_of_every_step_cell_and_query(asked: dict[str, Any], tmp_path: Path) -> None:
+    told = Told()
+    assert isinstance(told, Progress)
+    assert isinstance(Unseen(), Progress)
+    ev = rc.evaluate(**asked, out=tmp_path / "run", progress=told)
+    preparing = [
+        ("loading models", 2),
+        ("step",),
+        ("step",),
+        ("compiling and checking models", 2),
+        ("step",),
+        ("step",),
+    ]
+    assert told.events[:6] == preparing
+    cells = [("fgsm", "torch", 0), ("fgsm", "jax", 0)]  # the cheapest attack first, over all models
+    cells += [("pixel", model, repeat) for model in ("torch", "jax") for repeat in (0, 1)]
+    success = ev.dataset.success
+    fell = [int(success.sel(model=m, attack=a, repeat=r, training_seed=0).sum()) for a, m, r in cells]
+    assert told.events[6] == ("attacks on 6 images that every model classifies correctly", 0)
+    assert told.events[7:-1] == [(*cell, count) for cell, count in zip(cells, fell, strict=True)]
+    assert told.events[-1] == ("end",)
+    assert set(told.expected.values()) == {6 * 3, 6 * 2 * 20}
+    assert told.queries["fgsm"] >= int(ev.dataset.queries.sel(attack="fgsm", repeat=0).sum())
+
+    again = Told()
+    rc.evaluate(**asked, out=tmp_path / "run", progress=again)
+    assert again.queries == {}
+    assert set(again.expected.values()) == {0}
+    assert sorted(again.events[7:-1]) == sorted(told.events[7:-1])
+
+
+def test_a_progress_ends_where_a_comparison_fails(asked: dict[str, Any]) -> None:
+    told = Told()
+    with pytest.raises(rc.RobustcmpError):
+        rc.evaluate(
+            **(asked | {"labels": (asked["labels"] + 1) % 10}), n=3, repeats=10**9, progress=told, out="/dev/null"
+        )
+    assert told.events[-1] == ("end",)
+
+
+def cells(trainings: int = 3) -> dict[Cell, int]:
+    return {
+        Cell(model, seed, attack, 0, f"{model}{seed}{attack}"): queries
+        for attack, queries in (("quick", 100), ("slow", 1000))
+        for model in ("a", "b")
+        for seed in range(trainings)
+    }
+
+
+def test_the_time_left_follows_what_was_really_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attacks take half of what is usual here, a query a hundredth of a second."""
+    now = [0.0]
+    monkeypatch.setattr(shown.time, "monotonic", lambda: now[0])
+    tallies = Tallies(cells())
+    assert tallies.seconds_left is None
+    for cell, queries in cells().items():
+        if cell.attack == "slow":
+            continue
+        now[0] += queries / 2 / 100
+        tallies.asked(cell.attack, queries // 2)
+        tallies.finished(cell, np.array([True, False]))
+    assert tallies.seconds_left == pytest.approx(6 * 1000 / 100)  # of the other attack nothing is known yet
+    slow = [cell for cell in cells() if cell.attack == "slow"]
+    now[0] += 500 / 100
+    tallies.asked("slow", 500)
+    tallies.finished(slow[0], np.array([True, True]))
+    assert tallies.seconds_left == pytest.approx(5 * 500 / 100)
+    for cell in slow[1:]:
+        tallies.finished(cell, np.array([True, True]))
+    assert tallies.seconds_left == 0
+
+
+def test_lines_say_an_attack_when_all_its_models_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    lines.begin("loading models", 6)
+    lines.begin_attacks(cells())
+    rng = np.random.default_rng(0)
+    for cell in cells():
+        lines.asked(cell.attack, 10)
+        lines.finished(cell, rng.random(50) < 0.5)
+    lines.end()
+    first, quick, slow = capsys.readouterr().err.splitlines()
+    assert first == "loading models: 6"
+    assert quick.startswith("quick: a ")
+    assert "would be detected" in quick
+    assert " left" in quick
+    assert slow.startswith("slow: a ")
+
+
+def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    screen = io.StringIO()
+    table = LiveTable()
+    try:
+        console = Console(file=screen, width=80, force_terminal=False)
+        table.begin("loading models", 6)
+        table.step()
+        console.print(table._drawn())
+        table.begin_attacks(cells())
+        for cell in list(cells())[:4]:
+            table.asked(cell.attack, 10)
+            table.finished(cell, np.array([True, False, False, False]))
+        console.print(table._drawn())
+    finally:
+        table.end()
+    text = screen.getvalue()
+    assert "loading models: 1 of 6" in text
+    assert "25.0 % (3)" in text
+    assert "25.0 % (1)" in text
+    assert "quick: 4 of 6" in text
+
+
+def test_a_command_is_told_as_it_works_from_here(tmp_path: Path) -> None:
+    """Within make, ``python`` is not the interpreter that runs."""
+    code = "from robustcmp.cli.invocation import called; print(called('robustcmp.eval', ['--out', 'a b']))"
+    environment = os.environ | {"PATH": "/nowhere"}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    python, *rest = said.stdout.strip().rsplit(" -m ", 1)
+    assert rest == ["robustcmp.eval --out 'a b'"]
+    assert Path(python).is_absolute() or (Path.cwd() / python).exists()
+    on_path = os.environ | {"PATH": str(Path(sys.executable).parent)}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=on_path)
+    assert said.stdout.startswith("python -m robustcmp.eval")
+    assert called("robustcmp.eval", []).endswith(" -m robustcmp.eval")
+
+
+def test_log_lines_of_libraries_do_not_reach_the_screen() -> None:
+    code = """
+import os, sys
+from robustcmp.cli.log_lines import log_lines_dropped
+with log_lines_dropped():
+    os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
+    os.write(2, b"I0000 00:00:1795466579.336773    3933 port.cc:153] oneDNN custom operations are on.\\n")
+    os.write(2, b"F0000 00:00:1795466579.336773    3933 port.cc:153] a fatal one\\n")
+    os.write(2, b"Segmentation fault in line 3\\n")
+    print("of Python", file=sys.stderr)
+print("after", file=sys.stderr)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    assert sorted(said.splitlines()) == [
+        "F0000 00:00:1795466579.336773    3933 port.cc:153] a fatal one",
+        "Segmentation fault in line 3",
+        "after",
+        "of Python",
+    ]
+    assert said.splitlines()[-1] == "after"
+
+
+def test_the_last_words_of_a_process_that_aborts_reach_the_screen() -> None:
+    code = """
+import os
+from robustcmp.cli.log_lines import log_lines_dropped
+with log_lines_dropped():
+    os.write(2, b"F0000 00:00:1795466579.336773    3933 port.cc:153] Check failed\\n" + b"x" * 200_000 + b"\\n")
+    os.abort()
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.returncode < 0
+    assert "Check failed" in said.stderr
+    assert "x" * 200_000 in said.stderr
+
+
+def test_a_command_works_where_standard_error_is_closed() -> None:
+    command = f"{sys.executable} -m robustcmp.eval --model lenet1 --dataset mars 2>&-"
+    assert subprocess.run(command, shell=True, capture_output=True).returncode == 2

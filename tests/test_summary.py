@@ -1,0 +1,80 @@
+"""One screen: the answer, at any width."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import robustcmp as rc
+from robustcmp.report.format import percent
+
+RUNS = Path(__file__).parents[1] / "docs" / "results"
+NAMES = [
+    "lenet5-mnist-guo2019",
+    "lenet5-mnist-ten-trainings",
+    "lenet1-mnist-2018-five-trainings",
+    "resnet20-cifar10-guo2019",
+]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def ev(request: pytest.FixtureRequest) -> rc.Evaluation:
+    return rc.open_run(RUNS / request.param)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_nothing_is_wider_than_the_terminal(ev: rc.Evaluation, width: int) -> None:
+    for text in (ev.summary(width=width), ev.to_text(width=width)):
+        assert max(map(len, text.splitlines())) <= width
+        assert "…" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_figure_is_never_wrapped(ev: rc.Evaluation, width: int) -> None:
+    text = ev.summary(width=width)
+    for model in ev.models:
+        for attack in ev.attacks:
+            assert percent(ev.rate(model, attack)) in text
+    assert all(line.strip() != "%" for line in ev.to_text(width=width).splitlines())
+
+
+def test_it_fits_one_screen(ev: rc.Evaluation) -> None:
+    assert len(ev.summary().splitlines()) <= 38  # and a line for the page's path, and one for the prompt
+
+
+def test_its_end_is_the_answer_with_what_would_have_been_detected() -> None:
+    lines = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").summary().splitlines()
+    answer, fgsm, pixel, boundary, detectable, seed = (line.rstrip() for line in lines[-6:])
+    assert answer == "Is one easier to fool? No significant difference between these frameworks."
+    assert fgsm == "fgsm          not significant  means 1.8 apart (4.1 detectable*); p = 0.384; seed 93 % (13–100)"
+    assert pixel.startswith("single_pixel  not significant  means 0.12 apart (0.17 detectable*); p = 0.083; seed 76 %")
+    assert boundary == "boundary      no information   the attack succeeds on every image of every model"
+    assert detectable.endswith("the smallest difference that would have been detected with 80 % power")
+    assert seed.startswith("seed: its share of the variance between trained models")
+
+
+def test_one_training_each_answers_about_these_models_alone() -> None:
+    text = rc.open_run(RUNS / "lenet5-mnist-guo2019").summary()
+    assert "Yes: these trained models differ under fgsm." in text
+    assert "framework and run-to-run effects are confounded" in " ".join(text.split())
+    assert "fgsm          differ           means 5.9 apart (4.3 detectable*); p < 0.001" in text
+
+
+def test_no_verdict_of_no_difference_without_what_would_have_been_detected(ev: rc.Evaluation) -> None:
+    for line in ev.summary(width=100).splitlines():
+        assert "detectable*" in line or "not significant" not in line
+
+
+def test_what_the_papers_settings_fail_is_a_note() -> None:
+    ev = rc.open_run(RUNS / "lenet5-mnist-guo2019")
+    converged = ev.checks[ev.checks.check == "boundary has converged"]
+    assert set(converged.outcome) == {"noted"}
+    assert "Failed check: boundary has converged" not in ev.summary()
+    assert "at 100 iterations success only means that a start was found" in ev.summary()
+
+
+def test_colours_only_where_they_are_asked_for(ev: rc.Evaluation) -> None:
+    assert "\x1b[" not in ev.summary() + ev.to_text() + repr(ev)
+    assert "\x1b[1m" in ev.summary(color=True)
+    assert repr(ev) == ev.summary()

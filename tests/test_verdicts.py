@@ -1,0 +1,88 @@
+"""The answer, an attack at a time, and the difference that would have been detected."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp.analysis.statistics import cochran_q, detectable_between_groups, detectable_between_models, f_test
+from robustcmp.errors import UsageError
+
+RUNS = Path(__file__).parents[1] / "docs" / "results"
+TIMES = 2000
+ERROR = 4 * math.sqrt(0.8 * 0.2 / TIMES)  # four standard errors of a share of 80 %
+
+
+@pytest.mark.parametrize("trainings", [(10, 10, 10), (4, 4), (3, 12, 12)])
+@pytest.mark.parametrize("alpha", [0.05, 0.05 / 3])
+def test_f_detects_the_difference_with_eighty_percent_power(trainings: tuple[int, ...], alpha: float) -> None:
+    """Between the two smallest groups; the others have the middle."""
+    rng = np.random.default_rng(0)
+    spread = [np.tile([-1.0, 1.0], n)[:n] for n in trainings]
+    df = sum(trainings) - len(trainings)
+    sd = math.sqrt(sum(((group - group.mean()) ** 2).sum() for group in spread) / df)
+    difference = detectable_between_groups(spread, alpha)
+    means = [-difference / 2, difference / 2, *[0.0] * (len(trainings) - 2)]
+    if trainings[0] != trainings[1]:  # where the middle contributes nothing
+        means[2:] = [np.average(means[:2], weights=trainings[:2])] * (len(trainings) - 2)
+    drawn = [
+        f_test([rng.normal(mean, sd, n) for mean, n in zip(means, trainings, strict=True)]).p < alpha
+        for _ in range(TIMES)
+    ]
+    assert np.mean(drawn) == pytest.approx(0.8, abs=ERROR)
+
+
+@pytest.mark.parametrize("models", [2, 3, 5])
+def test_a_joint_test_over_images_detects_the_difference(models: int) -> None:
+    rng = np.random.default_rng(0)
+    alike = (rng.random((models, 4000)) < 0.3)[:, :1000]
+    difference = detectable_between_models(alike.astype(float))
+    rates = np.full(models, 0.3)
+    rates[0], rates[-1] = 0.3 - difference / 2, 0.3 + difference / 2
+    drawn = [cochran_q(rng.random((models, 1000)) < rates[:, None]).p < 0.05 for _ in range(TIMES)]
+    assert np.mean(drawn) == pytest.approx(0.8, abs=0.06)  # the variance is estimated from one sample of images
+
+
+def test_more_trainings_detect_less_and_more_power_needs_more() -> None:
+    groups = [np.array([0.1, 0.2, 0.3])] * 3
+    assert detectable_between_groups([np.tile(group, 2) for group in groups]) < detectable_between_groups(groups)
+    assert detectable_between_groups(groups, power=0.9) > detectable_between_groups(groups)
+    assert detectable_between_groups(groups, alpha=0.01) > detectable_between_groups(groups)
+    assert detectable_between_groups([10 * group for group in groups]) == pytest.approx(
+        10 * detectable_between_groups(groups)
+    )
+
+
+def test_nothing_to_measure_a_difference_by() -> None:
+    assert math.isnan(detectable_between_groups([np.full(3, 0.1), np.full(3, 0.2)]))
+    assert math.isnan(detectable_between_models(np.ones((3, 10))))
+    assert math.isnan(detectable_between_models(np.ones((1, 10))))
+    with pytest.raises(UsageError, match="at least two trainings each"):
+        detectable_between_groups([np.array([0.1]), np.array([0.2, 0.3])])
+
+
+def test_ten_trainings_of_a_published_run() -> None:
+    """Of docs/is-it-the-framework.md: the means, p and shares of LeNet-5."""
+    fgsm, pixel, boundary = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").verdicts
+    assert (fgsm.attack, fgsm.level, fgsm.different, fgsm.why) == ("fgsm", "frameworks", False, "")
+    assert (fgsm.highest, fgsm.lowest) == ("jax", "torch")
+    assert fgsm.difference == pytest.approx(0.0179, abs=1e-4)
+    assert fgsm.p_adjusted == pytest.approx(0.384, abs=1e-3)
+    assert fgsm.difference < fgsm.detectable < 0.05
+    assert 0 <= fgsm.seed_low < fgsm.seed_share < fgsm.seed_high <= 1
+    assert pixel.different is False
+    assert (boundary.different, boundary.why) == (None, "the attack succeeds on every image of every model")
+    assert all(map(math.isnan, (boundary.detectable, boundary.p_adjusted, boundary.seed_share)))
+
+
+def test_one_training_each_is_about_these_models() -> None:
+    fgsm, pixel, _ = rc.open_run(RUNS / "lenet5-mnist-guo2019").verdicts
+    assert (fgsm.level, fgsm.different, fgsm.highest, fgsm.lowest) == ("models", True, "tensorflow", "torch")
+    assert fgsm.detectable < fgsm.difference
+    assert pixel.different is False
+    assert pixel.difference < pixel.detectable
+    assert math.isnan(fgsm.seed_share)
