@@ -156,7 +156,7 @@ def test_the_table_names_what_was_compared(run: Call, elsewhere: Path) -> None:
     page = "runs/lenet1-digits-quick/report.html"
     assert done.out == f"{ev.summary(width=80)}\npage: {page}\n"
     assert (elsewhere / page).exists()
-    assert done.out.startswith("lenet1 on digits — quick\n")
+    assert done.out.startswith("lenet1 on digits, suite quick\n")
     rows = [line.split()[0] for line in done.out.splitlines() if line.strip()]
     assert [name for name in rows if name in ("jax", "torch", "fgsm", "pixel")] == ["jax", "torch", "fgsm", "pixel"]
     assert "conditional on images that all 2 models classify correctly" in " ".join(done.out.split())

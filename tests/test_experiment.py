@@ -163,20 +163,23 @@ def test_a_run_that_was_killed_goes_on(suite: Path, tmp_path: Path) -> None:
     """Killed for real, between two instructions, several times over."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
 
-    def start(out: Path) -> subprocess.Popen[bytes]:
-        command = [*COMMAND, "--suite", str(suite), "--out", str(out)]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def start(folder: Path) -> subprocess.Popen[bytes]:
+        folder.mkdir(exist_ok=True)
+        command = [*COMMAND, "--suite", str(suite), "--out", "run"]  # the command is part of the run
+        return subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
     assert start(tmp_path / "whole").wait() == 0
-    out = tmp_path / "killed"
+    killed = tmp_path / "killed"
     for cells in (1, 4, 9):
-        process = start(out)
-        while process.poll() is None and len(list(out.glob("cells/*.h5"))) < cells:
+        process = start(killed)
+        while process.poll() is None and len(list(killed.glob("run/cells/*.h5"))) < cells:
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert start(out).wait() == 0
-    assert files(out) == files(tmp_path / "whole")
+    assert start(killed).wait() == 0
+    assert files(killed / "run") == files(tmp_path / "whole" / "run")
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_framework_or_seed(execute: Callable[..., Executed]) -> None:
     ran = execute("framework_or_seed.ipynb", "torch", "tensorflow", "jax")
     summary = find(ran.cells, "fgsm and single pixel")
     assert "10 trainings each" in summary
-    assert "1 repeat on each training" in " ".join(summary.split())
+    assert "1 repeat per training" in " ".join(summary.split())
     table = find(ran.cells, "model ")
     by_framework = list(
         zip(*([float(rate) for rate in re.findall(r"\d+\.\d", row)] for row in table.splitlines()[2:]), strict=True)

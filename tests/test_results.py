@@ -609,7 +609,7 @@ def test_a_deviation_over_one_repeat_is_nothing(tmp_path: Path) -> None:
 def test_fewer_images_than_were_asked_for(planted: rc.Evaluation) -> None:
     assert planted.to_json()["images"] == N
     assert planted.manifest["images"]["asked"] == 100
-    assert any(f"Only {N} of the 100 requested images" in note for note in notes(planted))
+    assert any(f"Fewer images than the 100 requested: every model classifies {N} of" in note for note in notes(planted))
 
 
 def test_quantiles_and_budgets_count_failures_as_infinite(planted: rc.Evaluation) -> None:
@@ -915,13 +915,13 @@ def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, pla
 
 
 def test_the_title(real: rc.Evaluation, planted: rc.Evaluation) -> None:
-    assert title(real) == "lenet1 on digits — all"
-    assert title(planted) == "planted"
+    assert title(real) == "lenet1 on digits, suite all"
+    assert title(planted) == "suite planted"
 
 
 def test_text_holds_every_cell(real: rc.Evaluation) -> None:
     text = to_text(real)
-    assert text.startswith("lenet1 on digits — all\n")
+    assert text.startswith("lenet1 on digits, suite all\n")
     assert "\x1b" not in text
     assert "\x1b[" in to_text(real, color=True)
     text = to_text(real, width=200)
@@ -973,7 +973,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
 def test_odd_names_in_text(odd: rc.Evaluation) -> None:
     text = to_text(odd)
     assert all(text.count(name) >= 5 for name in ODD)
-    assert text.startswith("<script>alert(1)</script> on [bold]noise — x\n")
+    assert text.startswith("<script>alert(1)</script> on [bold]noise, suite x\n")
 
 
 def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
@@ -992,7 +992,7 @@ def test_odd_names_in_html(odd: rc.Evaluation) -> None:
     html = to_html(odd)
     page = Page.of(html)
     assert set(ODD) <= set(page.texts)
-    assert page.texts[0] == "<script>alert(1)</script> on [bold]noise — x"
+    assert page.texts[0] == "<script>alert(1)</script> on [bold]noise, suite x"
     assert "<b>bold" not in html
     assert "<script>alert" not in html
 

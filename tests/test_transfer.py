@@ -127,11 +127,12 @@ def test_the_command_makes_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "jax", "--suite", "smoke"]
+    given += ["--training-seeds", "0"]
     for framework in ("torch", "jax"):
         pytest.importorskip(framework)
     assert eval_command.main([*given, "--json"]) == 0
     assert "transfer" not in json.loads(capfd.readouterr().out)
-    assert eval_command.main([*given, "--transfer"]) == 0
+    assert eval_command.main([*given, "--transfer", "--full"]) == 0
     assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
     assert rc.open_run("runs/lenet1-digits-smoke").transfer().sizes["source"] == 2
     assert eval_command.main([*given, "--transfer", "--no-images"]) == 2

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import robustcmp as rc
 from robustcmp.report.text import to_markdown, to_text
@@ -29,8 +30,17 @@ def of_run(run: str) -> dict[str, str]:
     return {
         "text": _digest(to_text(ev)),
         "markdown": _digest(to_markdown(ev)),
-        "summary": _digest(json.dumps(summary, sort_keys=True)),
+        "summary": _digest(json.dumps(_rounded(summary), sort_keys=True)),
     }
+
+
+def _rounded(value: Any) -> Any:
+    """Round floats to nine significant digits: the last ones depend on the number of BLAS threads."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def of_pages() -> dict[str, str]:

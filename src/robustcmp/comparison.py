@@ -197,25 +197,11 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    models: Models,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    *,
-    suite: str | os.PathLike[str] | Suite = "guo2019",
-    n: int | None = None,
-    repeats: int | Mapping[str, int] | None = None,
-    spread_repeats: bool = False,
-    seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
-    batch_size: int | None = None,
-    progress: bool | Progress = True,
-    device: Device = "auto",
-    **stored: object,
+    models: Models, question: Question, *, out: str | os.PathLike[str], progress: bool | Progress, device: Device
 ) -> Estimate:
-    """Return what `evaluate` would do with the same arguments; nothing is attacked, and nothing is written."""
-    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
+    """Return what `evaluate` would do for a question; nothing is attacked, and nothing is written."""
     with progress_of(progress) as shown:
-        begun = out if out and Path(out).exists() else None
+        begun = out if Path(out).exists() else None
         comparison = prepare(models, question, begun, True, {}, device, shown)
     planned = comparison.plan
     queries = planned.queries(comparison.store)

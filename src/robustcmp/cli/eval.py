@@ -190,10 +190,12 @@ def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | Non
 
 def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
-    from ..comparison import estimate
+    from ..comparison import estimate, validate
     from ..report.format import duration
 
-    work = estimate(asked.origins, asked.data.images, asked.data.labels, **arguments)
+    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size")
+    question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
+    work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})
     print(f"{work.models} models, {work.images} images that all of them classify correctly, suite {suite.name}")
     for attack, seconds in work.seconds.items():
         print(f"{attack}: {work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}")

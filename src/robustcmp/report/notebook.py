@@ -13,7 +13,7 @@ def to_notebook(results: Results) -> str:
     """Return the answer and the rates of a run as HTML that stands in a notebook, light or dark."""
     return render(
         "notebook.html",
-        title=title(results) or "robustcmp",
+        title=title(results),
         setting=setting(results),
         answer=answer(results),
         verdicts=[said(verdict) for verdict in results.verdicts],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..analysis.control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
-from ..analysis.indicator import reversed_pairs
+from ..analysis.indicator import NO_SPREAD, reversed_pairs
 from ..analysis.results import Results
 from ..records.checks import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
-from .format import percent
+from .format import percent, points
 from .tables import WITHIN_NOISE
 
 NAMED = 3  # models of which a failed check gives its figure
@@ -21,6 +23,7 @@ def notes(results: Results) -> list[str]:
         f"{conditional}; adding or removing a model changes the subset, every rate and R.",
         f"{settings} R is relative to the models compared: in P, 0 is the least and 1 the most easily fooled of them, "
         "however small the difference between them.",
+        *_fewer_images(results),
         *_model_notes(results),
         *_attack_notes(results),
         *_training_notes(results),
@@ -40,10 +43,22 @@ def key_notes(results: Results) -> list[str]:
     conditional = f"{_conditional(results)}; adding or removing a model changes the subset, every rate and R."
     if results.same_weights:
         return _control_notes(results)
-    r = ["R ranks only the models compared, however small the differences between their rates."] * (
-        len(results.models) > 1
+    r = [_weight_note(results)] * (len(results.models) > 1)
+    return [*_model_notes(results), *_attack_notes(results), conditional, *r, *_fewer_images(results)]
+
+
+def _weight_note(results: Results) -> str:
+    """Say that R weighs every attack alike, by the attacks with the smallest and the largest difference."""
+    rates = results.rates().values()
+    apart = {attack: float(np.ptp([of[attack] for of in rates])) for attack in results.common_attacks}
+    apart = {attack: difference for attack, difference in apart.items() if difference > NO_SPREAD}
+    if len(apart) < 2:
+        return "R ranks only the models compared, however small the differences between their rates."
+    least, most = min(apart, key=apart.__getitem__), max(apart, key=apart.__getitem__)
+    return (
+        f"R gives every attack the same weight: {points(apart[least])} points under {least} count as much as "
+        f"{points(apart[most])} under {most}."
     )
-    return [*_model_notes(results), *_attack_notes(results), conditional, *r]
 
 
 def _conditional(results: Results) -> str:
@@ -67,12 +82,18 @@ def _settings(results: Results) -> str:
     return f"{used} images, {repeats}, suite {suite}, seed {manifest['seed']}."
 
 
+def _fewer_images(results: Results) -> list[str]:
+    images = results.manifest["images"]
+    if images["used"] == images["asked"]:
+        return []
+    return [
+        f"Fewer images than the {images['asked']:,} requested: every model classifies {images['used']:,} of "
+        f"{images['of']:,} correctly, and all of these are attacked."
+    ]
+
+
 def _model_notes(results: Results) -> list[str]:
-    images, text = results.manifest["images"], []
-    if images["used"] < images["asked"]:
-        text.append(
-            f"Only {images['used']} of the {images['asked']} requested images are classified correctly by every model."
-        )
+    text: list[str] = []
     best = max(results.clean_accuracy.values())
     for model, accuracy in results.clean_accuracy.items():
         if accuracy < best / 2:

@@ -233,7 +233,7 @@ def _checks(results: Results, pictures: Pictures | None) -> list[Block]:
 def _gallery(results: Results, pictures: Pictures | None) -> list[Block]:
     attacks = attacks_with_images(results)
     if not attacks:
-        return []
+        return [Block("text", "The adversarial images were not stored with this run, so there is no gallery.")]
     images = max(2, min(MOST_IMAGES, TILES // (len(attacks) * len(results.models))))
     rows = [_gallery_row(results, row) for attack in attacks for row in gallery(results, attack, images)]
     choices = {
@@ -348,13 +348,15 @@ SECTIONS = (
     Section(
         "curves",
         "Success against ε",
-        "How the success rate grows with the size of the perturbation. Bands are 95 % intervals at each ε.",
+        "How the success rate grows with ε, the largest change of a pixel, for images in [0, 1]. Bands are 95 % "
+        "intervals at each ε.",
         _curves,
     ),
     Section(
         "distances",
         "Distances",
-        "The share of images that are fooled within a distance. A curve further to the left is easier to fool.",
+        "The share of images that are fooled within a distance, for images in [0, 1]. A curve further to the left is "
+        "easier to fool.",
         _distances,
     ),
     Section(

@@ -121,7 +121,7 @@ class Tallies:
     @property
     def left(self) -> str:
         seconds = self.seconds_left
-        return f"about {duration(seconds)} left" if seconds else ""
+        return f"about {duration(seconds)} left for the attacks" if seconds else ""
 
     def so_far(self, attack: str) -> str:
         """Say how far the means of the models are apart, and which difference would have been detected."""
@@ -207,6 +207,8 @@ class LiveTable:
             self.tallies.finished(cell, success)
 
     def end(self) -> None:
+        if self.tallies and not all(tally.is_finished for tally in self.tallies.attacks.values()):
+            self._live.transient = False  # interrupted: what was found so far stays on the screen
         self._live.stop()
 
     def _drawn(self) -> RenderableType:

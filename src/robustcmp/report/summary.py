@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..analysis.results import Results
 from ..analysis.verdicts import Verdict
 from ..records.checks import FAIL
@@ -72,7 +74,8 @@ def rates(results: Results, between: str = " ") -> Table:
             row += [fixed(results.indicator[model], 2), shares(of_ranks) if all_ranks else percent(of_ranks[0], 0)]
         rows.append(row)
     over = "trainings" if results.has_several_trainings else "images"
-    title = f"Success rates of the attacks, 95 % intervals over {over}{'; R: smaller is more robust' if ranges else ''}"
+    of_r = "; R: smaller is more robust; ranks: shares of resamples" if ranges else ""
+    title = f"Success rates, 95 % intervals over {over}{of_r}"
     return Table(title, columns, rows[:MOST_MODELS])
 
 
@@ -118,16 +121,27 @@ def answer(results: Results) -> str:
     unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
     different = [verdict.attack for verdict in verdicts if verdict.different]
     if different:
-        sentence = f"Is one easier to fool? Yes: {unit} differ under {', '.join(different)}."
+        sentence = f"Is one easier to fool? Yes: success rates of {unit} differ under {', '.join(different)}."
     elif results.has_several_trainings and verdicts[0].level == "models":
         sentence = f"Frameworks cannot be compared: {', '.join(results.single_trainings)} has one training."
     elif all(verdict.different is None for verdict in verdicts):
         sentence = f"Is one easier to fool? These attacks give no information about {unit}."
     else:
-        sentence = f"Is one easier to fool? No significant difference between {unit}."
-    if verdicts[0].level == "models" and not results.has_several_trainings and results.is_of_the_zoo:
+        sentence = f"Is one easier to fool? No significant difference in success rates between {unit}."
+    if verdicts[0].level == "frameworks":
+        sentence += f" {_spread_of_trainings(results)}"
+    elif not results.has_several_trainings and results.is_of_the_zoo:
         sentence += " One training each: framework and run-to-run effects are confounded."
     return sentence
+
+
+def _spread_of_trainings(results: Results) -> str:
+    """Say how far single trainings of one framework are apart, under the attack where that is furthest."""
+    spread, attack = max(
+        (max(float(np.ptp(rates)) for rates in outcomes.rates.values()), outcomes.attack)
+        for outcomes in results.outcomes
+    )
+    return f"Trainings of one framework differ by up to {points(spread)} points ({attack})."
 
 
 def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:

@@ -15,7 +15,7 @@ def title(results: Results) -> str:
     """Return the heading of a run."""
     about = results.manifest["about"]
     what = " on ".join(about[key] for key in ("model", "dataset") if key in about)
-    return " — ".join(part for part in (what, results.manifest["suite"]["name"]) if part)
+    return ", ".join(part for part in (what, f"suite {results.manifest['suite']['name']}") if part)
 
 
 def to_text(results: Results, width: int | None = None, color: bool = False) -> str:

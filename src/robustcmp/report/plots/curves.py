@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...analysis.results import Results
 from ...analysis.statistics import t_interval, wilson_interval
 from ...errors import UsageError
-from .style import bare, color, line, panels
+from .style import bare, color, line, panel_per_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,11 +50,7 @@ def draw(
     attacks = with_grid(results) if attacks is None else attacks
     if not attacks:
         raise UsageError("no attack of this run counts its success at several ε, so there is no curve to draw")
-    [row] = panels(len(attacks), figure)
-    for axes, attack in zip(row, attacks, strict=True):
-        _panel(axes, results, attack)
-    drawn: NDArray[np.object_] = row
-    return drawn
+    return panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack), figure)
 
 
 def _panel(axes: Axes, results: Results, attack: str) -> None:
@@ -66,7 +62,7 @@ def _panel(axes: Axes, results: Results, attack: str) -> None:
         low, high = band(rates, results.dataset.sizes["image"])
         axes.fill_between(grid, 100 * low, 100 * high, color=color(place), alpha=0.18, linewidth=0)
         axes.plot(grid, 100 * rates.mean(axis=0), linestyle=line(place), color=color(place), linewidth=1.8, label=model)
-    axes.set(title=f"{attack}: success, %", xlabel="ε", xlim=(0, grid.max()))
+    axes.set(title=f"{attack}: success, %", xlabel="ε, images in [0, 1]", xlim=(0, grid.max()))
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="best")
     bare(axes)

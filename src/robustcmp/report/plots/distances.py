@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...errors import UsageError
-from .style import NORMS, bare, color, line, panels
+from .style import NORMS, bare, color, line, panel_per_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,11 +62,7 @@ def draw(
     attacks = that_vary(results) if attacks is None else attacks
     if not attacks:
         raise UsageError("the adversarial images of each attack have one distance, so there is nothing to draw")
-    [row] = panels(len(attacks), figure)
-    for axes, attack in zip(row, attacks, strict=True):
-        _panel(axes, results, attack)
-    drawn: NDArray[np.object_] = row
-    return drawn
+    return panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack), figure)
 
 
 def _panel(axes: Axes, results: Results, attack: str) -> None:
@@ -78,7 +74,8 @@ def _panel(axes: Axes, results: Results, attack: str) -> None:
         if values.size:
             share = np.searchsorted(values, budgets, side="right") / values.size
             axes.plot(budgets, 100 * share, linestyle=line(place), color=color(place), linewidth=1.8, label=model)
-    axes.set(title=f"{attack}: fooled within, %", xlabel=f"{NORMS[norm]} distance", xlim=(0, longest))
+    axes.set(title=f"{attack}: fooled within, %", xlabel=f"{NORMS[norm]} distance, images in [0, 1]")
+    axes.set_xlim(0, longest)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="best")
     bare(axes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +60,20 @@ def panels(
     figure.set_layout_engine("constrained")
     axes: NDArray[np.object_] = figure.subplots(rows, columns, squeeze=False, **options)
     return axes
+
+
+def panel_per_attack(
+    attacks: Sequence[str],
+    draw: Callable[[Axes, str], None],
+    figure: Figure | None,
+    size: Sequence[float] = PANEL,
+) -> NDArray[np.object_]:
+    """Draw a panel for each attack, side by side, and return their axes, shape (attacks,)."""
+    [row] = panels(len(attacks), figure, size=size)
+    for axes, attack in zip(row, attacks, strict=True):
+        draw(axes, attack)
+    drawn: NDArray[np.object_] = row
+    return drawn
 
 
 def bare(axes: Axes, grid: str | None = "y") -> None:

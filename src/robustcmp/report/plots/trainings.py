@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...analysis.results import Results
 from ...analysis.statistics import t_interval
 from ..tables import without_version
-from .style import NORMS, bare, color, marker, name_models, panels
+from .style import NORMS, bare, color, marker, name_models, panel_per_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,13 +44,11 @@ def draw(
     ndarray of matplotlib.axes.Axes, shape (attacks,)
     """
     attacks = results.attacks if attacks is None else attacks
-    [row] = panels(len(attacks), figure)
-    for axes, attack in zip(row, attacks, strict=True):
-        _panel(axes, results, attack, results.paper if paper else {})
+    published = results.paper if paper else {}
+    row = panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack, published), figure)
     if len(attacks) > 1:  # one panel alone is too narrow, and has a caption
         _legend(row[0].figure, results.has_several_trainings, paper and bool(results.paper))
-    drawn: NDArray[np.object_] = row
-    return drawn
+    return row
 
 
 def _legend(figure: Figure, several: bool, paper: bool) -> None:

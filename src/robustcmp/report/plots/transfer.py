@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...analysis.results import Results, missing
-from .style import panels
+from .style import panel_per_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,11 +46,7 @@ def draw(
     if results.transferred is None:
         raise missing("transfer")
     attacks = results.attacks if attacks is None else attacks
-    [row] = panels(len(attacks), figure, size=(3.6, 3.4))
-    for axes, attack in zip(row, attacks, strict=True):
-        _panel(axes, results, attack)
-    drawn: NDArray[np.object_] = row
-    return drawn
+    return panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack), figure, size=(3.6, 3.4))
 
 
 def _panel(axes: Axes, results: Results, attack: str) -> None:

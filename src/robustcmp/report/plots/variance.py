@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...errors import UsageError
-from .style import bare, color, panels
+from .style import bare, panel_per_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ PARTS = {
     "image": "choice of images",
     "repeat": "repeats",
 }
-HATCHES = ("", "///", "...", "xxx")
+GREY = "#7f7f7f"  # the colours are those of models; this one shows on a light and on a dark page
 
 
 def that_vary(results: Results) -> list[str]:
@@ -66,24 +66,22 @@ def draw(
     attacks = that_vary(results) if attacks is None else attacks
     if not attacks:
         raise UsageError("no rate varies between trainings, images or repeats, so there is nothing to draw")
-    [row] = panels(len(attacks), figure, size=(3.4, 2.1))
-    for axes, attack in zip(row, attacks, strict=True):
+
+    def panel(axes: Axes, attack: str) -> None:
         _panel(axes, attack, [float(components[part][attack]) for part in PARTS])
-    drawn: NDArray[np.object_] = row
-    return drawn
+
+    return panel_per_attack(attacks, panel, figure, size=(3.4, 2.1))
 
 
 def _panel(axes: Axes, attack: str, variances: list[float]) -> None:
     deviations = 100 * np.sqrt(np.maximum(variances, 0))
-    for place, (deviation, hatch) in enumerate(zip(deviations, HATCHES, strict=True)):
+    for place, deviation in enumerate(deviations):
         known = np.isfinite(deviation)
         axes.barh(
             place,
             deviation if known else 0,
             height=0.65,
-            color=color(place),
-            hatch=hatch,
-            edgecolor="white",
+            color=GREY,
             linewidth=0,
         )
         axes.annotate(
