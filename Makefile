@@ -63,7 +63,7 @@ $(VENV)/.ready: setup.cfg pyproject.toml constraints.txt
 	  $(BIN)/python -m pip install --quiet --constraint constraints.txt $$framework || exit 1; \
 	done
 	@echo "  installing robustcmp and its tools"
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,tensorflow-cpu,jax,dev]'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,tensorflow-cpu,jax,dev]'
 	touch $@
 
 build/docs/.ready: setup.cfg constraints.txt
