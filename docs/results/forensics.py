@@ -139,8 +139,8 @@ Source = Adam | Zoo
 ADAM = [
     Adam(model, epochs, white, seed)
     for seed in range(2)
-    for model, epochs in (("lenet5", 60), ("lenet1", 50))
     for white in (255, 1)
+    for model, epochs in (("lenet5", 60), ("lenet1", 50))
 ]
 
 
