@@ -48,7 +48,8 @@ def beside(published: Published, known: Sequence[Fingerprint], count: int) -> Ta
         for near in nearest(model, rates, known, count):
             one = near.fingerprint
             cells = [one.rates.get(attack, math.nan) for attack in attacks]
-            rows.append([f"  {described(one, model)}", *cells, one.clean_accuracy, near.distance])
+            lines = described(one, model).replace("; ", "\n    ").replace(", bounds", "\n    bounds")
+            rows.append([f"  {lines}", *cells, one.clean_accuracy, near.distance])
     return Table("Published rates and the nearest fingerprints", columns, rows)
 
 
