@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from robustcmp.report.notes import check_notes, notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
 from robustcmp.runs import checks
-from robustcmp.runs.checks import ADVICE
+from robustcmp.runs.checks import ADVICE, BOUNDS, INSIDE
 
 torch = pytest.importorskip("torch")
 
@@ -159,6 +160,60 @@ def test_answers_that_differ_each_time(network: Any, digits: Dataset, suite: Pat
     assert outcomes(ev)["two passes agree"] == FAIL
 
 
+MEAN, STD = 0.2, 0.4
+
+
+@pytest.mark.parametrize(
+    ("before", "options"),
+    [
+        (lambda x: x / 255, {"bounds": (0, 255)}),
+        (lambda x: (x + 1) / 2, {"bounds": (-1, 1)}),
+        (lambda x: x * STD + MEAN, {"preprocessing": {"mean": MEAN, "std": STD}}),
+        (lambda x: (x * STD + MEAN) / 255, {"bounds": (0, 255), "preprocessing": {"mean": MEAN, "std": STD}}),
+        (lambda x: x * STD + MEAN, {"preprocessing": {"mean": torch.tensor([MEAN]), "std": [STD], "axis": -3}}),
+        (lambda x: x.flip(-1), {"preprocessing": {"flip_axis": -1}}),
+    ],
+    ids=["bytes", "-1 to 1", "normalised", "mean of another scale", "by channel", "mirrored"],
+)
+def test_a_wrapper_that_undoes_what_the_network_does(
+    network: Any, digits: Dataset, suite: Path, before: Any, options: dict[str, Any]
+) -> None:
+    """All are the same network; in one the mean is not in the units of the bounds, which is a mistake elsewhere."""
+    options = {"bounds": (0, 1), **options}
+    model = rc.wrap(Module(network, before=before), info={"test_accuracy": 0.97}, **options)
+    ev = run(model, digits, suite)
+    found = outcomes(ev)
+    assert found[INSIDE] == PASS
+    mistaken = options["bounds"] == (0, 255) and "preprocessing" in options
+    assert found[BOUNDS] == (FAIL if mistaken else PASS)
+    low, high = options["bounds"]
+    assert f"values from {low} to {high} in bounds {low} to {high}" in ev.checks.set_index("check").figure[BOUNDS]
+
+
+def test_a_wrapper_that_costs_accuracy(network: Any, digits: Dataset, suite: Path) -> None:
+    """Only the accuracy that was measured without it tells that the images should not be mirrored."""
+    for stated, outcome in ((0.97, FAIL), (0.2, PASS)):
+        mirrored = rc.wrap(network, preprocessing={"flip_axis": -1}, info={"test_accuracy": stated})
+        ev = run(mirrored, digits, suite)
+        assert outcomes(ev)[INSIDE] == outcome
+        assert f"of all 500 images, {stated:.1%} stated" in ev.checks.set_index("check").figure[INSIDE]
+
+
+def test_a_wrapper_that_shows_the_network_other_images(network: Any, digits: Dataset, suite: Path) -> None:
+    ev = run(rc.wrap(Module(network)), digits, suite)
+    assert outcomes(ev)[INSIDE] == PASS
+    assert isinstance(ev._at_hand, ModelsAtHand)
+    classifier = ev._at_hand.plan.models[0].classifier
+    infer = classifier.forward
+    classifier.forward = lambda images: infer(images[:, ::-1].copy())  # type: ignore[method-assign]
+    assert outcomes(ev)[INSIDE] == FAIL
+
+
+def test_images_that_leave_most_of_the_bounds_empty(network: Any, digits: Dataset, suite: Path) -> None:
+    dark = replace(digits, images=digits.images / 2)
+    assert outcomes(run(rc.wrap(Module(network, before=lambda x: 2 * x)), dark, suite))[BOUNDS] == FAIL
+
+
 def test_pgd_that_stops_early(network: Any, digits: Dataset, suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "STEPS", 1)
     found = outcomes(run(rc.wrap(Module(network)), digits, suite))
@@ -232,8 +287,8 @@ def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
     labels = logits(digits.images).argmax(axis=1)
     ev = rc.evaluate({"model": model}, digits.images, labels, suite=path, n=10, progress=False)
     table = ev.run_checks().set_index("check")
-    assert table.outcome["two passes agree"] == PASS
-    for check in set(ADVICE) - {"two passes agree"}:
+    assert table.outcome["two passes agree"] == table.outcome[BOUNDS] == PASS
+    for check in set(ADVICE) - {"two passes agree", BOUNDS}:
         assert table.outcome[check] == NOT_APPLICABLE, check
         assert table.figure[check]
     assert ev.checked is not None

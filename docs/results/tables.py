@@ -14,10 +14,13 @@ from pathlib import Path
 import numpy as np
 
 import robustcmp as rc
+from robustcmp.analysis.forensics import fingerprints, read_published
+from robustcmp.analysis.paper import published
 from robustcmp.analysis.statistics.intervals import t_interval
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
-from robustcmp.report.format import p_value, points
+from robustcmp.report.forensics import described, probability
+from robustcmp.report.format import p_value, percent, points
 from robustcmp.report.text import to_markdown
 
 HERE = Path(__file__).parent
@@ -27,6 +30,7 @@ PAGES = {
     "docs/results.md": True,
     "docs/is-it-the-framework.md": True,
     "docs/the-paper-again.md": True,
+    "docs/why-the-pixels-differ.md": True,
 }  # and whether they have all tables
 RUNS = sorted(path.parent.name for path in HERE.glob("*/results.h5"))
 # What was compared in each run, and the heading that has its details.
@@ -62,6 +66,9 @@ def page(text: str, whole: bool) -> str:
     text = fill(text, "told apart", told_apart)
     for level in ("frameworks", "models"):
         text = fill(text, f"answers, {level}", lambda level=level: answers(level))
+    text = fill(text, "granularity", steps)
+    for network in ("lenet1", "lenet5", "resnet20"):
+        text = fill(text, f"fingerprints, {network}", lambda network=network: setups(network))
     return fill(text, "same-weights", controls)
 
 
@@ -214,6 +221,38 @@ def one_seed(run: str) -> str:
             to, back = (f"{shared.sel(source=f'{x}/{seed}', target=f'{y}/{seed}'):.0%}" for x, y in (pair, pair[::-1]))
             correlate = f"{min(alike):.2f} to {max(alike):.2f}"
             rows.append(f"| {' and '.join(pair)} | {seed} | {correlate} | {one} and {other} | {to} and {back} |")
+    return "\n".join(rows)
+
+
+def steps() -> str:
+    """With how many repeats of 1,000 images the paper's rates are consistent."""
+    rows = [
+        "| attack | rates between 0 and 1 | consistent repeats, of 1 to 10 | chance if there were ten |",
+        "| --- | ---: | --- | ---: |",
+    ]
+    for attack, found in read_published().granularity.items():
+        chance = probability(found.chance)
+        rows.append(f"| {attack} | {found.rates} | {', '.join(map(str, found.consistent))} | {chance} |")
+    return "\n".join(rows)
+
+
+def setups(network: str) -> str:
+    """The published rates of a network, and what every setup that was tried gives."""
+    attacks = ("fgsm", "single_pixel", "boundary")
+    rows = [
+        "| setup | test accuracy | images | right inside | FGSM | single pixel | boundary |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    trained = published()["trained"][network]
+    for model, framework, rates in read_published().rows:
+        if model == network:
+            cells = " | ".join(percent(rates[attack]) for attack in attacks)
+            accuracy = percent(trained[framework][1] / 100)
+            rows.append(f"| **the paper, {framework}** | {accuracy} | 1,000 | not stated | {cells} |")
+    for one in (one for one in fingerprints() if one.model == network):
+        cells = " | ".join(percent(one.rates[attack]) for attack in attacks)
+        shares = f"{percent(one.test_accuracy)} | {one.images:,} | {percent(one.clean_accuracy)}"
+        rows.append(f"| {described(one, network)} | {shares} | {cells} |")
     return "\n".join(rows)
 
 

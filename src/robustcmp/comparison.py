@@ -29,7 +29,7 @@ from .records.manifest import FORMAT
 from .records.store import Run
 from .report.progress import shown_progress
 from .runs.assembly import assemble, declared_extras
-from .runs.checks import run_checks
+from .runs.checks import Clean, run_checks
 from .runs.control import agreement, is_control
 from .runs.executor import Executor, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
@@ -415,8 +415,11 @@ class ModelsAtHand:
             (label, model.classifier, results.dataset.sel(model=model.name, training_seed=model.training_seed))
             for label, model in zip(results.labels, self.plan.models, strict=True)
         ]
+        images = results.manifest["images"]["of"]
+        clean = [Clean(model["clean_accuracy"], images) for model in results.manifest["models"]]
+        its = self.plan
         with progress_of(shown) as progress:
-            return run_checks(models, self.plan.suite, self.plan.images, self.plan.labels, self.plan.seed, progress)
+            return run_checks(models, its.suite, its.images, its.labels, its.seed, clean, progress)
 
     def run_transfer(self, results: Results, shown: bool = False) -> NDArray[np.int64]:
         """Count the adversarial images of every model that fool every other."""

@@ -6,13 +6,14 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
+PUBLISHED = files("robustcmp.resources") / "guo2019.toml"
 # What Guo et al. trained the networks on.
 DATASETS = {"lenet1": "mnist", "lenet5": "mnist", "resnet20": "cifar10", "vgg16": "cifar10"}
 
 
 def published() -> dict[str, Any]:
     """Return the figures that Guo et al. published."""
-    return tomllib.loads((files("robustcmp.resources") / "guo2019.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(PUBLISHED.read_text(encoding="utf-8"))
 
 
 def beside(manifest: dict[str, Any]) -> dict[str, dict[str, float]]:

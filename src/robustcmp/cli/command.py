@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "train a model with a recipe of the zoo",
     "report": "write a page about a run, or about two",
     "export": "write a run as CSV, Parquet, LaTeX or BibTeX",
+    "forensics": "compare published rates with those of known setups",
     "zoo": "list the trained models",
     "suites": "list the suites of attacks",
     "data": "list the datasets, and where they are",

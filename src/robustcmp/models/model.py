@@ -39,6 +39,8 @@ class Model(fb.models.base.ModelWithPreprocessing):
     info : dict
         How it was trained: model, dataset, recipe, training seed, accuracy, source. Empty for your own
         network.
+    wrapped_as : tuple
+        The bounds and the preprocessing that it was wrapped with, which `transform_bounds` leaves as they are.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Model(fb.models.base.ModelWithPreprocessing):
         native: Any = None,
     ):
         super().__init__(function, bounds=bounds, dummy=ep.astensor(dummy), preprocessing=preprocessing)
+        self.wrapped_as = (bounds, preprocessing or {})
         self.framework = framework
         self.data_format = data_format
         self.outputs = outputs
@@ -170,7 +173,8 @@ def wrap(
     device : str, optional
         ``"auto"`` (the default), ``"cpu"`` or ``"cuda"``.
     info : dict, optional
-        Notes that are stored with results.
+        Notes that are stored with results. State the accuracy that you measured without robustcmp as
+        ``{"test_accuracy": 0.98}``: a health check compares it with the accuracy in the comparison.
 
     Returns
     -------

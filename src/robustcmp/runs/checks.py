@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM, loss_gradient
 from ..attacks.suite import OURS, Suite
 from ..errors import ModelError
-from ..models.classifier import Classifier
+from ..models.classifier import Classifier, unwrapped
+from ..models.model import Model
+from ..models.outside import along, predict_outside
 from ..records.checks import Check, Checked, judged, not_applicable
 from .progress import Progress, Unseen
 
@@ -38,10 +40,18 @@ SLOPE_STEP = 3e-3  # in L2: a smaller one drowns in float32, a larger one meets 
 TIES = 0.03  # the largest change of a pixel that breaks the ties of pools on a constant background
 KEPT = 0.8  # of the images that fall, at 8 bits
 LEVEL = 1e-3  # of a level: float32's rounding of an image that is on one
+OTHERWISE = 0.01  # of the predictions, between a network inside and outside its wrapper: near ties
+ERRORS = 3  # standard errors by which a stated accuracy may be missed
+SPAN = 0.75  # of the bounds' width, which the images' values should span
+EDGE = 0.01  # of the bounds' width, within which no images have their mean
 NOISE, SLOPE, TIE = 0, 1, 2
-TWO_PASSES = "two passes agree"
+TWO_PASSES, INSIDE, BOUNDS = "two passes agree", "as accurate inside as outside", "bounds fit the images"
 ADVICE = {
     TWO_PASSES: "The same images give different logits each time: look for dropout, or batch norm in training mode.",
+    INSIDE: "In its wrapper the network sees other images than in training: compare bounds, mean, std, the order of "
+    "channels and the layout with the code that trained it.",
+    BOUNDS: "Attacks step by a share of the bounds and set pixels to them: the bounds should be the smallest and the "
+    "largest value that an image can have, in the units of mean and std.",
     "gradient fits finite differences": "The gradient is not that of the logits, or the logits are not smooth near "
     "the images.",
     "pgd reaches fgsm": "PGD should not be weaker than one step: its step size or its number of steps is too small, or "
@@ -55,12 +65,20 @@ ADVICE = {
 }
 
 
+class Clean(NamedTuple):
+    """The share of so many images that a model classifies correctly."""
+
+    accuracy: float
+    images: int
+
+
 def run_checks(
     models: Sequence[tuple[str, Classifier, xarray.Dataset]],
     suite: Suite,
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     seed: int,
+    clean: Sequence[Clean],
     progress: Progress | None = None,
 ) -> Checked:
     """Check trained models on the images that they were attacked on.
@@ -75,6 +93,8 @@ def run_checks(
         What was attacked, (N, H, W, C) float32 in [0, 1] and (N,); the first hundred are looked at.
     seed : int
         The attacks' seed, on which noise and directions depend.
+    clean : sequence of Clean
+        Each model's accuracy on all images of the comparison.
     progress : Progress, optional
         Is told of every model.
     """
@@ -83,10 +103,10 @@ def run_checks(
     checks, pgd = [], {}
     progress = progress or Unseen()
     progress.begin("health checks", len(models))
-    for label, classifier, outcomes in models:
+    for (label, classifier, outcomes), accuracy in zip(models, clean, strict=True):
         outcomes = outcomes.isel(image=slice(IMAGES))
         nearest = _nearest_without_gradient(suite, outcomes)
-        examination = Examination(classifier, images, labels, nearest, fgsm, seed)
+        examination = Examination(classifier, images, labels, nearest, fgsm, seed, accuracy)
         pgd[label] = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
         made = [*examination.checks(), *_of_attacks(suite, classifier, outcomes)]
         checks += [replace(check, model=label) for check in made]
@@ -133,6 +153,8 @@ class Examination:
         The single step that PGD is compared with.
     seed : int
         Of noise and directions.
+    clean : Clean
+        Its accuracy on all images of the comparison.
     """
 
     def __init__(
@@ -143,7 +165,9 @@ class Examination:
         nearest: NDArray[np.float64] | None,
         fgsm: FGSM,
         seed: int,
+        clean: Clean,
     ):
+        self.clean = clean
         self.classifier, self.images, self.labels = classifier, images, labels
         self.nearest, self.fgsm, self.seed = nearest, fgsm, seed
         self.no_gradient = ""
@@ -190,9 +214,11 @@ class Examination:
 
     def checks(self) -> Iterator[Check]:
         """Yield each check, of a model that is named later."""
-        yield self._two_passes()
+        without_gradient = [self._two_passes(), self._inside(), self._bounds()]
+        yield from without_gradient
         if self.no_gradient:
-            yield from (not_applicable(check, self.no_gradient) for check in ADVICE if check != TWO_PASSES)
+            made = {check.check for check in without_gradient}
+            yield from (not_applicable(check, self.no_gradient) for check in ADVICE if check not in made)
             return
         epsilon = self.fgsm.max_epsilon
         yield self._finite_differences()
@@ -210,6 +236,40 @@ class Examination:
         first, second = self.classifier.logits(self.images), self.classifier.logits(self.images)
         largest = float(np.abs(first - second).max() / max(float(first.std()), 1e-30))
         return _judged(TWO_PASSES, largest <= PASSES, f"logits differ by {largest:.1g} of their spread")
+
+    def _inside(self) -> Check:
+        """Compare with the network as it is, and with the accuracy that was stated for it, which may be surpassed."""
+        try:
+            outside = predict_outside(self.classifier, self.images)
+        except ModelError as error:
+            return not_applicable(INSIDE, str(error))
+        inside = self.classifier.predict(self.images)
+        figure = f"{np.mean(inside == self.labels):.0%} inside, {np.mean(outside == self.labels):.0%} outside"
+        passed = np.mean(inside != outside) <= OTHERWISE
+        stated = unwrapped(self.classifier.model).info.get("test_accuracy")
+        if isinstance(stated, float):
+            n = self.clean.images
+            passed &= self.clean.accuracy >= stated - ERRORS * math.sqrt(stated * (1 - stated) / n) - 1 / n
+            figure += f"; {self.clean.accuracy:.1%} of all {n:,} images, {stated:.1%} stated"
+        return _judged(INSIDE, bool(passed), figure)
+
+    def _bounds(self) -> Check:
+        """Compare the range of the images with the bounds, and a mean that is subtracted with either.
+
+        A mean at the edge of the bounds has another scale: 0.49 in bounds from 0 to 255.
+        """
+        model = unwrapped(self.classifier.model)
+        (low, high), preprocessing = model.wrapped_as if isinstance(model, Model) else ((0, 1), {})
+        ends = [float(end) for end in (self.images.min(), self.images.max())]
+        least, most = (low + (high - low) * end for end in ends)
+        figure = f"values from {least:g} to {most:g} in bounds {low:g} to {high:g}"
+        passed = ends[1] - ends[0] >= SPAN
+        mean = along(preprocessing, "mean", 0)
+        if mean.any():
+            place = (mean - low) / (high - low)
+            passed &= bool(((place >= EDGE) & (place <= 1 - EDGE)).all())
+            figure += f", mean {mean.mean():.3g}"
+        return _judged(BOUNDS, passed, figure)
 
     def _finite_differences(self) -> Check:
         """Compare the gradient of the margin with its slope, along the gradient and along a random direction.

@@ -1,0 +1,64 @@
+"""Published rates beside the fingerprints they resemble, and their granularity: as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..analysis.forensics import Fingerprint, Published, nearest
+from .format import NOTHING, number, percent
+from .table import Column, Table, names
+
+MEANING = (
+    "Distance: the largest of the attacks' effect sizes h, |2 asin √p − 2 asin √q|; 0.2 is a small difference, 0.8 a "
+    "large one.",
+    "A fingerprint counts images that the wrapper misclassifies as fallen, as Foolbox 1.x does; inside is the share "
+    "classified correctly there.",
+    "A near fingerprint shows that such a setup can give such rates, not that it did.",
+)
+
+
+def steps(published: Published) -> Table:
+    """The granularity of each attack's rates."""
+    images, repeats = published.settings.images, published.settings.repeats
+    columns = [*names("attack"), Column("rates", str), Column("consistent repeats", str)]
+    columns += [Column("coarsest step", str), Column(f"chance with {repeats}", probability)]
+    rows = [
+        [
+            attack,
+            one.rates,
+            ", ".join(map(str, one.consistent)) or "none",
+            f"{1 / (images * one.fewest):.6f}".rstrip("0") if one.fewest else NOTHING,
+            one.chance,
+        ]
+        for attack, one in published.granularity.items()
+    ]
+    return Table(f"Granularity: repeats of {images:,} images that the rates are consistent with", columns, rows)
+
+
+def beside(published: Published, known: Sequence[Fingerprint], count: int) -> Table:
+    """Published rates, each with the nearest fingerprints."""
+    attacks = published.attacks
+    columns = [*names("published, and nearest"), *(Column(attack, percent) for attack in attacks)]
+    columns += [Column("inside", percent), Column("distance", number)]
+    rows = []
+    for model, framework, rates in published.rows:
+        cells = [rates.get(attack, math.nan) for attack in attacks]
+        rows.append([f"{model}, {framework}", *cells, math.nan, math.nan])
+        for near in nearest(model, rates, known, count):
+            one = near.fingerprint
+            cells = [one.rates.get(attack, math.nan) for attack in attacks]
+            lines = described(one, model).replace("; ", "\n    ").replace(", bounds", "\n    bounds")
+            rows.append([f"  {lines}", *cells, one.clean_accuracy, near.distance])
+    return Table("Published rates and the nearest fingerprints", columns, rows)
+
+
+def described(one: Fingerprint, beside: str = "") -> str:
+    """Return what a fingerprint is of; its model, unless that stands beside it."""
+    parts = [one.model] * (one.model != beside) + [one.name] + [one.recipe] * (one.recipe != "default")
+    return "; ".join([*parts, *[f"seed {one.training_seed}"] * bool(one.training_seed)])
+
+
+def probability(value: float) -> str:
+    """A probability, as a power of ten where it is small."""
+    return NOTHING if math.isnan(value) else f"{value:.1e}" if value < 0.001 else number(value)
