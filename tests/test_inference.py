@@ -21,12 +21,11 @@ import robustcmp as rc
 from robustcmp.analysis.indicator_ranges import indicator_ranges
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.significance import ALL, COLUMNS, has_framework_level, run_tests
+from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models
 from robustcmp.analysis.statistics.hypotheses import (
     NOTHING_VARIES,
-    cochran_q,
     brown_forsythe,
-    equivalent_frameworks,
-    equivalent_models,
+    cochran_q,
     f_test,
     friedman,
     holm,
@@ -35,16 +34,16 @@ from robustcmp.analysis.statistics.hypotheses import (
     pooled_t,
     sign_flips,
     sign_test,
+    welch_t,
 )
 from robustcmp.analysis.statistics.intervals import (
     bootstrap_interval,
     difference_intervals,
     t_interval,
     two_way_interval,
-    welch_t,
-    westfall_young,
     wilson_interval,
 )
+from robustcmp.analysis.statistics.permutations import westfall_young
 from robustcmp.analysis.statistics.variance import nested_variance
 from robustcmp.analysis.variance import variance
 from robustcmp.errors import UsageError

@@ -24,9 +24,7 @@ ERROR = 4 * math.sqrt(0.8 * 0.2 / TIMES)  # four standard errors of a share of 8
 
 @pytest.mark.parametrize("trainings", [(10, 10, 10), (4, 4), (3, 12, 12)])
 @pytest.mark.parametrize("alpha", [0.05, 0.05 / 3])
-def test_brown_forsythe_detects_the_difference_with_eighty_percent_power(
-    trainings: tuple[int, ...], alpha: float
-) -> None:
+def test_brown_forsythe_detects_it_with_eighty_percent_power(trainings: tuple[int, ...], alpha: float) -> None:
     """Between the two smallest groups; the others have the middle."""
     rng = np.random.default_rng(0)
     spread = [np.tile([-1.0, 1.0], n)[:n] for n in trainings]
