@@ -46,25 +46,30 @@ def test_it_fits_one_screen(ev: rc.Evaluation) -> None:
 def test_its_end_is_the_answer_with_what_would_have_been_detected() -> None:
     ten = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
     lines = ten.summary().splitlines()
-    *answer, fgsm, pixel, boundary, detectable, seed = (line.rstrip() for line in lines[-7:])
+    *answer, fgsm, pixel, boundary, _, detectable, equivalent, seed = (line.rstrip() for line in lines[-9:])
     rates = ten.success_rate.sel(attack="fgsm").mean("repeat")
     spread = points(float((rates.max("training_seed") - rates.min("training_seed")).max()))
     assert " ".join(answer) == (
-        "Is one easier to fool? No significant difference in success rates between these frameworks. "
+        "Is one easier to fool? No significant difference in success rates or distances between these frameworks. "
         f"Trainings of one framework differ by up to {spread} points (fgsm)."
     )
-    assert fgsm == "fgsm          not significant  means 1.8 apart (4.1 detectable*); p = 0.384; seed 93 % (13–100)"
-    assert pixel.startswith("single_pixel  not significant  means 0.12 apart (0.17 detectable*); p = 0.083; seed 76 %")
-    assert boundary == "boundary      no information   the attack succeeds on every image of every model"
-    assert detectable.endswith("the smallest difference that would have been detected with 80 % power")
+    assert fgsm == "fgsm          not significant  means 1.8 apart (4.3 detectable*); p = 0.395; seed 93 % (13–100)"
+    assert pixel.startswith("single_pixel  not significant  means 0.12 apart (0.17 detectable*); p = 0.100; seed 76 %")
+    assert boundary.startswith(
+        "boundary      not significant  median L2 0.179 apart (0.668 detectable*); p = 0.494; seed 100 %"
+    )
+    assert detectable.startswith("* the smallest difference that would have been detected with 80 % power")
+    assert equivalent.startswith("All pairs are equivalent within fgsm 3.8, single_pixel 0.19 points")
     assert seed.startswith("seed: its share of the variance between trained models")
 
 
 def test_one_training_each_answers_about_these_models_alone() -> None:
     text = rc.open_run(RUNS / "lenet5-mnist-guo2019").summary()
-    assert "Yes: success rates of these trained models differ under fgsm." in text
+    assert "Yes: success rates and distances of these trained models differ under fgsm, boundary." in " ".join(
+        text.split()
+    )
     assert "framework and run-to-run effects are confounded" in " ".join(text.split())
-    assert "fgsm          differ           means 5.9 apart (4.3 detectable*); p < 0.001" in text
+    assert "fgsm          differ           means 5.9 apart (4.1 detectable*); p < 0.001" in text
 
 
 def test_no_verdict_of_no_difference_without_what_would_have_been_detected(ev: rc.Evaluation) -> None:

@@ -49,6 +49,32 @@ class Outcomes:
         return np.concatenate(list(means.values()))
 
     @property
+    def median_l2(self) -> dict[str, NDArray[np.float64]] | None:
+        """The median distance of each training run over repeats and images, by framework.
+
+        None if the attack is not about distances, or if a median is +inf because a training resisted half of them.
+        """
+        if self.l2 is None:
+            return None
+        # "higher": between a finite distance and +inf there is nothing to interpolate.
+        medians = {name: np.quantile(l2, 0.5, axis=(1, 2), method="higher") for name, l2 in self.l2.items()}
+        return medians if all(np.isfinite(of_runs).all() for of_runs in medians.values()) else None
+
+    @property
+    def nearness(self) -> NDArray[np.float64] | None:
+        """Of how many other models an image falls at a larger distance, as a share, (models, images); ties count half.
+
+        None if the attack is not about distances. Its differences between models are what Friedman's test is about.
+        """
+        if self.l2 is None:
+            return None
+        medians = np.concatenate([np.median(l2, axis=1) for l2 in self.l2.values()])
+        farther = (medians[None] > medians[:, None]).sum(axis=1)
+        equal = (medians[None] == medians[:, None]).sum(axis=1) - 1
+        share: NDArray[np.float64] = (farther + equal / 2) / max(len(medians) - 1, 1)
+        return share
+
+    @property
     def rates(self) -> dict[str, NDArray[np.float64]]:
         """A rate for each training run, by framework: the expectation over all draws where that is known."""
         if self.expected is not None:

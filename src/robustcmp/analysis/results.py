@@ -16,12 +16,13 @@ from ..records.checks import Checked
 from . import paper
 from .control import control
 from .distances import Distances
+from .equivalence import equivalence
 from .exact_pixel import ExactPixel
 from .indicator import relative, robustness_indicator, variants
 from .indicator_ranges import IndicatorRange, indicator_ranges
 from .outcomes import Outcomes
 from .recorded import Recorded
-from .significance import ALL, ALPHA, Level, has_framework_level, run_tests
+from .significance import ALPHA, Level, deciding, has_framework_level, of_distances, run_tests
 from .starts import Starts
 from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, mantel, wilson_interval
 from .trainings import Trainings, root_mean_std
@@ -229,8 +230,10 @@ class Results(Recorded):
 
         *Models*: is this trained network easier to fool than that one, on images like these? Cochran's Q and McNemar
         for a deterministic attack, permutations and sign flips of the images' means over repeats for a random one,
-        Friedman and signs for the distances of boundary. *Frameworks*: are networks trained in this framework easier
-        to fool? F and t tests with pooled variance; the training run is the unit of analysis.
+        Friedman and signs for distances, where an attack is about them. *Frameworks*: are networks trained in this
+        framework easier to fool? Tests of Brown and Forsythe, and Welch's t, of success rates and median distances; the
+        training run is the unit of analysis, and frameworks may vary unequally. F, and permutations of the trainings,
+        stand beside them.
 
         Parameters
         ----------
@@ -240,8 +243,8 @@ class Results(Recorded):
         Returns
         -------
         pandas.DataFrame
-            One row per test: level, test, a, b, attack, n, statistic, p, p_adjusted, effect, low, high; see
-            `robustcmp.analysis.significance.run_tests`. Empty for one model.
+            One row per test: level, test, a, b, attack, n, statistic, p, p_adjusted, effect, low, high,
+            p_westfall_young; see `robustcmp.analysis.significance.run_tests`. Empty for one model.
 
         Raises
         ------
@@ -265,9 +268,35 @@ class Results(Recorded):
         """
         if self.has_several_trainings and self.level == "models" and len(self.models) > 1:
             return []
-        tests = self.tests(self.level)
-        joint = tests[(tests.a == ALL) & ~tests.test.str.contains("L2")]
-        return [str(attack) for attack in joint.attack[joint.p_adjusted >= ALPHA]]
+        joint = deciding(self.tests(self.level))
+        joint = joint[~of_distances(joint)]
+        return [str(attack) for attack in joint.attack[~(joint.p_adjusted < ALPHA)]]
+
+    def equivalence(self, margin: float, level: Level | None = None) -> pandas.DataFrame:
+        """Test whether success rates differ by less than a margin: two one-sided tests (Schuirmann 1987).
+
+        A difference that is not significant may still be large. This asks for evidence that it is small.
+
+        Parameters
+        ----------
+        margin : float
+            In the unit of the rates, chosen before the results are known: 0.02 is two points.
+        level : str, optional
+            ``"models"`` or ``"frameworks"`` (default: that of `verdicts`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per pair and attack, with the 90 % interval of the difference, and one row for all pairs of an
+            attack: level, a, b, attack, n, difference, low, high, p, equivalent; see
+            `robustcmp.analysis.equivalence.equivalence`.
+
+        Raises
+        ------
+        UsageError
+            The margin is not above 0, or frameworks have one training each.
+        """
+        return equivalence(self.outcomes, level or self.level, margin)
 
     def variance(self) -> pandas.DataFrame:
         """Return the variance components of a trained model's success rate, one row per attack.

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,29 +16,43 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from .outcomes import Outcomes
+from .statistics.foundations import ROUNDING
 from .statistics.hypotheses import (
     Evidence,
+    brown_forsythe,
     cochran_q,
     f_test,
     friedman,
     holm,
     label_permutation,
     mcnemar,
-    pooled_t,
     sign_flips,
     sign_test,
+    welch_t,
 )
 from .statistics.intervals import difference_intervals
+from .statistics.permutations import westfall_young
 
 if TYPE_CHECKING:
     import pandas
 
 Level = Literal["models", "frameworks"]
 LEVELS: tuple[Level, ...] = ("models", "frameworks")
-COLUMNS = ("level", "test", "a", "b", "attack", "n", "statistic", "p", "p_adjusted", "effect", "low", "high")
+COLUMNS = (
+    *("level", "test", "a", "b", "attack", "n", "statistic", "p", "p_adjusted", "effect", "low", "high"),
+    "p_westfall_young",
+)
 ALL = "all"
 ALPHA = 0.05
 RESAMPLES = 10_000
+FEW_DIFFER = 100
+"""Images; where fewer differ between models, chi-square is too coarse for Cochran's Q, which is then permuted."""
+OF_L2 = " of L2"
+BESIDE = "F"
+"""Begins the names of the tests that stand beside those that decide: they assume equal spreads."""
+SUMMED = "permutation of the summed F"
+NOTHING_SAID = Evidence(0.0, math.nan)
+"""Of outcomes that are the same for all trained models."""
 
 
 def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int = RESAMPLES) -> pandas.DataFrame:
@@ -57,10 +71,19 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
     -------
     pandas.DataFrame
         One row per test. Joint ones have ``a`` ``"all"``, no ``b`` and NaN for an interval; their ``effect`` is the
-        largest rate minus the smallest one, NaN for distances. For pairs it is a's rate minus b's, with its interval
-        before adjustment; for distances the share of images on which a is fooled at a smaller L2, minus that for b.
-        ``n`` counts images or training runs. ``p_adjusted`` is Holm's over all pairs and attacks of the level, and
-        over the joint tests of the level.
+        largest rate minus the smallest one. For pairs it is a's rate minus b's, with its interval before adjustment.
+        Of distances, at the level of models it is the share of images on which a is fooled at a smaller L2, minus that
+        for b (NaN for the joint test), and at that of frameworks the difference of the mean median L2.
+        ``n`` counts images or training runs.
+
+        ``p_adjusted`` is Holm's over all pairs and attacks of the level, and over the joint tests of the level. A test
+        is in neither family, with NaN for both p, if its outcomes are the same for all trained models: exchanging
+        models then changes nothing, so this can be said without looking at which model has which outcome. ``"F"``
+        rows, a family of their own, assume equal spreads and decide nothing.
+
+        ``p_westfall_young``, for joint tests of frameworks, is adjusted by permutations of the trainings instead
+        (`robustcmp.statistics.westfall_young`). Rows with ``attack`` ``"all"`` test all of them at once: their success
+        rates, and these with the distances.
 
     Raises
     ------
@@ -85,8 +108,19 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
             row |= {"low": low, "high": high}
         rows += _adjusted(of_models)
     if level == "frameworks" or (level is None and has_framework_level(outcomes)):
-        rows += _adjusted(row for attack_outcomes in outcomes for row in _framework_tests(attack_outcomes))
+        of_frameworks = _adjusted(row for attack_outcomes in outcomes for row in _framework_tests(attack_outcomes))
+        rows += [*of_frameworks, *_permuted_together(outcomes, of_frameworks, resamples)]
     return pandas.DataFrame(rows, columns=list(COLUMNS))
+
+
+def deciding(tests: pandas.DataFrame) -> pandas.DataFrame:
+    """Return of all tests of one level the joint ones that decide, one for each attack and one for its distances."""
+    return tests[(tests.a == ALL) & (tests.attack != ALL) & ~tests.test.str.split().str[0].eq(BESIDE)]
+
+
+def of_distances(tests: pandas.DataFrame) -> pandas.Series[bool]:
+    """Say which tests are about distances and not about success."""
+    return tests.test.str.endswith(OF_L2)
 
 
 def has_framework_level(outcomes: Iterable[Outcomes]) -> bool:
@@ -113,12 +147,17 @@ def _model_tests(
         each = [mcnemar(fell[a], fell[b]) for a, b in pairs]
         if len(fell) > 2:
             joint = cochran_q(fell)
+            if _differing(values) < FEW_DIFFER:
+                names = "Cochran's Q, permuted", names[1]
+                joint = Evidence(joint.statistic, label_permutation(values, resamples).p)
         else:  # its approximation is coarse where few images differ
             names, joint = (names[1], names[1]), each[0]
     else:
         names = "permutation of models", "sign flips"
         joint, each = label_permutation(values, resamples), sign_flips(differences, flips)
     row: dict[str, Any] = {"level": "models", "attack": outcomes.attack, "n": values.shape[1]}
+    if not _differing(values):
+        joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
     rows = [row | _joint(names[0], joint, np.ptp(values.mean(axis=1)))]
     rows += [
         row | _pair(names[1], labels[a], labels[b], test, float(difference.mean()))
@@ -128,12 +167,21 @@ def _model_tests(
         return rows, list(differences)
     distances = np.concatenate([np.median(l2, axis=1) for l2 in outcomes.l2.values()])
     nearer = np.array([np.sign(_finite(distances[b]) - _finite(distances[a])) for a, b in pairs])
-    rows.append(row | _joint("Friedman of L2", friedman(distances), math.nan))
+    if _differing(distances):
+        joint, each = friedman(distances), [sign_test(distances[b], distances[a]) for a, b in pairs]
+    else:
+        joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
+    rows.append(row | _joint(f"Friedman{OF_L2}", joint, math.nan))
     rows += [
-        row | _pair("sign test of L2", labels[a], labels[b], sign_test(distances[b], distances[a]), signs.mean())
-        for (a, b), signs in zip(pairs, nearer, strict=True)
+        row | _pair(f"sign test{OF_L2}", labels[a], labels[b], test, signs.mean())
+        for (a, b), test, signs in zip(pairs, each, nearer, strict=True)
     ]
     return rows, [*differences, *nearer]
+
+
+def _differing(values: NDArray[np.float64]) -> int:
+    """Return on how many images some models (models, images) differ."""
+    return int((values != values[0]).any(axis=0).sum())
 
 
 def _finite(distances: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -141,14 +189,69 @@ def _finite(distances: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isfinite(distances), distances, np.finfo(np.float64).max)
 
 
+def measured(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Return what is compared at the level of frameworks: a value for each training run, by framework.
+
+    Success rates, under ``""``, and median distances, under the end of their tests' names, where the attack is about
+    distances.
+    """
+    medians = outcomes.median_l2
+    return {"": outcomes.rates} | ({OF_L2: medians} if medians else {})
+
+
 def _framework_tests(outcomes: Outcomes) -> list[dict[str, Any]]:
-    names, groups = list(outcomes.rates), list(outcomes.rates.values())
-    row: dict[str, Any] = {"level": "frameworks", "attack": outcomes.attack, "n": sum(map(len, groups))}
-    rows = [row | _joint("F", f_test(groups), np.ptp([group.mean() for group in groups]))]
-    for a, b in combinations(range(len(groups)), 2):
-        statistic, p, *effect = pooled_t(groups, a, b)
-        rows.append(row | _pair("t, pooled", names[a], names[b], Evidence(statistic, p), *effect))
+    rows: list[dict[str, Any]] = []
+    for of, values in measured(outcomes).items():
+        names, groups = list(values), list(values.values())
+        row: dict[str, Any] = {"level": "frameworks", "attack": outcomes.attack, "n": sum(map(len, groups))}
+        informative = varies(groups)
+        largest = math.inf if of else 1.0
+        effect = np.ptp([group.mean() for group in groups])
+        rows += [
+            row | _joint(f"{name}{of}", test(groups) if informative else NOTHING_SAID, effect)
+            for name, test in (("Brown-Forsythe", brown_forsythe), (BESIDE, f_test))
+        ]
+        for a, b in combinations(range(len(groups)), 2):
+            statistic, p, *ends = welch_t(groups[a], groups[b], largest=largest)
+            evidence = Evidence(statistic, p) if informative else NOTHING_SAID
+            rows.append(row | _pair(f"Welch's t{of}", names[a], names[b], evidence, *ends))
     return rows
+
+
+def varies(groups: Iterable[NDArray[np.float64]]) -> bool:
+    """Say whether not all trainings of all frameworks have the same value; this ignores who has which."""
+    values = np.concatenate(list(groups))
+    return bool(np.ptp(values) > ROUNDING)
+
+
+def _permuted_together(
+    outcomes: Sequence[Outcomes], rows: Sequence[dict[str, Any]], resamples: int
+) -> list[dict[str, Any]]:
+    """Give joint tests of frameworks their p by permutations of trainings; return the tests of all attacks at once."""
+    values = {
+        (attack_outcomes.attack, of): list(groups.values())
+        for attack_outcomes in outcomes
+        for of, groups in measured(attack_outcomes).items()
+        if varies(groups.values())
+    }
+    if not values:
+        return []
+    sizes = [len(group) for group in next(iter(values.values()))]
+    runs = {key: np.concatenate(groups) for key, groups in values.items()}
+    together = westfall_young(np.array(list(runs.values())), sizes, resamples)
+    adjusted = dict(zip(values, together.adjusted, strict=True))
+    for row in rows:
+        of = OF_L2 if row["test"].endswith(OF_L2) else ""
+        if row["a"] == ALL and row["test"].split()[0] != BESIDE:
+            row["p_westfall_young"] = adjusted.get((row["attack"], of), math.nan)
+    successes = np.array([its for (_, of), its in runs.items() if not of])
+    found = {}
+    if len(successes) > 1:
+        found[SUMMED] = westfall_young(successes, sizes, resamples).joint
+    if len(runs) > max(len(successes), 1):
+        found[f"{SUMMED} and{OF_L2}"] = together.joint
+    row = {"level": "frameworks", "attack": ALL, "n": sum(sizes)}
+    return [row | _joint(name, joint, math.nan) | {"p_adjusted": joint.p} for name, joint in found.items()]
 
 
 def _joint(name: str, test: Evidence, effect: float) -> dict[str, Any]:
@@ -162,10 +265,17 @@ def _pair(
 
 
 def _adjusted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Adjust the p values of one level: those of pairs among themselves, and those of joint tests."""
+    """Adjust the p values of one level: those of pairs among themselves, those of joint tests, and those beside them.
+
+    What has no p is in no family.
+    """
     rows = list(rows)
-    for joint in (True, False):
-        family = [row for row in rows if (row["a"] == ALL) == joint]
+    families: dict[tuple[bool, bool], list[dict[str, Any]]] = {}
+    for row in rows:
+        row["p_adjusted"] = math.nan
+        if not math.isnan(row["p"]):
+            families.setdefault((row["a"] == ALL, row["test"].split()[0] == BESIDE), []).append(row)
+    for family in families.values():
         for row, p in zip(family, holm([row["p"] for row in family]), strict=True):
             row["p_adjusted"] = p
     return rows

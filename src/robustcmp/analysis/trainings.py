@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .exact_pixel import ExactPixel
 from .recorded import Recorded
-from .statistics import Interval, pooled_t, t_interval, two_way_interval
+from .statistics import Interval, t_interval, two_way_interval, welch_t
 
 
 class Trainings:
@@ -38,17 +38,16 @@ class Trainings:
     def difference_interval(self, attack: str, a: str, b: str) -> Interval:
         """Return the 95 % range of a difference between two frameworks, over training runs and images together.
 
-        It covers both the two-way bootstrap of the two frameworks and the t interval over training runs, whose variance
-        is pooled over all frameworks. NaN if a framework has one training.
+        It covers both the two-way bootstrap of the two frameworks and Welch's t interval over their training runs. NaN
+        if a framework has one training.
         """
         models = self._recorded.models
         fallen = self._exact_pixel.probabilities(attack)
         fallen = fallen or {model: self._recorded.values(model, attack).mean(axis=1) for model in models}
         both = two_way_interval(fallen[a], fallen[b])
-        rates = [values.mean(axis=1) for values in fallen.values()]
-        if min(map(len, rates)) < 2:
+        if min(len(fallen[a]), len(fallen[b])) < 2:
             return both
-        over_runs = pooled_t(rates, models.index(a), models.index(b))
+        over_runs = welch_t(fallen[a].mean(axis=1), fallen[b].mean(axis=1))
         return Interval(min(both.low, over_runs.low), max(both.high, over_runs.high))
 
 

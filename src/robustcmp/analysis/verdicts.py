@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UsageError
+from .equivalence import smallest_margin
 from .outcomes import Outcomes
-from .significance import ALL, ALPHA, Level
+from .significance import ALPHA, Level, deciding, of_distances
 from .statistics.power import detectable_between_groups, detectable_between_models
-from .statistics.variance import NestedVariance, nested_variance
+from .statistics.variance import nested_variance
 
 if TYPE_CHECKING:
     from .results import Results
+
+Measure = Literal["success rate", "median L2", "nearness"]
 
 
 @dataclass(frozen=True)
@@ -34,19 +39,26 @@ class Verdict:
     why : str
         Why there is no information, "" if there is.
     difference : float
-        The largest mean success rate minus the smallest, in [0, 1].
+        The largest mean minus the smallest of what `measure` says, in its unit.
     highest, lowest : str
         The most and the least easily fooled model.
     p_adjusted : float
         The p value of the joint test, adjusted over attacks by Holm's method.
     detectable : float
         The difference that the joint test would have detected with 80 % power, at 5 % divided by the number of
-        attacks; see `robustcmp.statistics.detectable_between_groups`. NaN without information.
+        joint tests; see `robustcmp.statistics.detectable_between_groups`. NaN without information.
     seed_share, seed_low, seed_high : float
         The share of the variance between trained models that lies between trainings of one framework, and its 95 %
         interval; NaN if `level` is ``"models"``, or if frameworks have different numbers of trainings.
     has_draws : bool
         Whether that share includes the attack's draws: each training had its own draws.
+    measure : str
+        What the verdict is about: ``"success rate"`` in [0, 1]; or, if the success rate of an attack carries no
+        information and the attack is about distances, ``"median L2"`` of the frameworks' trainings, or at the level of
+        models ``"nearness"``, the share of the other models that need a larger L2, in [0, 1].
+    equivalent_within : float
+        The smallest margin within which all pairs would be equivalent at 5 % (two one-sided tests; see
+        `Results.equivalence`), in the unit of `difference`. NaN without information, and for distances.
     """
 
     attack: str
@@ -62,35 +74,68 @@ class Verdict:
     seed_low: float = math.nan
     seed_high: float = math.nan
     has_draws: bool = False
+    measure: Measure = "success rate"
+    equivalent_within: float = math.nan
 
 
 def verdicts(results: Results) -> list[Verdict]:
     """Return a verdict for each attack that every model ran; none for one model, or the same-weights control."""
     if results.same_weights or len(results.models) < 2:
         return []
-    tests = results.tests(results.level)
-    joint = tests[(tests.a == ALL) & ~tests.test.str.contains("L2")]
-    p_values = dict(zip(joint.attack, joint.p_adjusted, strict=True))
-    alpha = ALPHA / max(len(tests[tests.a == ALL]), 1)
+    tests = deciding(results.tests(results.level))
+    alpha = ALPHA / max(int(tests.p.notna().sum()), 1)
     unequal = results.has_several_trainings and results.level == "models"
-    found = [
-        _verdict(outcomes, results.level, p_values[outcomes.attack], alpha, unequal) for outcomes in results.outcomes
-    ]
-    drawn = [results.is_spread and not (each.deterministic or each.expected) for each in results.outcomes]
-    return [replace(verdict, has_draws=has_draws) for verdict, has_draws in zip(found, drawn, strict=True)]
+    about_l2 = of_distances(tests)
+    p_values, p_of_l2 = (
+        dict(zip(its.attack, its.p_adjusted, strict=True)) for its in (tests[~about_l2], tests[about_l2])
+    )
+    found = []
+    for outcomes in results.outcomes:
+        verdict = _of_success(outcomes, results.level, p_values[outcomes.attack], alpha, unequal)
+        p = p_of_l2.get(outcomes.attack, math.nan)
+        if verdict.different is None and not (unequal or math.isnan(p)):
+            verdict = _of_distances(outcomes, results.level, p, alpha)
+        has_draws = results.is_spread and not (outcomes.deterministic or outcomes.expected)
+        found.append(replace(verdict, has_draws=has_draws))
+    return found
 
 
-def _verdict(outcomes: Outcomes, level: Level, p: float, alpha: float, unequal: bool) -> Verdict:
-    means = {model: float(rates.mean()) for model, rates in outcomes.rates.items()}
-    highest, lowest = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
-    if level == "frameworks":
-        detectable = detectable_between_groups(list(outcomes.rates.values()), alpha)
-        share = _shares(outcomes)
-    else:
-        detectable, share = detectable_between_models(outcomes.image_means, alpha), None
+def _of_success(outcomes: Outcomes, level: Level, p: float, alpha: float, unequal: bool) -> Verdict:
+    rates = outcomes.rates
+    detectable = (
+        detectable_between_groups(list(rates.values()), alpha)
+        if level == "frameworks"
+        else detectable_between_models(outcomes.image_means, alpha)
+    )
     why = _why_nothing(outcomes, detectable, unequal)
-    seeds = (1 - share.share, 1 - share.high, 1 - share.low) if share and not why else (math.nan,) * 3
-    share_of_seed, low, high = (float(np.clip(value, 0, 1)) for value in seeds)
+    means = {model: float(of_runs.mean()) for model, of_runs in rates.items()}
+    if why:
+        return _verdict(outcomes, level, means, math.nan, math.nan, why=why)
+    verdict = _verdict(outcomes, level, means, p, detectable)
+    verdict = replace(verdict, equivalent_within=smallest_margin(outcomes, level))
+    return _with_seed_share(verdict, rates)
+
+
+def _of_distances(outcomes: Outcomes, level: Level, p: float, alpha: float) -> Verdict:
+    """Return the verdict on the distances of an attack whose success says nothing: the nearest are the most fooled."""
+    if level == "frameworks":
+        medians = outcomes.median_l2
+        assert medians is not None  # or there was no test
+        means = {model: -float(of_runs.mean()) for model, of_runs in medians.items()}
+        detectable = detectable_between_groups(list(medians.values()), alpha)
+        verdict = replace(_verdict(outcomes, level, means, p, detectable), measure="median L2")
+        return _with_seed_share(verdict, medians)
+    nearness = outcomes.nearness
+    assert nearness is not None
+    means = dict(zip(outcomes.labels, nearness.mean(axis=1).tolist(), strict=True))
+    detectable = detectable_between_models(nearness, alpha)
+    return replace(_verdict(outcomes, level, means, p, detectable), measure="nearness")
+
+
+def _verdict(
+    outcomes: Outcomes, level: Level, means: Mapping[str, float], p: float, detectable: float, why: str = ""
+) -> Verdict:
+    highest, lowest = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
     return Verdict(
         outcomes.attack,
         level,
@@ -99,12 +144,21 @@ def _verdict(outcomes: Outcomes, level: Level, p: float, alpha: float, unequal: 
         means[highest] - means[lowest],
         highest,
         lowest,
-        math.nan if why else float(p),
-        math.nan if why else detectable,
-        share_of_seed,
-        low,
-        high,
+        float(p),
+        detectable,
     )
+
+
+def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]) -> Verdict:
+    """Return a verdict with the share of the variance that lies between trainings, where that can be said."""
+    if verdict.level == "models":
+        return verdict
+    try:
+        share = nested_variance(list(values.values()))  # type: ignore[arg-type]
+    except UsageError:  # frameworks have different numbers of trainings
+        return verdict
+    estimate, low, high = (float(np.clip(1 - end, 0, 1)) for end in (share.share, share.high, share.low))
+    return replace(verdict, seed_share=estimate, seed_low=low, seed_high=high)
 
 
 def _why_nothing(outcomes: Outcomes, detectable: float, unequal: bool) -> str:
@@ -120,10 +174,3 @@ def _why_nothing(outcomes: Outcomes, detectable: float, unequal: bool) -> str:
     if math.isnan(detectable):
         return "all trainings of each framework have the same rate, so there is no variance to test against"
     return ""
-
-
-def _shares(outcomes: Outcomes) -> NestedVariance | None:
-    try:
-        return nested_variance(list(outcomes.rates.values()))  # type: ignore[arg-type]
-    except UsageError:  # frameworks have different numbers of trainings
-        return None

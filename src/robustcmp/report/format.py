@@ -9,6 +9,7 @@ Write = Callable[[float], str]
 NOTHING = "–"
 NO_INFORMATION = "no information"
 EVERYTHING = (-1.0, 1.0)  # an interval of a difference of rates that says nothing
+UNBOUNDED = (-math.inf, math.inf)  # the same of distances
 
 
 def fixed(value: float, digits: int) -> str:
@@ -67,7 +68,7 @@ def interval(write: Write) -> Callable[[Sequence[float]], str]:
     """Return how two ends are written."""
 
     def write_both(ends: Sequence[float]) -> str:
-        if tuple(ends) == EVERYTHING:
+        if tuple(ends) in (EVERYTHING, UNBOUNDED):
             return NO_INFORMATION
         return NOTHING if any(map(math.isnan, ends)) else " to ".join(write(end) for end in ends)
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..analysis.outcomes import Outcomes
 from ..analysis.results import Results
-from ..analysis.significance import ALL
+from ..analysis.significance import ALL, deciding, of_distances
 from ..analysis.statistics import ONE_TRAINING
 from ..errors import UsageError
-from .format import p_value, percent, points
+from .format import number, p_value, percent, points
 
 
 def headline(results: Results) -> list[str]:
@@ -29,7 +29,8 @@ def headline(results: Results) -> list[str]:
         shares = results.variance().to_dict("index")
     except UsageError as error:
         sentences.append(f"Variance shares are not available: {error}")
-    return [*sentences, *(_sentence(results, outcomes, shares.get(outcomes.attack)) for outcomes in results.outcomes)]
+    sentences += [_sentence(results, outcomes, shares.get(outcomes.attack)) for outcomes in results.outcomes]
+    return [*sentences, *_distances(results), *_all_attacks(results)]
 
 
 def _too_few(results: Results) -> str:
@@ -68,9 +69,50 @@ def _sentence(results: Results, outcomes: Outcomes, share: dict[str, float] | No
 
 def _joint_p(results: Results, outcomes: Outcomes) -> str:
     """Say the p value of the joint test of frameworks, adjusted for the attacks."""
+    joint = deciding(results.tests("frameworks"))
+    joint = joint[~of_distances(joint) & (joint.attack == outcomes.attack)]
+    [p] = joint.p_adjusted
+    if math.isnan(p):
+        return "no test, as all trained models have the same rate"
+    return f"p {_with_sign(float(p))}, joint test, adjusted for {_family(results)}"
+
+
+def _family(results: Results) -> str:
+    """Say for how many joint tests their p is adjusted."""
+    joint = deciding(results.tests("frameworks"))
+    joint = joint[joint.p.notna()]
+    attacks = [
+        f"{count} {what}{'s' * (count != 1)}"
+        for count, what in (
+            (int((~of_distances(joint)).sum()), "attack"),
+            (int(of_distances(joint).sum()), "distance"),
+        )
+        if count
+    ]
+    return " and ".join(attacks)
+
+
+def _distances(results: Results) -> list[str]:
+    """Say how far median distances are apart, an attack a sentence."""
+    joint = deciding(results.tests("frameworks"))
+    joint = joint[of_distances(joint) & joint.p.notna()]
+    return [
+        f"{row['attack']}: the mean median L2 of the frameworks' trainings differ by at most {number(row['effect'])} "
+        f"(p {_with_sign(row['p_adjusted'])}, joint test, adjusted for {_family(results)})."
+        for row in joint.to_dict("records")
+    ]
+
+
+def _all_attacks(results: Results) -> list[str]:
+    """Say what the test of all attacks at once finds."""
     tests = results.tests("frameworks")
-    joint = tests[tests.a == ALL]
-    [p] = joint.p_adjusted[joint.attack == outcomes.attack]
-    said = p_value(float(p))
-    attacks = f"{len(joint)} attack{'s' * (len(joint) != 1)}"
-    return f"p {said if said.startswith('<') else f'= {said}'}, joint test, adjusted for {attacks}"
+    together = tests[tests.attack == ALL]
+    return [
+        f"All attacks together: p {_with_sign(row['p'])}, {row['test']} (permuting assumes equal spreads)."
+        for row in together.to_dict("records")
+    ]
+
+
+def _with_sign(p: float) -> str:
+    said = p_value(p)
+    return said if said.startswith("<") else f"= {said}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.statistics import detectable_between_groups, f_test
+from ..analysis.statistics import brown_forsythe, detectable_between_groups
 from ..records.cell import Cell
 from .format import duration, p_value, percent, points
 
@@ -135,7 +135,7 @@ class Tallies:
         detectable = detectable_between_groups(groups, 0.05 / len(self.attacks))
         if not detectable > 0:
             return apart
-        p = p_value(min(1.0, len(self.attacks) * f_test(groups).p))  # adjusted as the level is
+        p = p_value(min(1.0, len(self.attacks) * brown_forsythe(groups).p))  # adjusted as the level is
         return f"{apart}, {points(detectable)} would be detected (p {'' if p.startswith('<') else '= '}{p})"
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..analysis.results import Results
-from ..analysis.verdicts import Verdict
+from ..analysis.verdicts import Measure, Verdict
 from ..records.checks import FAIL
-from .format import fixed, p_value, percent, points, shares
+from .format import fixed, number, p_value, percent, points, shares
 from .notes import key_notes, repeats_text
 from .table import Column, Table
 from .tables import NOT_APPLICABLE
@@ -121,18 +121,26 @@ def answer(results: Results) -> str:
     unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
     different = [verdict.attack for verdict in verdicts if verdict.different]
     if different:
-        sentence = f"Is one easier to fool? Yes: success rates of {unit} differ under {', '.join(different)}."
+        sentence = f"Is one easier to fool? Yes: {_compared(verdicts)} of {unit} differ under {', '.join(different)}."
     elif results.has_several_trainings and verdicts[0].level == "models":
         sentence = f"Frameworks cannot be compared: {', '.join(results.single_trainings)} has one training."
     elif all(verdict.different is None for verdict in verdicts):
         sentence = f"Is one easier to fool? These attacks give no information about {unit}."
     else:
-        sentence = f"Is one easier to fool? No significant difference in success rates between {unit}."
+        sentence = f"Is one easier to fool? No significant difference in {_compared(verdicts)} between {unit}."
     if verdicts[0].level == "frameworks":
         sentence += f" {_spread_of_trainings(results)}"
     elif not results.has_several_trainings and results.is_of_the_zoo:
         sentence += " One training each: framework and run-to-run effects are confounded."
     return sentence
+
+
+def _compared(verdicts: Sequence[Verdict]) -> str:
+    """Say what the verdicts are about: those that differ, or all that say something."""
+    different = [verdict for verdict in verdicts if verdict.different]
+    decided = different or [verdict for verdict in verdicts if verdict.different is not None]
+    names = dict.fromkeys("success rates" if its.measure == "success rate" else "distances" for its in decided)
+    return (" and " if different else " or ").join(names)
 
 
 def _spread_of_trainings(results: Results) -> str:
@@ -153,6 +161,10 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     console.print(grid)
     if any(verdict.different is not None for verdict in verdicts):
         console.print(DETECTABLE, style="dim")
+    margins = [(its.attack, points(its.equivalent_within)) for its in verdicts if not math.isnan(its.equivalent_within)]
+    if margins:
+        each = ", ".join(f"{attack} {margin}" for attack, margin in margins)
+        console.print(f"All pairs are equivalent within {each} points (two one-sided tests, 5 %).", style="dim")
     if any(not math.isnan(verdict.seed_share) for verdict in verdicts):
         console.print(SEED, style="dim")
 
@@ -162,7 +174,8 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
     if verdict.different is None:
         return verdict.attack, "no information", verdict.why
     rests_on = [
-        f"means {points(verdict.difference)} apart ({points(verdict.detectable)} detectable*)",
+        APART[verdict.measure].format(difference=_written(verdict, verdict.difference))
+        + f" ({_written(verdict, verdict.detectable)} detectable*)",
         f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}",
     ]
     if not math.isnan(verdict.seed_share):
@@ -171,5 +184,14 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
     return verdict.attack, "differ" if verdict.different else "not significant", "; ".join(rests_on)
 
 
-DETECTABLE = "* in percentage points; the smallest difference that would have been detected with 80 % power"
+def _written(verdict: Verdict, value: float) -> str:
+    return number(value) if verdict.measure == "median L2" else points(value)
+
+
+APART: dict[Measure, str] = {
+    "success rate": "means {difference} apart",
+    "median L2": "median L2 {difference} apart",
+    "nearness": "L2 nearer by {difference}",
+}
+DETECTABLE = "* the smallest difference that would have been detected with 80 % power; rates in percentage points"
 SEED = "seed: its share of the variance between trained models, with the 95 % interval"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.indicator import indicator_terms, robustness_indicator
 from ..analysis.results import Results
-from ..analysis.significance import ALL, ALPHA
+from ..analysis.significance import ALL, ALPHA, of_distances
 from ..errors import UsageError
 from ..records.checks import Checked
 from .format import (
     EVERYTHING,
     NO_INFORMATION,
+    UNBOUNDED,
     count_of,
     interval,
     number,
@@ -25,6 +26,9 @@ from .format import (
     squared_points,
 )
 from .table import Column, Marked, Table, names
+
+if TYPE_CHECKING:
+    import pandas
 
 WITHIN_NOISE = "(within noise)"
 NOT_APPLICABLE = "not applicable"
@@ -89,6 +93,43 @@ def differences(results: Results) -> list[Table]:
     if pairs.empty:
         return []
     of_frameworks = results.level == "frameworks"
+    far = of_frameworks & of_distances(pairs)  # in the unit of L2; between models it is a share of images
+    joint = [_joint(tests)] if of_frameworks else []
+    return [*joint, _pairs(results, pairs[~far]), *_distances(pairs[far])]
+
+
+def _joint(tests: pandas.DataFrame) -> Table:
+    """The tests of all frameworks together, with those that stand beside the deciding ones."""
+    columns = [Column("attack"), Column("test", str), Column("statistic", number), Column("p", p_value)]
+    columns += [Column("p adjusted (Holm)", p_value), Column("p adjusted (Westfall-Young)", p_value)]
+    rows = [
+        [row[name] for name in ("attack", "test", "statistic", "p", "p_adjusted", "p_westfall_young")]
+        for row in tests[tests.a == ALL].to_dict("records")
+    ]
+    return Table("All frameworks together: Brown-Forsythe decides", columns, rows)
+
+
+def _distances(pairs: pandas.DataFrame) -> list[Table]:
+    """The pairs of frameworks, from the median L2 of their trainings."""
+    if pairs.empty:
+        return []
+    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", number)]
+    columns += [Column("95 % over trainings, not adjusted", interval(number))]
+    columns += [Column("p adjusted", p_value), Column("verdict", str)]
+    rows = [
+        [
+            *(pair[name] for name in ("attack", "a", "b", "test", "effect")),
+            (pair["low"], pair["high"]),
+            pair["p_adjusted"],
+            _verdict(pair["p_adjusted"], (pair["low"], pair["high"])),
+        ]
+        for pair in pairs.to_dict("records")
+    ]
+    return [Table("Differences of the median L2 between frameworks, from their trainings", columns, rows)]
+
+
+def _pairs(results: Results, pairs: pandas.DataFrame) -> Table:
+    of_frameworks = results.level == "frameworks"
     over = "trainings" if of_frameworks else "images"
     columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", points)]
     columns += [Column(f"95 % over {over}, not adjusted", interval(points))]
@@ -101,11 +142,11 @@ def differences(results: Results) -> list[Table]:
         row += [results.trainings.difference_interval(attack, a, b)] if of_frameworks else []
         rows.append([*row, pair["p_adjusted"], _verdict(pair["p_adjusted"], (pair["low"], pair["high"]))])
     what = "frameworks, from their trainings" if of_frameworks else "these models, from their images"
-    return [Table(f"Differences between {what}, in points", columns, rows)]
+    return Table(f"Differences between {what}, in points", columns, rows)
 
 
 def _verdict(p: float, ends: tuple[float, float]) -> str:
-    if ends == EVERYTHING:
+    if ends in (EVERYTHING, UNBOUNDED) or math.isnan(p):
         return NO_INFORMATION
     return "differ" if p < ALPHA else "not significant"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..analysis.verdicts import Verdict
-from .format import p_value, percent, points
+from ..analysis.verdicts import Measure, Verdict
+from .format import number, p_value, percent, points
 
 KINDS = {True: "different", False: "same", None: "nothing"}
 WORDS = {True: "Significant difference", False: "No significant difference", None: "No information"}
@@ -43,17 +43,21 @@ def _found(verdict: Verdict) -> list[str]:
     p = f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}".replace(
         " ", "\N{NO-BREAK SPACE}"
     )
-    apart = points(verdict.difference)
-    if verdict.different:
-        first = (
-            f"The models differ ({p}); {verdict.highest} and {verdict.lowest} are the furthest apart, {apart} points."
-        )
-    else:
-        first = f"{verdict.highest} and {verdict.lowest} are the furthest apart, by {apart} points ({p})."
+    apart, detectable = (_with_unit(verdict, value) for value in (verdict.difference, verdict.detectable))
+    furthest = f"{verdict.highest} and {verdict.lowest} are the furthest apart"
+    what = MEASURED[verdict.measure]
+    first = (
+        f"The models differ ({p}); {furthest}, {apart}{what}."
+        if verdict.different
+        else f"{furthest}, by {apart}{what} ({p})."
+    )
     if not verdict.difference:
         first = f"All rates are the same ({p})."
-    detectable = points(verdict.detectable)
-    sentences = [first, f"A difference of {detectable} points would have been detected with 80 % power."]
+    sentences = [first, f"A difference of {detectable} would have been detected with 80 % power."]
+    if not math.isnan(verdict.equivalent_within):
+        sentences.append(
+            f"All pairs are equivalent within {points(verdict.equivalent_within)} points (two one-sided tests, 5 %)."
+        )
     if not math.isnan(verdict.seed_share):
         low, high = percent(verdict.seed_low, 0), percent(verdict.seed_high, 0)
         seed = "The training seed, with its draws," if verdict.has_draws else "The training seed"
@@ -62,3 +66,14 @@ def _found(verdict: Verdict) -> list[str]:
             f"(95 % interval {low} to {high})."
         )
     return sentences
+
+
+def _with_unit(verdict: Verdict, value: float) -> str:
+    return number(value) if verdict.measure == "median L2" else f"{points(value)} points"
+
+
+MEASURED: dict[Measure, str] = {
+    "success rate": "",
+    "median L2": " in the median L2 of their trainings",
+    "nearness": " in the share of other models that need a larger L2",
+}

@@ -9,6 +9,15 @@ from .draws import (
 from .draws import (
     fall_probability as fall_probability,
 )
+from .equivalence import (
+    Equivalence as Equivalence,
+)
+from .equivalence import (
+    equivalent_frameworks as equivalent_frameworks,
+)
+from .equivalence import (
+    equivalent_models as equivalent_models,
+)
 from .foundations import (
     ONE_TRAINING as ONE_TRAINING,
 )
@@ -26,6 +35,9 @@ from .hypotheses import (
 )
 from .hypotheses import (
     Evidence as Evidence,
+)
+from .hypotheses import (
+    brown_forsythe as brown_forsythe,
 )
 from .hypotheses import (
     cochran_q as cochran_q,
@@ -57,6 +69,9 @@ from .hypotheses import (
 from .hypotheses import (
     sign_test as sign_test,
 )
+from .hypotheses import (
+    welch_t as welch_t,
+)
 from .intervals import (
     EVERYTHING as EVERYTHING,
 )
@@ -83,6 +98,12 @@ from .intervals import (
 )
 from .intervals import (
     wilson_interval as wilson_interval,
+)
+from .permutations import (
+    Together as Together,
+)
+from .permutations import (
+    westfall_young as westfall_young,
 )
 from .power import (
     detectable_between_groups as detectable_between_groups,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .foundations import NO_VARIANCE, check_values, pooled_variance
+from .hypotheses import unequal
 
 POWER = 0.8
 
@@ -16,17 +17,18 @@ POWER = 0.8
 def detectable_between_groups(
     groups: Sequence[NDArray[np.float64]], alpha: float = 0.05, power: float = POWER
 ) -> float:
-    """Return the difference of two frameworks' means that the F test detects with a given power.
+    """Return the difference of two frameworks' means that `brown_forsythe` detects with a given power.
 
     The two frameworks with the fewest training runs differ and the others lie between them, where they contribute
-    least to F, so any other arrangement of the same largest difference is detected at least as often. The variance
-    between training runs is the one estimated from the groups (noncentral F; Cohen 1988, "Statistical Power Analysis
-    for the Behavioral Sciences", chapter 8).
+    least to the statistic, so any other arrangement of the same largest difference is detected at least as often. The
+    variances between training runs, and the degrees of freedom that follow from them, are those estimated from the
+    groups (noncentral F; Cohen 1988, "Statistical Power Analysis for the Behavioral Sciences", chapter 8). An
+    approximation where frameworks vary unequally.
 
     Parameters
     ----------
     groups : sequence of ndarray of float64, shape (training runs,)
-        As for `f_test`: a rate in [0, 1] for each training, framework by framework.
+        As for `brown_forsythe`: a rate in [0, 1] for each training, framework by framework.
     alpha : float, default 0.05
         The level of the test.
     power : float, default 0.8
@@ -50,15 +52,16 @@ def detectable_between_groups(
     >>> round(detectable_between_groups(groups), 3)
     0.024
     """
-    within, df = pooled_variance(groups)
-    if within <= NO_VARIANCE:
+    pooled_variance(groups)  # or it says what is missing
+    within = unequal(groups)
+    if within.total <= NO_VARIANCE:
         return math.nan
     from scipy.special import fdtri, ncfdtrinc
 
-    between = len(groups) - 1
-    noncentrality = float(ncfdtrinc(between, df, 1 - power, float(fdtri(between, df, 1 - alpha))))
+    critical = float(fdtri(within.df_between, within.df, 1 - alpha))
+    noncentrality = float(ncfdtrinc(within.df_between, within.df, 1 - power, critical))
     fewest = sorted(map(len, groups))[:2]
-    return math.sqrt(noncentrality * within * sum(1 / n for n in fewest))
+    return math.sqrt(noncentrality / within.df_between * within.total * sum(1 / n for n in fewest))
 
 
 def detectable_between_models(values: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:

@@ -1,0 +1,74 @@
+"""Pairs of models or frameworks that differ by less than a stated margin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from .outcomes import Outcomes
+from .significance import ALL, ALPHA, Level
+from .statistics.equivalence import Equivalence, check_margin, equivalent_frameworks, equivalent_models
+
+if TYPE_CHECKING:
+    import pandas
+
+COLUMNS = ("level", "a", "b", "attack", "n", "difference", "low", "high", "p", "equivalent")
+
+
+def equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pandas.DataFrame:
+    """Test whether success rates differ by less than a margin, a row for each pair and for all pairs of an attack.
+
+    Parameters
+    ----------
+    outcomes : iterable of Outcomes
+        One for each attack.
+    level : str
+        ``"models"`` or ``"frameworks"``.
+    margin : float
+        In the unit of the rates: 0.02 is two points.
+
+    Returns
+    -------
+    pandas.DataFrame
+        level, a, b, attack, n (images or training runs), difference (a's rate minus b's), low and high (its 90 %
+        interval), p, equivalent (p < 5 %). In the first row of an attack ``a`` is ``"all"``: the pair that is hardest
+        to call equivalent. All pairs are equivalent if that one is, which needs no adjustment for their number (Berger
+        1982, "Multiparameter hypothesis testing and acceptance sampling").
+
+    Raises
+    ------
+    UsageError
+        The margin is not above 0.
+    """
+    import pandas
+
+    check_margin(margin)
+    rows = []
+    for attack_outcomes in outcomes:
+        n = len(attack_outcomes.labels) if level == "frameworks" else attack_outcomes.image_means.shape[1]
+        row: dict[str, Any] = {"level": level, "attack": attack_outcomes.attack, "n": n}
+        found = [
+            row | {"a": a, "b": b} | its._asdict() | {"equivalent": its.p < ALPHA}
+            for a, b, its in pairs_of(attack_outcomes, level, margin)
+        ]
+        if found:
+            hardest = max(found, key=lambda pair: (pair["p"], max(-pair["low"], pair["high"])))
+            rows += [hardest | {"a": ALL, "b": ""}, *found]
+    return pandas.DataFrame(rows, columns=list(COLUMNS))
+
+
+def pairs_of(outcomes: Outcomes, level: Level, margin: float) -> Iterator[tuple[str, str, Equivalence]]:
+    """Yield every pair with its tests."""
+    if level == "frameworks":
+        for a, b in combinations(outcomes.rates, 2):
+            yield a, b, equivalent_frameworks(outcomes.rates[a], outcomes.rates[b], margin)
+        return
+    labels, values = outcomes.labels, outcomes.image_means
+    for i, j in combinations(range(len(labels)), 2):
+        yield labels[i], labels[j], equivalent_models(values[i] - values[j], margin)
+
+
+def smallest_margin(outcomes: Outcomes, level: Level) -> float:
+    """Return the smallest margin within which all pairs are equivalent: the farthest end of their 90 % intervals."""
+    return max(max(-its.low, its.high) for _, _, its in pairs_of(outcomes, level, 1.0))

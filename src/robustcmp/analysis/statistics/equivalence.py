@@ -1,0 +1,117 @@
+"""Equivalence: is a difference smaller than a margin that was stated beforehand?"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+from .foundations import NO_VARIANCE, check_values, pooled_variance
+from .hypotheses import standard_error
+
+LEVEL = 0.05
+
+
+class Equivalence(NamedTuple):
+    """Two one-sided tests of a difference.
+
+    Attributes
+    ----------
+    difference : float
+        a's mean minus b's.
+    low, high : float
+        The 90 % interval of the difference. The tests are significant at 5 % if it lies within the margin.
+    p : float
+        The larger p of the two tests, one for each end of the margin.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def equivalent_frameworks(a: NDArray[np.float64], b: NDArray[np.float64], margin: float) -> Equivalence:
+    """Test whether two frameworks' mean rates differ by less than a margin; the training run is the unit.
+
+    Two one-sided t tests (Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power approach
+    for assessing the equivalence of average bioavailability"), with Welch's standard error and degrees of freedom. If
+    no training differs from another of its framework, nothing can be said: p is 1, the interval everything.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64, shape (training runs,)
+        A rate for each trained model.
+    margin : float
+        In the unit of the rates, above 0.
+
+    Raises
+    ------
+    UsageError
+        The margin is not above 0, or a framework has one training.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> a, b = rng.normal(0.2, 0.01, (2, 10))
+    >>> found = equivalent_frameworks(a, b, margin=0.02)
+    >>> found.p < 0.05, -0.02 < found.low, found.high < 0.02
+    (True, True, True)
+    """
+    pooled_variance([a, b])  # or it says what is missing
+    return _one_sided(float(a.mean() - b.mean()), *standard_error(a, b), margin)
+
+
+def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equivalence:
+    """Test whether two models' rates differ by less than a margin; the image is the unit.
+
+    Two one-sided t tests of the images' differences. If no image differs, p is the probability of that if as many
+    images differed as the margin says, (1 − margin)ⁿ.
+
+    Parameters
+    ----------
+    differences : ndarray of float64, shape (images,)
+        One model's value for an image minus the other's, in [-1, 1].
+    margin : float
+        In the unit of the rates, above 0.
+
+    Raises
+    ------
+    UsageError
+        The margin is not above 0, or a difference is NaN.
+
+    Examples
+    --------
+    >>> round(equivalent_models(np.zeros(100), margin=0.05).p, 4)
+    0.0059
+    """
+    check_values(differences)
+    n = len(differences)
+    if n and not differences.any():
+        check_margin(margin)
+        end = 1 - LEVEL ** (1 / n)
+        return Equivalence(0.0, -end, end, float((1 - min(margin, 1.0)) ** n))
+    if n < 2:
+        return _one_sided(math.nan, 0.0, math.nan, margin)
+    error = float(np.std(differences, ddof=1)) / math.sqrt(n)
+    return _one_sided(float(differences.mean()), error, n - 1, margin)
+
+
+def check_margin(margin: float) -> None:
+    """Raise `UsageError` for a margin within which nothing can lie."""
+    if not margin > 0:
+        raise UsageError(f"margin should be above 0, in the unit of the rates (0.02 is two points), received {margin}")
+
+
+def _one_sided(difference: float, error: float, df: float, margin: float) -> Equivalence:
+    check_margin(margin)
+    if error**2 <= NO_VARIANCE:
+        return Equivalence(difference, -1.0, 1.0, 1.0)
+    from scipy.special import stdtr, stdtrit
+
+    half = float(stdtrit(df, 1 - LEVEL)) * error
+    p = float(stdtr(df, (abs(difference) - margin) / error))  # the nearer end of the margin has the larger p
+    return Equivalence(difference, difference - half, difference + half, p)
