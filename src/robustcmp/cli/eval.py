@@ -194,7 +194,8 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     from ..report.format import duration
 
     work = estimate(asked.origins, asked.data.images, asked.data.labels, **arguments)
-    print(f"{work.models} models, {work.images} images that all of them classify correctly, suite {suite.name}")
+    which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
+    print(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
     for attack, seconds in work.seconds.items():
         print(f"{attack}: {work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}")
     print(
