@@ -74,7 +74,7 @@ def test_of_trainings_of_which_one_is_blind_the_attack_is_not_in_r(ev: rc.Evalua
     for shown in (ev, rc.open_run(ev.run.directory)):
         assert "Excluded from R because not every model ran it: fgsm." in to_text(shown).replace("\n", " ")
         shown.to_html(tmp_path / "page.html")
-    assert ev.indicator == rc.robustness_indicator(ev.common_rates())
+    assert ev.indicator == rc.robustness_indicator(ev.indicator_rates())
 
 
 def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], tmp_path: Path) -> None:

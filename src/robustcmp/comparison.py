@@ -239,8 +239,10 @@ def prepare(
     question = question.shared_by(trained)
     store = Run.create(out, keep_images)
     trained, batch_sizes = with_batch_sizes(trained, store, question.images, question.batch_size)
-    subset = common(trained, question.images, question.labels, question.n, question.seed)
-    progress.begin(f"attacks on {len(subset.indices)} images that every model classifies correctly", 0)
+    on_all = question.suite.subset == "all"
+    subset = common(trained, question.images, question.labels, question.n, question.seed, on_all)
+    which = "of the test set" if on_all else "that every model classifies correctly"
+    progress.begin(f"attacks on {len(subset.indices)} images {which}", 0)
     planned = plan(
         trained,
         question.suite,
@@ -364,6 +366,7 @@ def manifest_of(
         "images": {
             "asked": question.n,
             "used": len(subset.indices),
+            "subset": suite.subset,
             "of": len(question.images),
             "correct_by_all": subset.share,
             "digest": digest({"images": question.images, "labels": question.labels}),
@@ -409,21 +412,31 @@ class ModelsAtHand:
     def __init__(self, plan: Plan):
         self.plan = plan
 
+    def _classified_by_all(self) -> NDArray[np.int64]:
+        """Return the places of the attacked images that every model classifies correctly: all in a common subset."""
+        images, labels = self.plan.images, self.plan.labels
+        if self.plan.suite.subset == "common":
+            return np.arange(len(images))
+        right = [model.classifier.predict(images) == labels for model in self.plan.models]
+        return np.flatnonzero(np.all(right, axis=0))
+
     def run_checks(self, results: Results, shown: bool = False) -> Checked:
         """Make the health checks of every model."""
         models = [
             (label, model.classifier, results.dataset.sel(model=model.name, training_seed=model.training_seed))
             for label, model in zip(results.labels, self.plan.models, strict=True)
         ]
-        images = results.manifest["images"]["of"]
-        clean = [Clean(model["clean_accuracy"], images) for model in results.manifest["models"]]
-        its = self.plan
+        count = results.manifest["images"]["of"]
+        clean = [Clean(model["clean_accuracy"], count) for model in results.manifest["models"]]
+        right = self._classified_by_all()
+        models = [(label, classifier, outcomes.isel(image=right)) for label, classifier, outcomes in models]
+        images, labels = self.plan.images[right], self.plan.labels[right]
         with progress_of(shown) as progress:
-            return run_checks(models, its.suite, its.images, its.labels, its.seed, clean, progress)
+            return run_checks(models, self.plan.suite, images, labels, self.plan.seed, clean, progress)
 
     def run_transfer(self, results: Results, shown: bool = False) -> NDArray[np.int64]:
         """Count the adversarial images of every model that fool every other."""
-        models, outcomes = self.plan.models, results.dataset.success
+        models, outcomes, right = self.plan.models, results.dataset.success, self._classified_by_all()
 
         def adversarials(source: int, attack: str) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
             name, seed = models[source].key
@@ -431,8 +444,9 @@ class ModelsAtHand:
                 return
             success = outcomes.sel(model=name, training_seed=seed, attack=attack).values
             for repeat in range(1 if results.deterministic(attack) else results.repeats(attack)):
-                yield results.adversarials(name, attack, training_seed=seed, repeat=repeat), success[repeat]
+                images = results.adversarials(name, attack, training_seed=seed, repeat=repeat)
+                yield images[right], success[repeat][right]
 
         targets = [model.classifier for model in models]
         with progress_of(shown) as progress:
-            return run_transfer(targets, results.attacks, self.plan.labels, adversarials, progress)
+            return run_transfer(targets, results.attacks, self.plan.labels[right], adversarials, progress)

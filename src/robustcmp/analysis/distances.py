@@ -34,4 +34,6 @@ class Distances:
         if column.statistic == "within":
             return self.success_within(model, attack, column.limit, column.value)
         values = self._recorded.values(model, attack, column.value)
+        if column.statistic == "beyond":
+            values = values > column.limit
         return float(np.mean(values)) if values.size else math.nan

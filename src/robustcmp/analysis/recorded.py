@@ -166,13 +166,28 @@ class Recorded:
 
     @property
     def common_attacks(self) -> list[str]:
-        """The attacks that every trained model ran: what R and the tests are over."""
+        """The attacks that every trained model ran: what the tests are over."""
         missing = {attack for reasons in self.not_applicable.values() for attack in reasons}
         return [attack for attack in self.attacks if attack not in missing]
 
-    def common_rates(self) -> dict[str, dict[str, float]]:
-        """Return `rates` of the attacks that every trained model ran."""
-        return {model: {attack: self.rate(model, attack) for attack in self.common_attacks} for model in self.models}
+    @property
+    def indicator_attacks(self) -> list[str]:
+        """The attacks that R sums over: those that every trained model ran, without references beside R."""
+        return [attack for attack in self.common_attacks if self.attack_records[attack].in_indicator]
+
+    @property
+    def has_indicator(self) -> bool:
+        """Whether the suite has an attack for R: one of references alone has none."""
+        return any(record.in_indicator for record in self.attack_records.values())
+
+    @property
+    def on_all_images(self) -> bool:
+        """Whether all images are attacked, and one that a model misclassifies has fallen."""
+        return bool(self.manifest["images"].get("subset") == "all")
+
+    def indicator_rates(self) -> dict[str, dict[str, float]]:
+        """Return `rates` of the attacks that R sums over."""
+        return {model: {attack: self.rate(model, attack) for attack in self.indicator_attacks} for model in self.models}
 
     @property
     def question(self) -> str:

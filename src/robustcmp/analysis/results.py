@@ -164,19 +164,20 @@ class Results(Recorded):
     def indicator(self) -> dict[str, float]:
         """R(m) by model, from the means over training seeds and repeats; see `robustcmp.robustness_indicator`.
 
-        Uses the attacks that every trained model ran, NaN if there are none. Empty for the same-weights control, which
-        has nothing to rank.
+        Uses the attacks that every trained model ran, without references beside R; NaN if there are none. Empty for a
+        suite of references alone, and for the same-weights control, which has nothing to rank.
         """
-        if self.same_weights:
+        if self.same_weights or not self.has_indicator:
             return {}
-        if not self.common_attacks:
+        if not self.indicator_attacks:
             return dict.fromkeys(self.models, math.nan)
-        return robustness_indicator(self.common_rates())
+        return robustness_indicator(self.indicator_rates())
 
     @cached_property
     def indicator_ranges(self) -> dict[str, IndicatorRange]:
         """The bootstrap range of R over images and trainings, and the rank shares, by model."""
-        return indicator_ranges(self.outcomes) if self.outcomes else {}
+        counted = [outcomes for outcomes in self.outcomes if outcomes.attack in self.indicator_attacks]
+        return indicator_ranges(counted) if counted else {}
 
     @cached_property
     def indicator_variants(self) -> dict[str, dict[str, float]]:
@@ -186,10 +187,10 @@ class Results(Recorded):
         of the attacks for which it is finite for every model, which the variant names; a shorter distance is less
         robust. A quantile that no attack has is left out.
         """
-        indicators = variants(self.common_rates())
+        indicators = variants(self.indicator_rates())
         for q in DISTANCE_QUANTILES:
             total, counted = np.zeros(len(self.models)), []
-            for attack in self.common_attacks:
+            for attack in self.indicator_attacks:
                 norm = self.attack_records[attack].norm
                 distances = np.array([self.distances.quantile(model, attack, norm, q) for model in self.models])
                 if np.isfinite(distances).all():
@@ -398,6 +399,7 @@ class Results(Recorded):
             "training_seeds": self.training_seeds,
             "suite": self.manifest["suite"]["name"],
             "images": images["used"],
+            **({"subset": "all"} if self.on_all_images else {}),
             "repeats": self.manifest["repeats"],
             **({"own_repeats": self.own_repeats} if self.own_repeats else {}),
             "seed": self.manifest["seed"],

@@ -1,7 +1,12 @@
 """Running: the attacks, one a file, and suites. Imports models, frameworks, records and the ground."""
 
 from ..records.cell import AttackResult as AttackResult
+from .apgd import APGD as APGD
 from .base import Attack as Attack
 from .boundary import Boundary as Boundary
+from .ensemble import Ensemble as Ensemble
 from .fgsm import FGSM as FGSM
+from .minimum_norm import MinimumL2 as MinimumL2
+from .minimum_norm import MinimumLinf as MinimumLinf
 from .single_pixel import SinglePixel as SinglePixel
+from .square import Square as Square

@@ -198,6 +198,10 @@ class Attack(MinimizationAttack):
     """The extra that says whether the attack could begin; where it could not, success is not about robustness."""
     compares_distances: ClassVar[bool] = False
     """Whether its distances are tested beside its success."""
+    in_indicator: ClassVar[bool] = True
+    """Whether it counts in R; an attack that does not is a reference beside R."""
+    takes_misclassified: ClassVar[bool] = False
+    """Whether an image that the model misclassifies falls at distance 0, so that it can run on all images."""
     in_control: ClassVar[bool] = False
     """Whether the same weights in two frameworks should fall to it on the same images."""
     table: ClassVar[AttackTable | None] = None
@@ -277,6 +281,7 @@ class Attack(MinimizationAttack):
             start=self.start,
             compares_distances=self.compares_distances,
             position_draws=self.position_draws,
+            in_indicator=self.in_indicator,
             in_control=self.in_control,
             table=self.table,
             notes=self.notes,

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, UsageError, check_count
+from ..errors import UsageError, check_count
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
 from ..records.attack import Extra
 from .base import Attack, Images, Labels, Perturbed, first_on_grid
+from .gradients import cross_entropy, pulled_back
 
 CITE = """\
 @inproceedings{goodfellow2015explaining,
@@ -100,17 +101,7 @@ def stepped(x: Any, step: Any, rows: Any, sizes: Any) -> Any:
 def loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> NDArray[np.float64]:
     """Return the gradient of the cross-entropy, up to a positive factor for each image.
 
-    On a confident network softmax(z) − onehot drowns in float32: the true class's entry rounds to zero. Divided by
-    its largest magnitude, which is the true class's, it is −1 there and the softmax over the other classes
-    elsewhere, and as such it is computed, in float64. The sign of the gradient does not see the factor.
+    The sign of the gradient does not see the factor.
     """
-    z = classifier.logits(images).astype(np.float64)
-    rows = np.arange(len(z))
-    z[rows, labels] = -np.inf
-    v = np.exp(z - z.max(axis=1, keepdims=True))
-    v /= v.sum(axis=1, keepdims=True)
-    v[rows, labels] = -1
-    gradient = classifier.vjp(images, v).astype(np.float64)
-    if not np.isfinite(gradient).all():
-        raise ModelError("the gradient of the model is NaN or infinite for some images, so FGSM cannot attack it")
-    return gradient
+    _, v = cross_entropy(classifier.logits(images), labels)
+    return pulled_back(classifier, images, v).astype(np.float64)

@@ -65,6 +65,7 @@ class FoolboxAttack:
 
     semantics = 1
     deterministic = False
+    takes_misclassified = False
     check_names: tuple[str, ...] = ()
 
     def __init__(self, attack: fb.attacks.base.Attack, settings: dict[str, Any], epsilons: list[float] | None):

@@ -38,7 +38,7 @@ from ..models.classifier import Classifier
 from ..records.attack import AttackRecord
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
-from ..records.suite_file import read_suite_file
+from ..records.suite_file import Subset, read_suite_file
 from .base import Attack, Images, Labels
 from .foolbox import FoolboxAttack
 
@@ -69,6 +69,8 @@ class RunnableAttack(Protocol):
     @property
     def needs_gradient(self) -> bool: ...
     @property
+    def takes_misclassified(self) -> bool: ...
+    @property
     def check_names(self) -> tuple[str, ...]: ...
     @property
     def record(self) -> AttackRecord: ...
@@ -98,6 +100,8 @@ class Suite:
         The default numbers of images and repeats.
     attacks : dict of str to attack
         By their names in tables and results.
+    subset : str
+        Which images are attacked: ``"common"``, those that all models classify correctly, or ``"all"``.
     """
 
     name: str
@@ -105,6 +109,15 @@ class Suite:
     images: int
     repeats: int
     attacks: dict[str, RunnableAttack]
+    subset: Subset = "common"
+
+    def __post_init__(self) -> None:
+        refused = [name for name, attack in self.attacks.items() if not attack.takes_misclassified]
+        if self.subset == "all" and refused:
+            raise UsageError(
+                f'subset = "all" attacks images that a model misclassifies too, and {", ".join(refused)} cannot: '
+                "leave subset out, or use attacks that begin with the clean image, such as Ensemble"
+            )
 
     def repeated(self, repeats: int | Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the repeats of each attack: `repeats`, for all or for the named attacks, else the suite's number.
@@ -171,9 +184,9 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
     path, content = Path(suite), read_suite_file(suite)
     try:
         attacks = {name: _attack(name, dict(table)) for name, table in content.attacks.items()}
+        return Suite(path.stem, content.description, content.images, content.repeats, attacks, content.subset)
     except RobustcmpError as error:
         raise UsageError(f"the suite {path}: {error}") from None
-    return Suite(path.stem, content.description, content.images, content.repeats, attacks)
 
 
 def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:

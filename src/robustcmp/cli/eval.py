@@ -199,7 +199,8 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size")
     question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
     work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})
-    print(f"{work.models} models, {work.images} images that all of them classify correctly, suite {suite.name}")
+    which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
+    print(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
     for attack, seconds in work.seconds.items():
         print(f"{attack}: {work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}")
     print(

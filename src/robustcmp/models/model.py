@@ -181,6 +181,11 @@ def wrap(
     Model
         A `foolbox.models.base.Model`.
 
+    Notes
+    -----
+    A network with a defence needs attacks adapted to it: all others, also those of the suite ``reference``, can
+    overestimate its robustness (Tramèr et al., "On Adaptive Attacks to Adversarial Example Defenses", 2020).
+
     Raises
     ------
     UsageError

@@ -42,16 +42,17 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value : str
         A value an image: ``"l2"``, or an extra.
     statistic : str
-        ``"mean"``; ``"median"``, where a failure counts as +inf; or ``"within"``, the share of values up to `limit`.
+        ``"mean"``; ``"median"``, where a failure counts as +inf; ``"within"``, the share of values up to `limit`; or
+        ``"beyond"``, the share above it.
     limit : float
-        For ``"within"``.
+        For ``"within"`` and ``"beyond"``.
     percent : bool
         Whether it is shown in percent.
     """
 
     title: str
     value: str
-    statistic: Literal["mean", "median", "within"] = "mean"
+    statistic: Literal["mean", "median", "within", "beyond"] = "mean"
     limit: float = 0.0
     percent: bool = False
 
@@ -110,6 +111,8 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
         Whether its distances are tested beside its success, as those of an attack that nearly always succeeds.
     position_draws : PositionDraws, optional
         For an attack whose expectation over all draws is known.
+    in_indicator : bool
+        Whether it counts in R; an attack that does not is a reference beside R.
     in_control : bool
         Whether the same weights in two frameworks should fall to it on the same images.
     table : AttackTable, optional
@@ -133,6 +136,7 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
     start: str = ""
     compares_distances: bool = False
     position_draws: PositionDraws | None = None
+    in_indicator: bool = True
     in_control: bool = False
     table: AttackTable | None = None
     notes: list[str] = []

@@ -6,13 +6,14 @@ import os
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from ..errors import UsageError, unknown
 
 SHIPPED = files("robustcmp.resources.attacks")
+Subset = Literal["common", "all"]
 Count = Annotated[int, msgspec.Meta(gt=0)]
 
 
@@ -27,19 +28,22 @@ class SuiteFile(msgspec.Struct, forbid_unknown_fields=True):
         What the suite is for.
     images, repeats : int
         How many images are attacked how often, if the caller does not say.
+    subset : str
+        ``"common"``: images that all models classify correctly. ``"all"``: all, and a misclassified one has fallen.
     """
 
     attacks: dict[str, dict[str, Any]]
     description: str = ""
     images: Count = 1000
     repeats: Count = 10
+    subset: Subset = "common"
 
 
 def suite_names() -> list[str]:
     """Return the names of the suites that ship.
 
     >>> suite_names()
-    ['boundary-long', 'control', 'guo2019', 'smoke']
+    ['boundary-long', 'control', 'guo2019', 'reference', 'smoke']
     """
     return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
 

@@ -41,6 +41,8 @@ def _entries(results: Results) -> Iterator[str]:
         "model": [manifest["about"].get("model"), *(model["info"].get("model") for model in manifest["models"])],
     }
     yield from (entries[key] for key in cited_for["every_run"])
-    yield from (record.cite for record in results.attack_records.values() if record.cite)
+    yield from (
+        entry for record in results.attack_records.values() if record.cite for entry in record.cite.split("\n\n")
+    )
     for kind, names in used.items():
         yield from (entries[key] for name in names for key in cited_for[kind].get(name, ()))

@@ -16,7 +16,7 @@ def to_latex(results: Results) -> str:
     """Return the success rates and R of every model as a table environment, which needs the package booktabs."""
     import pandas
 
-    ranks = len(results.models) > 1 and not results.same_weights
+    ranks = len(results.models) > 1 and bool(results.indicator)
     rows = {
         model: [
             *(text for attack in results.attacks for text in _rate(results, model, attack)),

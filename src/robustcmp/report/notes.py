@@ -17,17 +17,20 @@ NAMED = 3  # models of which a failed check gives its figure
 def notes(results: Results) -> list[str]:
     """Return the sentences that belong under the tables: what the figures are conditional on, and the limits of R."""
     conditional, settings = _conditional(results), _settings(results)
+    r = (
+        " R is relative to the models compared: in P, 0 is the least and 1 the most easily fooled of them, "
+        "however small the difference between them."
+    )
     if results.same_weights:
         return [*_control_notes(results), f"{conditional}.", settings]
     return [
-        f"{conditional}; adding or removing a model changes the subset, every rate and R.",
-        f"{settings} R is relative to the models compared: in P, 0 is the least and 1 the most easily fooled of them, "
-        "however small the difference between them.",
+        f"{conditional}{_subset_changes(results)}.",
+        settings + r * results.has_indicator,
         *_fewer_images(results),
         *_model_notes(results),
         *_attack_notes(results),
         *_training_notes(results),
-        *(_order_notes(results) if len(results.models) > 1 else []),
+        *(_order_notes(results) if len(results.models) > 1 and results.has_indicator else []),
         *_significance_notes(results),
         *(
             check_notes(results.checked)
@@ -40,17 +43,17 @@ def notes(results: Results) -> list[str]:
 
 def key_notes(results: Results) -> list[str]:
     """Return the sentences that a reader of one screen needs, the most important first."""
-    conditional = f"{_conditional(results)}; adding or removing a model changes the subset, every rate and R."
+    conditional = f"{_conditional(results)}{_subset_changes(results)}."
     if results.same_weights:
         return _control_notes(results)
-    r = [_weight_note(results)] * (len(results.models) > 1)
+    r = [_weight_note(results)] * (len(results.models) > 1 and results.has_indicator)
     return [*_model_notes(results), *_attack_notes(results), conditional, *r, *_fewer_images(results)]
 
 
 def _weight_note(results: Results) -> str:
     """Say that R weighs every attack alike, by the attacks with the smallest and the largest difference."""
-    rates = results.rates().values()
-    apart = {attack: float(np.ptp([of[attack] for of in rates])) for attack in results.common_attacks}
+    rates = results.indicator_rates().values()
+    apart = {attack: float(np.ptp([of[attack] for of in rates])) for attack in results.indicator_attacks}
     apart = {attack: difference for attack, difference in apart.items() if difference > NO_SPREAD}
     if len(apart) < 2:
         return "R ranks only the models compared, however small the differences between their rates."
@@ -61,7 +64,16 @@ def _weight_note(results: Results) -> str:
     )
 
 
+def _subset_changes(results: Results) -> str:
+    return "" if results.on_all_images else "; adding or removing a model changes the subset, every rate and R"
+
+
 def _conditional(results: Results) -> str:
+    if results.on_all_images:
+        return (
+            "All rates are of all images attacked, also those that a model misclassifies: these have fallen without an "
+            "attack. The robust accuracy is 100 % minus the rate"
+        )
     count = len(results.manifest["models"])
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
     share = percent(results.correct_by_all)
@@ -84,7 +96,7 @@ def _settings(results: Results) -> str:
 
 def _fewer_images(results: Results) -> list[str]:
     images = results.manifest["images"]
-    if images["used"] == images["asked"]:
+    if images["used"] == images["asked"] or results.on_all_images:
         return []
     return [
         f"Fewer images than the {images['asked']:,} requested: every model classifies {images['used']:,} of "
@@ -117,7 +129,10 @@ def _attack_notes(results: Results) -> list[str]:
     text: list[str] = [
         f"{attack} is not applicable to {', '.join(labels)}: {why}" for (attack, why), labels in reasons.items()
     ]
-    left_out = [attack for attack in results.attacks if attack not in results.common_attacks]
+    beside = [attack for attack, record in results.attack_records.items() if not record.in_indicator]
+    if beside and results.has_indicator:
+        text.append(f"A reference beside R, not in it: {', '.join(beside)}.")
+    left_out = [attack for attack in results.attacks if attack not in [*results.common_attacks, *beside]]
     if left_out:
         text.append(f"Excluded from R because not every model ran it: {', '.join(left_out)}.")
     for attack in results.starts.failed:
@@ -164,11 +179,12 @@ def _significance_notes(results: Results) -> list[str]:
     single = results.single_trainings
     if results.has_several_trainings and single:
         over += f" ({', '.join(single)} with one training: images only)"
-    text: list[str] = [
+    ranges = [
         f"Bootstrap range: the central 95 % of R over resamples of {over}. It is not a confidence interval, because R "
         "depends on the smallest and the largest rate and is therefore irregular. Rank: the shares of resamples in "
         "which a model has the smallest R, the second smallest, and so on."
     ]
+    text: list[str] = ranges * bool(results.indicator_attacks)
     if results.within_noise:
         text.append(
             f"{WITHIN_NOISE}: the joint test of all {results.level} is not significant for "

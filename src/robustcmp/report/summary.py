@@ -55,13 +55,14 @@ def setting(results: Results) -> str:
     each = "" if sizes == [1] else f": {' to '.join(map(str, sizes))} trainings each"
     classify = f"all {count} classify" if count > 1 else "the model classifies"
     is_random = any(not results.deterministic(attack) for attack in results.attacks)
-    used = f"{images['used']} images that {classify} correctly"
+    which = "of the test set, also misclassified ones" if results.on_all_images else f"that {classify} correctly"
+    used = f"{images['used']} images {which}"
     return "; ".join([", ".join(results.models) + each, used, *([repeats_text(results)] if is_random else [])])
 
 
 def rates(results: Results, between: str = " ") -> Table:
     """Return one row per model: rates with 95 % intervals, clean accuracy, and R with rank shares."""
-    ranges = results.indicator_ranges if len(results.models) > 1 and not results.same_weights else {}
+    ranges = results.indicator_ranges if len(results.models) > 1 and results.indicator else {}
     columns = [Column("model"), *(Column(attack, str) for attack in results.attacks), Column("clean", str)]
     all_ranks = len(results.models) <= MOST_RANKS
     columns += [Column("R", str), Column(f"ranks 1 to {len(ranges)}" if all_ranks else "rank 1", str)] if ranges else []

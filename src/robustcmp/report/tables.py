@@ -42,7 +42,7 @@ def tables(results: Results) -> list[Table]:
         return [success(results), same_weights(results), *of_attacks, *exact]
     more = [transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     more += [lower_bound(results.checked)] if results.checked else []
-    hides = [hidden(results)] if len(results.models) > 1 and results.outcomes else []
+    hides = [hidden(results)] if len(results.models) > 1 and results.indicator_attacks else []
     real = [*hides, *differences(results), *variance(results)] if results.outcomes else []
     return [success(results), indicator(results), *real, *of_attacks, *exact, *more]
 
@@ -61,7 +61,7 @@ def same_weights(results: Results) -> Table:
 def success(results: Results) -> Table:
     """Success rates, with their intervals and standard deviations."""
     several = results.has_several_trainings
-    terms = indicator_terms(results.common_rates())
+    terms = indicator_terms(results.indicator_rates())
     beside = not results.same_weights  # each other, and the paper
     published = results.paper if beside else {}
     columns = [*names("attack", "model"), Column("success rate", percent)]
@@ -169,8 +169,15 @@ def variance(results: Results) -> list[Table]:
 
 
 def indicator(results: Results) -> Table:
-    """R of each model, with its bootstrap range and rank shares."""
-    rates, failed = results.common_rates(), [a for a in results.starts.failed if a in results.common_attacks]
+    """R of each model, with its bootstrap range and rank shares; clean accuracy alone where no attack is for R."""
+    if not results.has_indicator:
+        accuracies = [[model, results.clean_accuracy[model]] for model in results.models]
+        return Table(
+            "Accuracy on all images, without an attack",
+            [Column("model"), Column("clean accuracy", percent_2)],
+            accuracies,
+        )
+    rates, failed = results.indicator_rates(), [a for a in results.starts.failed if a in results.indicator_attacks]
     ranges = results.indicator_ranges if len(results.models) > 1 else {}
     ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
     published = robustness_indicator(results.paper) if results.paper else {}

@@ -1,4 +1,4 @@
-"""The images that every compared model classifies correctly."""
+"""The images that are attacked: those that every compared model classifies correctly, or all."""
 
 from __future__ import annotations
 
@@ -87,9 +87,14 @@ class Subset:
 
 
 def common(
-    models: Sequence[TrainedModel], images: NDArray[np.float32], labels: NDArray[np.int64], n: int, seed: int
+    models: Sequence[TrainedModel],
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    n: int,
+    seed: int,
+    all_images: bool = False,
 ) -> Subset:
-    """Return at most n images that all models classify correctly.
+    """Return at most n images that all models classify correctly, or of all images.
 
     Raises
     ------
@@ -97,8 +102,9 @@ def common(
         There is none.
     """
     correct = np.array([model.classifier.predict(images) == labels for model in models])
-    indices = chosen(np.all(correct, axis=0), images, n, seed)
-    if not len(indices):
+    common_to_all = np.all(correct, axis=0)
+    indices = chosen(common_to_all | all_images, images, n, seed)
+    if not common_to_all.any():
         accuracies = [f"{model.name}: {right.mean():.1%}" for model, right in zip(models, correct, strict=True)]
         raise ModelError(
             "no image is classified correctly by all models, so there is nothing to compare. Their accuracies are "

@@ -54,7 +54,7 @@ def draw(results: Results, *, figure: Figure | None = None) -> NDArray[np.object
 
 def has_ranks(results: Results) -> bool:
     """Return whether there are models to rank."""
-    return len(results.models) > 1 and bool(results.outcomes) and not results.same_weights
+    return len(results.models) > 1 and bool(results.indicator_attacks) and not results.same_weights
 
 
 def _ranges(axes: Axes, results: Results) -> None:
@@ -63,7 +63,7 @@ def _ranges(axes: Axes, results: Results) -> None:
         axes.hlines(place, low, high, color=color(place), linewidth=3, alpha=0.5)
         if math.isfinite(results.indicator[model]):
             axes.plot(results.indicator[model], place, marker(place), color=color(place), markersize=7)
-    axes.set(title="R (smaller is more robust)", xlim=(-0.03 * (n := len(results.common_attacks)), 1.03 * n))
+    axes.set(title="R (smaller is more robust)", xlim=(-0.03 * (n := len(results.indicator_attacks)), 1.03 * n))
     bare(axes, "x")
 
 

@@ -1,0 +1,207 @@
+"""Projected gradient descent that chooses its step sizes (Auto-PGD)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError, UsageError, check_count
+from ..models.classifier import Classifier
+from .ball import Ball, BallAttack
+from .base import Images, Labels, Perturbed
+from .gradients import DLR_CLASSES, cross_entropy, dlr, pulled_back
+
+CITE = """\
+@inproceedings{croce2020reliable,
+  title         = {Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free Attacks},
+  author        = {Croce, Francesco and Hein, Matthias},
+  booktitle     = {International Conference on Machine Learning (ICML)},
+  year          = {2020},
+  eprint        = {2003.01690},
+  archiveprefix = {arXiv}
+}"""
+LOSSES = {"ce": cross_entropy, "dlr": dlr}
+START = 0
+MOMENTUM = 0.25
+RHO = 0.75  # a step size is halved where fewer steps than this share raised the loss
+
+
+class APGD(BallAttack):
+    """Auto-PGD (Croce and Hein 2020) in L∞, as in the authors' AutoAttack.
+
+    Each restart begins at a random point of the ball and follows the sign of the gradient with momentum. At
+    checkpoints the step size of an image is halved where the loss has risen too seldom, and the search goes on from
+    the best point. An image is finished at the first point that fools the model.
+
+    Parameters
+    ----------
+    loss : {"ce", "dlr"}
+        The cross-entropy, or the difference of logits ratio, which needs three classes.
+    epsilon : float
+        The L∞ distance, as a share of max − min.
+    epsilon_colour : float, optional
+        The same for images with three channels (default: `epsilon`).
+    steps : int, default 100
+        Steps of one restart.
+    restarts : int, default 5
+        How many there are for an image that has not fallen.
+
+    Notes
+    -----
+    ``extras["radius"]`` (N,) is the ε that was used.
+
+    Examples
+    --------
+    >>> import robustcmp as rc
+    >>> data = rc.load_dataset("digits")
+    >>> model = rc.load_model("lenet5", framework="torch", dataset="digits")
+    >>> result = APGD(loss="ce", epsilon=0.1, steps=10).attack(model, data.images[:8], data.labels[:8])
+    >>> bool((result.linf[result.success] <= 0.1001).all())
+    True
+    """
+
+    needs_gradient = True
+    cite = CITE
+
+    def __init__(
+        self,
+        *,
+        loss: Literal["ce", "dlr"],
+        epsilon: float,
+        epsilon_colour: float | None = None,
+        steps: int = 100,
+        restarts: int = 5,
+    ):
+        if loss not in LOSSES:
+            raise UsageError(f'loss should be "ce" or "dlr", received {loss!r}')
+        super().__init__(epsilon, epsilon_colour)
+        self.loss = loss
+        self.steps, self.restarts = check_count("steps", steps), check_count("restarts", restarts)
+
+    def most_queries(self, pixels: int, repeats: int) -> int:
+        return repeats * (1 + self.restarts * (self.steps + 1))
+
+    def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
+        draws = self.draws(classifier, ball, seed, repeat)
+        n = len(labels)
+        found, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
+        for restart in range(self.restarts):
+            left = np.flatnonzero(~fooled)
+            if not len(left):
+                break
+            noise = [2 * draws.block(int(i), START, restart).random(ball.clean.shape[1:]) - 1 for i in left]
+            part = self.climb(classifier, ball.rows(left), labels[left], start_points(ball.rows(left), np.array(noise)))
+            fooled[left], found[left] = part.fooled, part.images
+            queries[left] += part.queries
+        return Perturbed(fooled, found, queries)
+
+    def climb(self, classifier: Classifier, ball: Ball, labels: Labels, start: Images) -> Perturbed:
+        """Return what one restart finds from given points (N, H, W, C) of the ball."""
+        n = len(labels)
+        found, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
+        climbers = _Climbers.at(start, labels, ball)
+        checkpoint, passed = max(int(0.22 * self.steps), 1), 0
+        for step in range(self.steps + 1):
+            z = classifier.logits(climbers.point)
+            if not np.isfinite(z).all():
+                raise ModelError("the model returns NaN or infinity; check its weights")
+            if self.loss == "dlr" and z.shape[1] < DLR_CLASSES:
+                raise ModelError(f"the DLR loss needs three classes or more, received {z.shape[1]} logits")
+            queries[climbers.row] += 1
+            fell = z.argmax(axis=1) != climbers.labels
+            fooled[climbers.row[fell]] = True
+            found[climbers.row[fell]] = climbers.point[fell]
+            climbers = climbers.part(~fell)
+            if step == self.steps or not len(climbers.row):
+                break
+            loss, v = LOSSES[self.loss](z[~fell], climbers.labels)
+            climbers.arrive(loss, pulled_back(classifier, climbers.point, v), first=step == 0)
+            passed += step > 0
+            if passed == checkpoint:
+                climbers.check(passed)
+                checkpoint, passed = max(checkpoint - max(int(0.03 * self.steps), 1), int(0.06 * self.steps), 1), 0
+            climbers.move(ball.rows(climbers.row), 0.0 if step == 0 else MOMENTUM)
+        return Perturbed(fooled, found, queries)
+
+
+def start_points(ball: Ball, noise: NDArray[np.float64]) -> Images:
+    """Return points of the ball in the direction of noise (N, H, W, C), on its surface before they are clipped."""
+    largest = np.abs(noise).max(axis=(1, 2, 3), keepdims=True)
+    return ball.clip(ball.clean + (ball.radius * noise / (largest + 1e-12)).astype(np.float32))
+
+
+@dataclass
+class _Climbers:
+    """Images on their way up, one row each."""
+
+    row: NDArray[np.int64]
+    labels: Labels
+    point: Images
+    previous: Images
+    gradient: Images
+    best: Images
+    best_gradient: Images
+    step: NDArray[np.float32]
+    best_loss: NDArray[np.float64]
+    last_loss: NDArray[np.float64]
+    checked_loss: NDArray[np.float64]  # the best one at the last checkpoint
+    rises: NDArray[np.int64]  # since then
+    halved: NDArray[np.bool_]  # there
+
+    @classmethod
+    def at(cls, start: Images, labels: Labels, ball: Ball) -> _Climbers:
+        n = len(labels)
+        return cls(
+            row=np.arange(n),
+            labels=labels,
+            point=start,
+            previous=start,
+            gradient=np.zeros_like(start),
+            best=start,
+            best_gradient=np.zeros_like(start),
+            step=np.full((n, 1, 1, 1), 2 * ball.radius, np.float32),
+            best_loss=np.zeros(n),
+            last_loss=np.zeros(n),
+            checked_loss=np.zeros(n),
+            rises=np.zeros(n, np.int64),
+            halved=np.ones(n, np.bool_),
+        )
+
+    def part(self, rows: NDArray[np.bool_]) -> _Climbers:
+        if rows.all():
+            return self
+        values: dict[str, Any] = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
+        return _Climbers(**values)
+
+    def arrive(self, loss: NDArray[np.float64], gradient: Images, first: bool) -> None:
+        """Take note of the loss and the gradient at the point."""
+        self.gradient = gradient
+        better = np.ones(len(loss), np.bool_) if first else loss > self.best_loss
+        self.best = np.where(better[:, None, None, None], self.point, self.best)
+        self.best_gradient = np.where(better[:, None, None, None], gradient, self.best_gradient)
+        self.best_loss = np.where(better, loss, self.best_loss)
+        if first:
+            self.checked_loss = loss  # the authors compare the first step's loss with 0, not with this one
+        else:
+            self.rises = self.rises + (loss > self.last_loss)
+            self.last_loss = loss
+
+    def check(self, steps: int) -> None:
+        """Halve the steps of images whose loss rose seldom or not at all, and take these back to their best point."""
+        stuck = ~self.halved & (self.checked_loss >= self.best_loss)
+        self.halved = (self.rises <= steps * RHO) | stuck
+        self.checked_loss, self.rises = self.best_loss, np.zeros_like(self.rises)
+        back = self.halved[:, None, None, None]
+        self.step = np.where(back, self.step / 2, self.step)
+        self.point = np.where(back, self.best, self.point)
+        self.gradient = np.where(back, self.best_gradient, self.gradient)
+
+    def move(self, ball: Ball, momentum: float) -> None:
+        """Take a step along the sign of the gradient, with some of the last step added."""
+        point = self.point
+        ahead = ball.clip(point + self.step * np.sign(self.gradient))
+        self.point = ball.clip(point + (ahead - point) * (1 - momentum) + (point - self.previous) * momentum)
+        self.previous = point

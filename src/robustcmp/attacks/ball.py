@@ -1,0 +1,105 @@
+"""What attacks share that look for an adversarial image within a given L∞ distance."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..models.classifier import Classifier
+from ..records.attack import Extra
+from .base import Attack, Images, Labels, Perturbed, unit
+from .draws import Draws
+
+
+@dataclass(frozen=True)
+class Ball:
+    """The images (N, H, W, C) float32 within an L∞ distance of clean ones, and within the bounds.
+
+    Attributes
+    ----------
+    clean, low, high : ndarray
+        The images, and the smallest and largest value of each pixel.
+    radius : float
+        The distance, in the unit of the pixels.
+    """
+
+    clean: Images
+    low: Images
+    high: Images
+    radius: float
+
+    @classmethod
+    def around(cls, images: Images, radius: float, bounds: tuple[float, float]) -> Ball:
+        return cls(images, np.maximum(images - radius, bounds[0]), np.minimum(images + radius, bounds[1]), radius)
+
+    def rows(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Ball:
+        """Return the ball of some images."""
+        return Ball(self.clean[rows], self.low[rows], self.high[rows], self.radius)
+
+    def clip(self, images: Images) -> Images:
+        """Return images moved into the ball."""
+        clipped: Images = np.clip(images, self.low, self.high)
+        return clipped
+
+
+class BallAttack(Attack):
+    """An attack within an L∞ distance of `epsilon`, a share of max − min.
+
+    It asks about the clean images first: one that the model misclassifies has fallen at distance 0. It therefore runs
+    on all images, and the share that does not fall is the robust accuracy at `epsilon`.
+    """
+
+    norm = "linf"
+    in_indicator = False
+    takes_misclassified = True
+
+    def __init__(self, epsilon: float, epsilon_colour: float | None = None):
+        for name, value in (("epsilon", epsilon), ("epsilon_colour", epsilon_colour)):
+            if value is not None and not 0 < value < np.inf:
+                raise UsageError(f"{name} should be more than 0 and finite, received {value}")
+        self.epsilon = float(epsilon)
+        self.epsilon_colour = None if epsilon_colour is None else float(epsilon_colour)
+
+    @property
+    def extras(self) -> dict[str, Extra]:
+        return {"radius": Extra()}
+
+    def radius(self, images: Images) -> float:
+        """Return ε for such images: `epsilon_colour` for three channels, where it is set."""
+        return self.epsilon if self.epsilon_colour is None or images.shape[3] != 3 else self.epsilon_colour
+
+    def perturb(
+        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
+    ) -> Iterator[Perturbed]:
+        lower, upper = classifier.bounds
+        radius = self.radius(images)
+        ball = Ball.around(images, radius * (upper - lower), classifier.bounds)
+        wrong = classifier.predict(images) != labels
+        left = np.flatnonzero(~wrong)
+        for repeat in repeats:
+            whole = Perturbed(wrong.copy(), images.copy(), np.ones(len(images), np.int64), self._begun(len(images)))
+            whole.extras["radius"][:] = radius
+            if len(left):
+                part = self.search(classifier, ball.rows(left), labels[left], seed, repeat)
+                whole.fooled[left], whole.images[left] = part.fooled, part.images
+                whole.queries[left] += part.queries
+                for name, values in part.extras.items():
+                    whole.extras[name][left] = values
+            yield whole
+
+    def _begun(self, n: int) -> dict[str, NDArray[np.float64]]:
+        """Return the extras of images that fall without an attack."""
+        return {name: np.zeros(n) for name in self.extras}
+
+    @abstractmethod
+    def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
+        """Attack images that the model classifies correctly."""
+
+    def draws(self, classifier: Classifier, ball: Ball, seed: int, repeat: int) -> Draws:
+        """Return the attack's own draws for each image."""
+        return Draws(type(self).__name__, seed, [repeat], unit(ball.clean, classifier.bounds))

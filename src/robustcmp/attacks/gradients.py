@@ -1,0 +1,68 @@
+"""Losses of logits, each with its gradient: what an attack that follows the model's gradient pulls back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..models.classifier import Classifier
+from .base import Images, Labels
+
+Logits = NDArray[np.floating[Any]]
+LossAndGradient = tuple[NDArray[np.float64], NDArray[np.float64]]
+DLR_CLASSES = 3
+
+
+def cross_entropy(logits: Logits, labels: Labels) -> LossAndGradient:
+    """Return the cross-entropy (N,), and its gradient (N, K) up to a positive factor for each image.
+
+    On a confident network softmax(z) − onehot drowns in float32: the true class's entry rounds to zero. Divided by
+    its largest magnitude, which is the true class's, it is −1 there and the softmax over the other classes elsewhere.
+    """
+    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    true = z[rows, labels]
+    z[rows, labels] = -np.inf
+    largest = z.max(axis=1)
+    v = np.exp(z - largest[:, None])
+    others = v.sum(axis=1)
+    v /= others[:, None]
+    v[rows, labels] = -1
+    return np.logaddexp(0, largest + np.log(others) - true), v
+
+
+def margin(logits: Logits, labels: Labels) -> LossAndGradient:
+    """Return the largest other logit minus the true class's (N,), and its gradient (N, K)."""
+    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    true = z[rows, labels]
+    z[rows, labels] = -np.inf
+    other = z.argmax(axis=1)
+    v = np.zeros_like(z)
+    v[rows, labels], v[rows, other] = -1, 1
+    return z[rows, other] - true, v
+
+
+def dlr(logits: Logits, labels: Labels) -> LossAndGradient:
+    """Return the difference of logits ratio (N,) of Croce and Hein (2020), and its gradient (N, K) up to a factor.
+
+    That is the `margin` over the largest minus the third largest logit, so that no scale of the logits matters.
+    """
+    z, rows = logits.astype(np.float64), np.arange(len(logits))
+    ranked = np.argsort(z, axis=1, kind="stable")
+    first, third = ranked[:, -1], ranked[:, -DLR_CLASSES]
+    width = z[rows, first] - z[rows, third] + 1e-12
+    value, v = margin(logits, labels)
+    v *= width[:, None]  # the gradient times width², which no sign sees
+    v[rows, first] -= value
+    v[rows, third] += value
+    return value / width, v / np.maximum(np.abs(v).max(axis=1, keepdims=True), 1e-300)
+
+
+def pulled_back(classifier: Classifier, images: Images, v: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the gradient (N, H, W, C) of Σ v·logits, or raise `ModelError` where it is NaN or infinite."""
+    gradient = classifier.vjp(images, v)
+    if not np.isfinite(gradient).all():
+        raise ModelError("the gradient of the model is NaN or infinite for some images, so no attack can follow it")
+    return gradient
