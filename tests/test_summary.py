@@ -63,6 +63,14 @@ def test_its_end_is_the_answer_with_what_would_have_been_detected() -> None:
     assert seed.startswith("seed: its share of the variance between trained models")
 
 
+def test_distances_alone_are_not_a_yes() -> None:
+    text = " ".join(rc.open_run(RUNS / "lenet5-digits").summary().split())
+    assert (
+        "No significant difference in success rates between these frameworks; their distances differ under boundary."
+        in text
+    )
+
+
 def test_one_training_each_answers_about_these_models_alone() -> None:
     text = rc.open_run(RUNS / "lenet5-mnist-guo2019").summary()
     assert "Yes: success rates and distances of these trained models differ under fgsm, boundary." in " ".join(

@@ -20,7 +20,7 @@ from robustcmp.analysis.statistics.intervals import t_interval
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.forensics import described, probability
-from robustcmp.report.format import p_value, percent, points
+from robustcmp.report.format import number, p_value, percent, points
 from robustcmp.report.text import to_markdown
 
 HERE = Path(__file__).parent
@@ -101,10 +101,16 @@ def answer(verdict: Verdict) -> str:
     """One verdict in a few words."""
     if verdict.different is None:
         return f"no information: {verdict.why}"
-    difference, detectable = (f"{points(value)} points" for value in (verdict.difference, verdict.detectable))
+    distances = verdict.measure == "median L2"
+    what = {"success rate": "", "median L2": " in median L2", "nearness": " nearer in L2"}[verdict.measure]
+    difference, detectable = (
+        number(value) if distances else f"{points(value)} points" for value in (verdict.difference, verdict.detectable)
+    )
+    difference += what
     p = f"p = {p_value(verdict.p_adjusted)}".replace("= <", "<")
     if verdict.different:
-        return f"**significant difference**, {verdict.highest} above {verdict.lowest} by {difference} ({p})"
+        order = f"{verdict.highest} more easily fooled than {verdict.lowest}"
+        return f"**significant difference**, {order} by {difference} ({p})"
     return f"no significant difference: {difference} ({p}); {detectable} would have been detected with 80 % power"
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOST_MODELS = 12  # one row each; the page and the full report have them all
 MOST_NOTES = 3
 MOST_RANKS = 4
+DISTANCES = "distances"
 
 
 def summary(results: Results, width: int | None = None, color: bool = False) -> str:
@@ -121,7 +122,13 @@ def answer(results: Results) -> str:
         return f"Only one {'model' if len(results.labels) == 1 else 'framework'}: there is nothing to compare."
     unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
     different = [verdict.attack for verdict in verdicts if verdict.different]
-    if different:
+    alike = [verdict for verdict in verdicts if verdict.different is False and verdict.measure == "success rate"]
+    if different and alike and _compared(verdicts) == DISTANCES:
+        sentence = (
+            f"Is one easier to fool? No significant difference in {_compared(alike)} between {unit}; their {DISTANCES} "
+            f"differ under {', '.join(different)}."
+        )
+    elif different:
         sentence = f"Is one easier to fool? Yes: {_compared(verdicts)} of {unit} differ under {', '.join(different)}."
     elif results.has_several_trainings and verdicts[0].level == "models":
         sentence = f"Frameworks cannot be compared: {', '.join(results.single_trainings)} has one training."
@@ -140,7 +147,7 @@ def _compared(verdicts: Sequence[Verdict]) -> str:
     """Say what the verdicts are about: those that differ, or all that say something."""
     different = [verdict for verdict in verdicts if verdict.different]
     decided = different or [verdict for verdict in verdicts if verdict.different is not None]
-    names = dict.fromkeys("success rates" if its.measure == "success rate" else "distances" for its in decided)
+    names = dict.fromkeys("success rates" if its.measure == "success rate" else DISTANCES for its in decided)
     return (" and " if different else " or ").join(names)
 
 
