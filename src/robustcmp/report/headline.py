@@ -97,8 +97,8 @@ def _distances(results: Results) -> list[str]:
     joint = deciding(results.tests("frameworks"))
     joint = joint[of_distances(joint) & joint.p.notna()]
     return [
-        f"{row['attack']}: the mean median L2 of the frameworks' trainings differ by at most {number(row['effect'])} "
-        f"(p {_with_sign(row['p_adjusted'])}, joint test, adjusted for {_family(results)})."
+        f"{row['attack']}: the frameworks' means of their trainings' median L2 differ by at most "
+        f"{number(row['effect'])} (p {_with_sign(row['p_adjusted'])}, joint test, adjusted for {_family(results)})."
         for row in joint.to_dict("records")
     ]
 
