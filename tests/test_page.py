@@ -65,7 +65,7 @@ def test_the_answer_comes_first_and_says_what_could_have_been_seen(ev: rc.Evalua
         for sentence in said_of_it.sentences:
             assert sentence in texts[first:]
         if verdict.different is not None:
-            assert any("would have been detected with 80 % power" in sentence for sentence in said_of_it.sentences)
+            assert any("would be detected in 8 of 10 such comparisons" in sentence for sentence in said_of_it.sentences)
 
 
 def test_the_sections_are_in_their_order(html: str) -> None:
@@ -307,7 +307,7 @@ def test_its_style_is_of_itself_alone(ev: rc.Evaluation) -> None:
 
 def test_rates_that_are_all_the_same_are_said_so(one_each: rc.Evaluation) -> None:
     by_attack = {verdict.attack: verdict for verdict in one_each.verdicts}
-    assert said(by_attack["boundary"]).sentences == ["The attack succeeds on every image of every model."]
+    assert "in the share of other models that need a larger L2." in said(by_attack["boundary"]).sentences[0]
     different = said(by_attack["fgsm"])
     assert different.word == "Significant difference"
     assert (

@@ -88,15 +88,15 @@ def test_ten_trainings_of_a_published_run() -> None:
 
 
 def test_distances_speak_where_every_image_falls() -> None:
-    """Medians of digits: torch 10.98, tensorflow 10.63 and jax 10.70; by hand F = 6.76, p = 0.0042."""
+    """Medians of digits: torch 10.93, tensorflow 10.56 and jax 10.56, on the run of 200 images."""
     ev = rc.open_run(RUNS / "lenet5-digits")
     boundary = ev.verdicts[-1]
     assert (boundary.different, boundary.measure, boundary.lowest) == (True, "median L2", "torch")
-    assert boundary.difference == pytest.approx(0.358, abs=1e-3)
+    assert boundary.difference == pytest.approx(0.371, abs=1e-3)
     tests = ev.tests("frameworks")
     [f] = tests[tests.test == "F of L2"].p
     [success] = tests[(tests.attack == "boundary") & (tests.test == "Brown-Forsythe")].p
-    assert f == pytest.approx(0.0042, abs=1e-4)
+    assert f == pytest.approx(0.0028, abs=1e-4)
     assert math.isnan(success)
 
 

@@ -49,7 +49,8 @@ class Verdict:
         joint tests; see `robustcmp.statistics.detectable_between_groups`. NaN without information.
     seed_share, seed_low, seed_high : float
         The share of the variance between trained models that lies between trainings of one framework, and its 95 %
-        interval; NaN if `level` is ``"models"``, or if frameworks have different numbers of trainings.
+        interval; NaN if `level` is ``"models"``, if frameworks have different numbers of trainings, or if the interval
+        would have no width.
     has_draws : bool
         Whether that share includes the attack's draws: each training had its own draws.
     measure : str
@@ -158,6 +159,8 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
     except UsageError:  # frameworks have different numbers of trainings
         return verdict
     estimate, low, high = (float(np.clip(1 - end, 0, 1)) for end in (share.share, share.high, share.low))
+    if low == high:  # means nearer to each other than chance puts them; an interval of no width would say too much
+        return verdict
     return replace(verdict, seed_share=estimate, seed_low=low, seed_high=high)
 
 

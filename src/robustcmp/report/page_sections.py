@@ -15,11 +15,11 @@ from . import tables
 from .bibtex import to_bibtex
 from .format import number, percent, percent_2
 from .gallery import Shown, attacks_with_images, gallery
-from .notes import notes
+from .notes import key_notes, notes
 from .page_pictures import Pictures, png
 from .plots import curves, distances, indicator, trainings, transfer, variance
 from .plots.style import NORMS
-from .summary import answer, rates
+from .summary import MOST_NOTES, answer, rates
 from .table import Column, Table, names
 from .verdict_text import said
 
@@ -68,6 +68,7 @@ def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
         Block("answer", answer(results)),
         *([Block("verdicts", verdicts)] if verdicts else []),
         Block("table", rates(results)),
+        Block("list", key_notes(results)[:MOST_NOTES]),
         *missing,
     ]
 

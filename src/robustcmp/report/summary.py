@@ -123,10 +123,11 @@ def answer(results: Results) -> str:
     unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
     different = [verdict.attack for verdict in verdicts if verdict.different]
     alike = [verdict for verdict in verdicts if verdict.different is False and verdict.measure == "success rate"]
+    largest = [f"{verdict.attack} (largest for {verdict.lowest})" for verdict in verdicts if verdict.different]
     if different and alike and _compared(verdicts) == DISTANCES:
         sentence = (
             f"Is one easier to fool? No significant difference in {_compared(alike)} between {unit}; their {DISTANCES} "
-            f"differ under {', '.join(different)}."
+            f"differ under {', '.join(largest)}."
         )
     elif different:
         sentence = f"Is one easier to fool? Yes: {_compared(verdicts)} of {unit} differ under {', '.join(different)}."
@@ -172,7 +173,7 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     margins = [(its.attack, points(its.equivalent_within)) for its in verdicts if not math.isnan(its.equivalent_within)]
     if margins:
         each = ", ".join(f"{attack} {margin}" for attack, margin in margins)
-        console.print(f"All pairs are equivalent within {each} points (two one-sided tests, 5 %).", style="dim")
+        console.print(f"larger differences than these are excluded at 5 %: {each} points", style="dim")
     if any(not math.isnan(verdict.seed_share) for verdict in verdicts):
         console.print(SEED, style="dim")
 
@@ -201,5 +202,5 @@ APART: dict[Measure, str] = {
     "median L2": "median L2 {difference} apart",
     "nearness": "L2 nearer by {difference}",
 }
-DETECTABLE = "* the smallest difference that would have been detected with 80 % power; rates in percentage points"
-SEED = "seed: its share of the variance between trained models, with the 95 % interval"
+DETECTABLE = "* detected in 8 of 10 such comparisons if this were the true difference; rates in percentage points"
+SEED = "seed: its share of the variance between trained models (95 % interval); seed+draw: with the attack's draws"

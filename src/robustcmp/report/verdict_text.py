@@ -53,10 +53,13 @@ def _found(verdict: Verdict) -> list[str]:
     )
     if not verdict.difference:
         first = f"All rates are the same ({p})."
-    sentences = [first, f"A difference of {detectable} would have been detected with 80 % power."]
+    sentences = [first, f"A true difference of {detectable} would be detected in 8 of 10 such comparisons."]
+    if verdict.measure == "median L2":
+        sentences.append("A larger distance is harder to fool.")
     if not math.isnan(verdict.equivalent_within):
         sentences.append(
-            f"All pairs are equivalent within {points(verdict.equivalent_within)} points (two one-sided tests, 5 %)."
+            f"Differences of more than {points(verdict.equivalent_within)} points are excluded "
+            "(two one-sided tests, 5 %)."
         )
     if not math.isnan(verdict.seed_share):
         low, high = percent(verdict.seed_low, 0), percent(verdict.seed_high, 0)

@@ -65,7 +65,7 @@ def granularity(rates: Sequence[float], images: int, repeats: int, decimals: int
     --------
     >>> found = granularity([0.0424, 0.044, 0.0302], images=1000, repeats=10, decimals=4)
     >>> found.consistent, found.fewest, found.chance
-    ([5, 10], 5, 0.125)
+    ([5, 8, 9, 10], 5, 0.125)
     """
     images, repeats, decimals = (
         check_count(name, value) for name, value in (("images", images), ("repeats", repeats), ("decimals", decimals))

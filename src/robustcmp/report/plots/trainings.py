@@ -73,6 +73,8 @@ def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Ma
             low, high = t_interval(values)
         else:
             low, high = (math.nan, math.nan) if of_distances else np.multiply(100, results.interval(model, attack))
+        if not of_distances:  # no rate is outside
+            low, high = np.clip((low, high), 0, 100)
         if math.isfinite(low):
             beside = place + 0.38 if len(values) > 1 else place
             axes.vlines(beside, low, high, color="black", linewidth=1.4, zorder=1)
