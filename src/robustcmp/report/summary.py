@@ -203,4 +203,4 @@ APART: dict[Measure, str] = {
     "nearness": "L2 nearer by {difference}",
 }
 DETECTABLE = "* detected in 8 of 10 such comparisons if this were the true difference; rates in percentage points"
-SEED = "seed: its share of the variance between trained models (95 % interval); seed+draw: with the attack's draws"
+SEED = "seed: its share of the variance between trained models (95 % interval); +draw: with the draws"
