@@ -25,11 +25,13 @@ from .models.batches import check_batch_size
 from .models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels
 from .provenance import made_with
 from .records.checks import Checked
+from .records.contested import Contested
 from .records.manifest import FORMAT
 from .records.store import Run
 from .report.progress import shown_progress
 from .runs.assembly import assemble, declared_extras
 from .runs.checks import Clean, run_checks
+from .runs.conditioning import run_conditioning
 from .runs.control import agreement, is_control
 from .runs.executor import Executor, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
@@ -291,9 +293,10 @@ class Comparison:
             self.question.repeats,
             self.subset.indices,
             self.plan.labels,
+            self.plan.margins,
         )
         self.store.write_results(dataset, self.manifest)
-        evaluation = Evaluation(self.store, dataset, self.store.manifest(), ModelsAtHand(self.plan))
+        evaluation = Evaluation(self.store, dataset, self.store.manifest(), ModelsAtHand(self))
         self.store.write_clean(evaluation.question, self.plan.images)
         return evaluation
 
@@ -405,12 +408,12 @@ class ModelsAtHand:
 
     Parameters
     ----------
-    plan : Plan
+    comparison : Comparison
         What was executed.
     """
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    def __init__(self, comparison: Comparison):
+        self.comparison, self.plan = comparison, comparison.plan
 
     def _classified_by_all(self) -> NDArray[np.int64]:
         """Return the places of the attacked images that every model classifies correctly: all in a common subset."""
@@ -450,3 +453,23 @@ class ModelsAtHand:
         targets = [model.classifier for model in models]
         with progress_of(shown) as progress:
             return run_transfer(targets, results.attacks, self.plan.labels[right], adversarials, progress)
+
+    def run_conditioning(self, attacks: Sequence[str] | None, shown: bool = False) -> Contested:
+        """Attack the images that some models classify correctly and others do not."""
+        repeats: dict[tuple[str, int, str], list[int]] = {}
+        for cell in self.plan.cells:
+            repeats.setdefault((cell.model, cell.training_seed, cell.attack), []).append(cell.repeat)
+        question = self.comparison.question
+        with progress_of(shown) as progress:
+            return run_conditioning(
+                self.plan.models,
+                question.suite,
+                question.images,
+                question.labels,
+                self.comparison.subset.correct,
+                repeats,
+                n=question.n,
+                seed=question.seed,
+                attacks=attacks,
+                progress=progress,
+            )

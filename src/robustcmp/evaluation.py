@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .analysis.conditioning import Conditioning
 from .analysis.results import Results, missing
 from .analysis.transfer import as_dataset
 from .errors import RobustcmpError, UsageError
 from .files import write_named
 from .records.checks import Checked
+from .records.contested import Contested
 from .records.store import Run
 from .report.bibtex import to_bibtex
 from .report.frames import to_dataframe
@@ -35,6 +38,7 @@ class AtHand(Protocol):
 
     def run_checks(self, results: Results, shown: bool) -> Checked: ...
     def run_transfer(self, results: Results, shown: bool) -> NDArray[np.int64]: ...
+    def run_conditioning(self, attacks: Sequence[str] | None, shown: bool) -> Contested: ...
 
 
 class Evaluation(Results):
@@ -144,6 +148,35 @@ class Evaluation(Results):
             _computes_no_longer("transfer()", "run_transfer")
             return self.run_transfer()
         return self.transferred
+
+    def run_conditioning(self, attacks: Sequence[str] | None = None, *, progress: bool = False) -> pandas.DataFrame:
+        """Attack the images that some models classify correctly and others do not, and store the outcomes with the run.
+
+        Each model is attacked on those that it classifies correctly, at most as many as the comparison was asked for,
+        with its seed and repeats.
+
+        Parameters
+        ----------
+        attacks : sequence of str, optional
+            The attacks to run (default: all of the run).
+        progress : bool, default False
+            Show the progress on standard error.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `conditioning`.
+
+        Raises
+        ------
+        UsageError
+            The run was opened with `open_run`, so its models are not loaded; the suite attacks all images; or it has
+            no such attack.
+        """
+        contested = self._models_for("conditioning").run_conditioning(attacks, progress)
+        self.run.write_arrays("contested", self.question, contested.to_arrays())
+        self.conditioned = Conditioning(self, contested)
+        return self.conditioning()
 
     def _models_for(self, what: str) -> AtHand:
         if self._at_hand is None:

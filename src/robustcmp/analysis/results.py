@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..records.checks import Checked
+from ..records.contested import Contested
 from . import paper
+from .conditioning import PICKS, Conditioning, Prediction
 from .control import control
 from .distances import Distances
 from .equivalence import equivalence
 from .exact_pixel import ExactPixel
 from .indicator import relative, robustness_indicator, variants
 from .indicator_ranges import IndicatorRange, indicator_ranges
+from .margins import Margins
 from .outcomes import Outcomes
 from .recorded import Recorded
 from .significance import ALPHA, Level, deciding, has_framework_level, of_distances, run_tests
@@ -55,8 +58,8 @@ OLD_NAMES = {
 class Results(Recorded):
     """The outcomes of a comparison and the figures that are read from them.
 
-    Four accessors group the figures of one kind of attack or question: `exact_pixel`, `starts`, `distances`,
-    `trainings`.
+    Five accessors group the figures of one kind of attack or question: `exact_pixel`, `starts`, `distances`,
+    `margins`, `trainings`.
     """
 
     @cached_property
@@ -73,6 +76,11 @@ class Results(Recorded):
     def distances(self) -> Distances:
         """Distances between adversarial and clean images."""
         return Distances(self)
+
+    @cached_property
+    def margins(self) -> Margins:
+        """Clean margins, and success rates with the margin held fixed."""
+        return Margins(self)
 
     @cached_property
     def trainings(self) -> Trainings:
@@ -360,6 +368,73 @@ class Results(Recorded):
             for attack, block in zip(shares.attack, shares.block, strict=True)
         ]
         return shares
+
+    @cached_property
+    def conditioned(self) -> Conditioning | None:
+        """Rates on the subsets of fewer models, None if `Evaluation.run_conditioning` has not been run."""
+        stored = self.run.read_arrays("contested", self.question)
+        return None if stored is None else Conditioning(self, Contested.from_arrays(stored))
+
+    def conditioning(self, *, picks: int = PICKS, seed: int = 0) -> pandas.DataFrame:
+        """Return the success rates against the number of models whose correct images are attacked.
+
+        The common subset of more models has fewer images, those near a decision boundary missing, so rates fall with
+        the number of models. Compare rates only with rates that are conditioned alike.
+
+        Parameters
+        ----------
+        picks : int, default 50
+            How many random orders of the other trained models are tried for each of them.
+        seed : int, default 0
+            Of the orders.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per attack, model and number of models: attack, model, models (1 to all trained models), images
+            (the share of all images that so many models classify correctly), success_rate (the mean over trainings and
+            choices of the other models), low and high (the central 95 % of them).
+
+        Raises
+        ------
+        UsageError
+            `Evaluation.run_conditioning` has not been run.
+        """
+        return self._conditioned().curve(picks, seed)
+
+    def prediction(self, model: str, attack: str, *, models: int, images: int = 1000) -> Prediction:
+        """Return where one more training of a framework is expected, in a comparison of one training each.
+
+        That is what a published rate of one network should be held against: it is conditioned on few models, and
+        varies with the training, with the other models and with the choice of images.
+
+        Parameters
+        ----------
+        model, attack : str
+            The framework and the attack.
+        models : int
+            How many models that comparison has, each of another framework.
+        images : int, default 1000
+            How many images it attacks.
+
+        Returns
+        -------
+        Prediction
+            mean, low, high: the mean rate and the 95 % prediction interval; see
+            `robustcmp.analysis.conditioning.Conditioning.prediction`.
+
+        Raises
+        ------
+        UsageError
+            `Evaluation.run_conditioning` has not been run, or the run has fewer frameworks than `models`.
+        """
+        self.rate(model, attack)  # or there is none
+        return self._conditioned().prediction(model, attack, models=models, images=images)
+
+    def _conditioned(self) -> Conditioning:
+        if self.conditioned is None:
+            raise missing("conditioning")
+        return self.conditioned
 
     def adversarials(
         self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0

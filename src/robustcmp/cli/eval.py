@@ -97,6 +97,11 @@ def _add_attacks(group: _ArgumentGroup) -> None:
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="the attacks' seed")
     group.add_argument("--transfer", action="store_true", help="also test each model on the others' adversarial images")
+    group.add_argument(
+        "--conditioning",
+        action="store_true",
+        help="also attack images that some models misclassify",
+    )
 
 
 def _add_machine(group: _ArgumentGroup) -> None:
@@ -186,7 +191,7 @@ def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | Non
 
     about = arguments["about"]
     finished = answered(arguments["out"], about) if about["question"]["models"] else None
-    if finished is None or (options.transfer and finished.transferred is None):
+    if finished is None or _unmeasured(options, finished):
         return None
     return finished if finished.same_weights or finished.checked else None  # it was interrupted in the checks
 
@@ -227,13 +232,23 @@ def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict
     }
 
 
+def _unmeasured(options: Namespace, evaluation: Evaluation) -> list[Callable[..., object]]:
+    """Return how to measure what was asked for beside the attacks and is not there."""
+    measures: list[Callable[..., object]] = []
+    if options.transfer and evaluation.transferred is None:
+        measures.append(evaluation.run_transfer)
+    if options.conditioning and evaluation.conditioned is None:
+        measures.append(evaluation.run_conditioning)
+    return measures
+
+
 def _ask_more(options: Namespace, evaluation: Evaluation) -> None:
-    """Make the health checks, and the transfer where it was asked for, unless they are there."""
+    """Make the health checks, and what else was asked for, unless they are there."""
     shown = not options.quiet
     if not evaluation.same_weights and evaluation.has_models and evaluation.checked is None:
         evaluation.run_checks(progress=shown)
-    if options.transfer and evaluation.transferred is None:
-        evaluation.run_transfer(progress=shown)
+    for measure in _unmeasured(options, evaluation):
+        measure(progress=shown)
 
 
 def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:

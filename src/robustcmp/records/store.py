@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,38 +221,41 @@ class Run:
         except OSError as error:
             raise self._broken_cell(key, error) from None
 
-    # clean images --------------------------------------------------------------------------------------------------
+    # arrays beside the cells ---------------------------------------------------------------------------------------
+
+    def write_arrays(self, name: str, answers: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write `NAME.h5` with the question that its arrays belong to."""
+
+        def write(path: Path) -> None:
+            with h5py.File(path, "w") as file:
+                for array_name, values in arrays.items():
+                    options = {"compression": "gzip", "compression_opts": 4, "shuffle": True, "track_times": False}
+                    file.create_dataset(array_name, data=values, **options)
+                file.attrs["answers"] = answers
+
+        write_atomically(self.directory / f"{name}.h5", write)
+
+    def read_arrays(self, name: str, answers: str) -> dict[str, NDArray[Any]] | None:
+        """Return what `write_arrays` wrote, or None if there is nothing, or it belongs to another question."""
+        try:
+            with h5py.File(self.directory / f"{name}.h5", "r") as file:
+                if file.attrs["answers"] != answers:
+                    return None
+                return {array_name: values[()] for array_name, values in file.items()}
+        except (OSError, KeyError):
+            return None  # they are written anew
 
     def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
 
         Nothing is written where they are there already, or adversarial images are not kept either.
         """
-        if not self._keep_images or self.read_clean(answers) is not None:
-            return
-
-        def write(path: Path) -> None:
-            with h5py.File(path, "w") as file:
-                options = {"compression": "gzip", "compression_opts": 4, "shuffle": True, "track_times": False}
-                file.create_dataset("images", data=images.astype(np.float32), **options)
-                file.attrs["answers"] = answers
-
-        write_atomically(self._clean_path, write)
+        if self._keep_images and self.read_clean(answers) is None:
+            self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
 
     def read_clean(self, answers: str) -> NDArray[np.float32] | None:
         """Return the clean images, or None if there are none, or they belong to another question."""
-        try:
-            with h5py.File(self._clean_path, "r") as file:
-                if file.attrs["answers"] != answers:
-                    return None
-                images: NDArray[np.float32] = file["images"][()]
-                return images
-        except (OSError, KeyError):
-            return None  # they are written anew
-
-    @property
-    def _clean_path(self) -> Path:
-        return self.directory / "clean.h5"
+        return (self.read_arrays("clean", answers) or {}).get("images")
 
     # results -----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from .format import number, percent, percent_2
 from .gallery import Shown, attacks_with_images, gallery
 from .notes import key_notes, notes
 from .page_pictures import Pictures, png
-from .plots import curves, distances, indicator, trainings, transfer, variance
+from .plots import conditioning, curves, distances, indicator, trainings, transfer, variance
 from .plots.style import NORMS
 from .summary import MOST_NOTES, answer, rates
 from .table import Column, Table, names
@@ -200,6 +200,16 @@ def _transfer(results: Results, pictures: Pictures | None) -> list[Block]:
     return [*_pictures(results, pictures, transfer.draw, "transfer", described), Block("folded", [table])]
 
 
+def _conditioning(results: Results, pictures: Pictures | None) -> list[Block]:
+    if results.conditioned is None or len(results.labels) < 2:
+        return []
+    table = tables.conditioning(results)
+    described: dict[str, str] = {}
+    for attack, model, alone, *_, beside_all in table.written:
+        described[attack] = described.get(attack, "") + f"{model}: from {alone} to {beside_all}. "
+    return [*_pictures(results, pictures, conditioning.draw, "conditioning", described), Block("folded", [table])]
+
+
 def _checks(results: Results, pictures: Pictures | None) -> list[Block]:
     checked = results.checked
     if checked is None:
@@ -285,6 +295,7 @@ def _shown_elsewhere(results: Results) -> list[Table]:
     shown = [] if results.same_weights else [tables.indicator(results)]
     shown += tables.variance(results) if results.outcomes else []
     shown += [tables.transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
+    shown += [tables.conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
     return shown + ([tables.lower_bound(results.checked)] if results.checked and not results.same_weights else [])
 
 
@@ -379,6 +390,13 @@ SECTIONS = (
         "Transfer",
         "The share of adversarial images made for one model (row) that also fool another (column).",
         _transfer,
+    ),
+    Section(
+        "conditioning",
+        "Conditioning",
+        "Success rates on the images that so many of the models classify correctly. Each further model removes images, "
+        "those near a decision boundary first.",
+        _conditioning,
     ),
     Section(
         "checks",

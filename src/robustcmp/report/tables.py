@@ -41,6 +41,7 @@ def tables(results: Results) -> list[Table]:
     if results.same_weights:
         return [success(results), same_weights(results), *of_attacks, *exact]
     more = [transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
+    more += [conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
     more += [lower_bound(results.checked)] if results.checked else []
     hides = [hidden(results)] if len(results.models) > 1 and results.indicator_attacks else []
     real = [*hides, *differences(results), *variance(results)] if results.outcomes else []
@@ -268,6 +269,18 @@ def transfer(results: Results) -> Table:
         for row in blocks.to_dict("records")
     ]
     return Table("Transfer: adversarial images of one model that also fool another", columns, rows)
+
+
+def conditioning(results: Results) -> Table:
+    """Success rates on the images that one, a few and all models classify correctly."""
+    curves = results.conditioning()
+    total = len(results.labels)
+    sizes = sorted({1, len(results.models), total})
+    columns = [*names("attack", "model"), *(Column(f"{size} model{'s' * (size > 1)}", percent) for size in sizes)]
+    rates = curves.set_index(["attack", "model", "models"]).success_rate
+    pairs = curves[["attack", "model"]].drop_duplicates().itertuples(index=False)
+    rows = [[attack, model, *(rates[attack, model, size] for size in sizes)] for attack, model in pairs]
+    return Table("Success rates on the images that so many models classify correctly", columns, rows)
 
 
 def lower_bound(checked: Checked) -> Table:

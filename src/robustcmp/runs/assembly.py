@@ -27,7 +27,7 @@ EMPTY: dict[str, tuple[Any, type]] = {
     "queries": (-1, np.int64),
 }
 
-RESERVED = {*OWN_NAMES, *DIMS, "label", "epsilon", "ran", "repeats", "epsilon_curve"}
+RESERVED = {*OWN_NAMES, *DIMS, "label", "epsilon", "ran", "repeats", "epsilon_curve", "margin"}
 """Names that the dataset of every run has."""
 
 Arrays = dict[str, NDArray[Any]]
@@ -70,6 +70,7 @@ def assemble(
     repeats: Mapping[str, int],
     image_index: NDArray[np.int64],
     labels: NDArray[np.int64],
+    margins: Mapping[tuple[str, int], NDArray[np.float64]],
 ) -> xarray.Dataset:
     """Put cells together: a value an image, over (model, training_seed, attack, repeat, image).
 
@@ -95,6 +96,8 @@ def assemble(
         Where the images stand in the dataset.
     labels : ndarray of int64, shape (N,)
         The true classes.
+    margins : dict of (str, int) to ndarray of float64, shape (N,)
+        The clean margins of each model.
 
     Raises
     ------
@@ -120,6 +123,10 @@ def assemble(
     variables["ran"] = (DIMS[:3], ran)
     variables["repeats"] = ("attack", [repeats[attack] for attack in attacks])
     variables["epsilon_curve"] = ((*DIMS[:3], "epsilon"), _epsilon_curve(axes, loaded, grid))
+    margin = np.full((len(names), len(seeds), len(labels)), np.nan)
+    for (name, seed), of_model in margins.items():
+        margin[names.index(name), seeds.index(seed)] = of_model
+    variables["margin"] = (("model", "training_seed", "image"), margin)
     coords = {
         "model": names,
         "training_seed": seeds,

@@ -101,6 +101,8 @@ class Plan:
         The models, each with its batch size.
     logits : dict
         A digest of each model's clean logits, by its key.
+    margins : dict
+        Each model's clean margins, (N,): the true class's logit minus the largest other one.
     not_applicable : dict
         Why an attack cannot run on a model, by the model's key and the attack's name; such a pair has no cells.
     cells : list of Cell
@@ -113,6 +115,7 @@ class Plan:
     seed: int
     models: list[TrainedModel]
     logits: dict[tuple[str, int], str]
+    margins: dict[tuple[str, int], NDArray[np.float64]]
     not_applicable: dict[tuple[str, int], dict[str, str]]
     cells: list[Cell]
 
@@ -176,7 +179,9 @@ def plan(
     training of a name has the n-th share of them. Without it all trainings have the same.
     """
     images_digest = digest({"images": images, "labels": labels})
-    logits = {model.key: digest({"logits": model.classifier.logits(images)}) for model in models}
+    answers = {model.key: model.classifier.logits(images) for model in models}
+    logits = {key: digest({"logits": answer}) for key, answer in answers.items()}
+    margins = {key: clean_margins(answer, labels) for key, answer in answers.items()}
     not_applicable = applicability(models, suite)
     cells = []
     trainings: Counter[str] = Counter()
@@ -198,7 +203,20 @@ def plan(
             for repeat in range(1) if attack.deterministic else range(first, first + repeats[name]):
                 key = json_digest(described | {"repeat": repeat})[:32]
                 cells.append(Cell(model.name, model.training_seed, name, repeat, key))
-    return Plan(suite, images, labels, seed, list(models), logits, not_applicable, cells)
+    return Plan(suite, images, labels, seed, list(models), logits, margins, not_applicable, cells)
+
+
+def clean_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the true class's logit minus the largest other one, (N,), of logits (N, K).
+
+    >>> clean_margins(np.float32([[3, 1, 2], [0, 5, 4]]), np.array([0, 2]))
+    array([ 1., -1.])
+    """
+    rows, others = np.arange(len(labels)), logits.astype(np.float64)
+    true = others[rows, labels].copy()
+    others[rows, labels] = -np.inf
+    margins: NDArray[np.float64] = true - others.max(axis=1)
+    return margins
 
 
 def applicability(models: Sequence[TrainedModel], suite: Suite) -> dict[tuple[str, int], dict[str, str]]:

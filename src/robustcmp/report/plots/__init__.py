@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ...analysis.results import Results
 from ...errors import UsageError
-from . import curves, distances, gallery, indicator, trainings, transfer, variance
+from . import conditioning, curves, distances, gallery, indicator, trainings, transfer, variance
 
 Drawn = TypeVar("Drawn")
 Options = ParamSpec("Options")
@@ -60,4 +60,5 @@ class Plots:
     indicator = picture(indicator.draw)
     variance = picture(variance.draw)
     transfer = picture(transfer.draw)
+    conditioning = picture(conditioning.draw)
     gallery = picture(gallery.draw)

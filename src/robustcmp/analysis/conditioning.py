@@ -1,0 +1,195 @@
+"""Success rates on the subset of some of the models, and not of all: what conditioning does to them.
+
+The images of a comparison are those that all its models classify correctly. Each further model takes images away, those
+near a decision boundary first, so rates fall with the number of models. A rate of three models is therefore not
+comparable with one of thirty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError, check_count
+from ..records.contested import Contested
+from .recorded import Recorded
+
+if TYPE_CHECKING:
+    import pandas
+
+PICKS = 50
+"""Random choices of other models for each trained model."""
+COLUMNS = ("attack", "model", "models", "images", "success_rate", "low", "high")
+
+
+class Prediction(NamedTuple):
+    """Where the rate of one more training is expected.
+
+    Attributes
+    ----------
+    mean : float
+        The mean rate of the trainings that there are.
+    low, high : float
+        The ends of the 95 % prediction interval, clipped to [0, 1]; NaN for one training.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+class Conditioning:
+    """Rates on the subset of any of the compared models.
+
+    The images that all models classify correctly are one stratum, with its own rate and size; contested images are the
+    other. For some models S, the rate of a model in S is the mean over the first stratum and over those contested
+    images that all of S classify correctly, each stratum weighted by its number of images among all that were passed.
+
+    Parameters
+    ----------
+    recorded : Recorded
+        The outcomes on the common subset.
+    contested : Contested
+        Those on the other images.
+    """
+
+    def __init__(self, recorded: Recorded, contested: Contested):
+        self._recorded, self._contested = recorded, contested
+        self._names = np.array([model["name"] for model in recorded.manifest["models"]])
+        shape = len(self._names), len(contested.attacks)
+        self._common = np.full(shape, math.nan)  # rates on the images that all models classify correctly
+        for row, model in enumerate(recorded.manifest["models"]):
+            for column, attack in enumerate(contested.attacks):
+                seeds = recorded.seeds(model["name"], attack)
+                if model["training_seed"] in seeds:
+                    values = recorded.values(model["name"], attack)[seeds.index(model["training_seed"])]
+                    self._common[row, column] = values.mean()
+
+    def rates(self, model: int, others: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return a model's rates on the subsets of itself and growing numbers of others.
+
+        Parameters
+        ----------
+        model : int
+            Which of the trained models, in the order of the manifest.
+        others : ndarray of int64, shape (others,)
+            The first k of them make the subset of k + 1 models, from k = 0.
+
+        Returns
+        -------
+        rates : ndarray of float64, shape (others + 1, attacks)
+        images : ndarray of float64, shape (others + 1,)
+            The number of images in each subset, among all that were passed.
+        """
+        contested = self._contested
+        common, left_out = contested.counts
+        each = left_out / max(len(contested.index), 1)  # contested images that each attacked one stands for
+        subsets = np.logical_and.accumulate(contested.right[[model, *others]], axis=0)
+        images = common + each * subsets.sum(axis=1)
+        fallen = np.where(contested.right[model], contested.success[model], 0.0)  # NaN where the attack cannot run
+        rates = (common * self._common[model] + each * subsets @ fallen.T) / images[:, None]
+        return rates, images
+
+    def curve(self, picks: int = PICKS, seed: int = 0) -> pandas.DataFrame:
+        """Return the rates against the number of models that the subset is conditioned on.
+
+        Parameters
+        ----------
+        picks : int, default 50
+            How many random orders of the other trained models are tried for each of them.
+        seed : int, default 0
+            Of the orders.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per attack, model and number of models: attack, model, models (1 to all), images (the mean share of
+            all images that so many models classify correctly), success_rate (the mean over trainings and picks), low
+            and high (the central 95 % of trainings and picks).
+        """
+        import pandas
+
+        rng, total = np.random.default_rng(seed), len(self._names)
+        of_all = self._recorded.manifest["images"]["of"]
+        rates: dict[str, list[NDArray[np.float64]]] = {}
+        images: dict[str, list[NDArray[np.float64]]] = {}
+        for model, name in enumerate(self._names):
+            others = np.delete(np.arange(total), model)
+            for _ in range(check_count("picks", picks)):
+                of_pick, images_of_pick = self.rates(model, rng.permutation(others))
+                rates.setdefault(name, []).append(of_pick)
+                images.setdefault(name, []).append(images_of_pick)
+        rows = []
+        for column, attack in enumerate(self._contested.attacks):
+            for name in rates:
+                values = np.array(rates[name])[:, :, column]  # (trainings × picks, models)
+                low, high = np.quantile(values, (0.025, 0.975), axis=0)
+                share = np.mean(images[name], axis=0) / of_all
+                ends = zip(share, values.mean(axis=0), low, high, strict=True)
+                rows += [(attack, name, size, *figures) for size, figures in enumerate(ends, start=1)]
+        return pandas.DataFrame(rows, columns=list(COLUMNS))
+
+    def prediction(
+        self, model: str, attack: str, *, models: int, images: int, picks: int = PICKS, seed: int = 0
+    ) -> Prediction:
+        """Return where one more training of a framework is expected, in a comparison of one training each.
+
+        Parameters
+        ----------
+        model, attack : str
+            The framework and the attack.
+        models : int
+            How many models that comparison has: the training, and one of each of so many other frameworks, less one.
+        images : int
+            How many images it chooses among those that all its models classify correctly.
+        picks, seed : int
+            Random choices of the other models for each training.
+
+        Returns
+        -------
+        Prediction
+            mean ± t·√(s²·(1 + 1/n) + v + p·(1 − p)/images + w): s² is the variance of the n trainings' rates, each the
+            mean over choices of the other models, and t Student's quantile with n − 1 degrees of freedom (the
+            prediction interval of Hahn and Meeker 1991, "Statistical Intervals", section 4.2); v is the variance over
+            those choices; the third term is the choice of images in that comparison, and w the same of this one.
+
+        Raises
+        ------
+        UsageError
+            The attack was not run on contested images, or there are fewer frameworks than `models`.
+        """
+        from scipy.special import stdtrit
+
+        if attack not in self._contested.attacks:
+            raise UsageError(
+                f"{attack} was not run on contested images; those that were: {', '.join(self._contested.attacks)}"
+            )
+        frameworks = [name for name in self._recorded.models if name != model]
+        if not 1 <= models <= len(frameworks) + 1:
+            raise UsageError(f"models should be from 1 to {len(frameworks) + 1}, the frameworks, received {models}")
+        rng, column = np.random.default_rng(seed), self._contested.attacks.index(attack)
+        trainings = np.flatnonzero(self._names == model)
+        rates = np.array(
+            [
+                [self.rates(training, self._one_each(frameworks, models - 1, rng))[0][-1, column] for _ in range(picks)]
+                for training in trainings.tolist()
+            ]
+        )
+        mean, n = float(rates.mean()), len(trainings)
+        if n < 2:
+            return Prediction(mean, math.nan, math.nan)
+        chosen = mean * (1 - mean) / check_count("images", images)
+        here = self._recorded.values(model, attack).mean(axis=(0, 1))
+        variance = rates.mean(axis=1).var(ddof=1) * (1 + 1 / n) + rates.var(axis=1, ddof=1).mean()
+        half = float(stdtrit(n - 1, 0.975)) * math.sqrt(variance + chosen + here.var(ddof=1) / len(here))
+        return Prediction(mean, max(mean - half, 0.0), min(mean + half, 1.0))
+
+    def _one_each(self, frameworks: Sequence[str], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Return one random training of each of so many random frameworks."""
+        chosen = rng.permutation(len(frameworks))[:count]
+        members = [np.flatnonzero(self._names == frameworks[place]) for place in chosen]
+        return np.array([rng.choice(trainings) for trainings in members], np.int64)
