@@ -408,6 +408,8 @@ def startup(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]
             "lenet5",
             "--framework",
             *frameworks,
+            "--training-seeds",
+            "0",
             "--suite",
             str(suite),
             "--repeats",

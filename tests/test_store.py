@@ -581,7 +581,9 @@ def test_assembled_cells(tmp_path: Path) -> None:
     index, labels = np.array([4, 8, 9]), np.array([1, 0, 1])
     attacks = {"fgsm": FGSM(epsilons=2, max_epsilon=0.2).record, "walk": Boundary().record}
     models = [("a", 0), ("b", 3)]
-    data = assemble(run, list(outcomes), models, attacks, {"fgsm": 2, "walk": 2}, index, labels)
+    data = assemble(
+        run, list(outcomes), models, attacks, {"fgsm": 2, "walk": 2}, index, labels, {("b", 3): np.arange(3.0)}
+    )
 
     assert data.success.dims == ("model", "training_seed", "attack", "repeat", "image")
     assert dict(data.sizes) == {"model": 2, "training_seed": 2, "attack": 2, "repeat": 2, "image": 3, "epsilon": 2}
@@ -591,6 +593,8 @@ def test_assembled_cells(tmp_path: Path) -> None:
     assert data.image.values.tolist() == [4, 8, 9]
     assert data.label.values.tolist() == [1, 0, 1]
     assert data.ran.values.tolist() == [[[True, True], [False, False]], [[False, False], [True, True]]]
+    assert data.margin.sel(model="b", training_seed=3).values.tolist() == [0, 1, 2]
+    assert data.margin.isnull().sum() == 9  # of models that there are not, and where none was said
 
     assert data.repeats.to_series().to_dict() == {"fgsm": 2, "walk": 2}
 
@@ -635,7 +639,7 @@ def test_an_attack_with_fewer_repeats(tmp_path: Path) -> None:
     run.save(once, result([True, False]))
     counts = {"walk": 3, "pgd": 2, "once": 1}
     attacks = {"walk": Boundary().record, "pgd": pgd([0.1, 0.3]), "once": Boundary().record}
-    data = assemble(run, [*cells, *few, once], [("a", 0)], attacks, counts, np.arange(2), np.zeros(2, int))
+    data = assemble(run, [*cells, *few, once], [("a", 0)], attacks, counts, np.arange(2), np.zeros(2, int), {})
     assert data.repeats.to_series().to_dict() == counts
     found = data.squeeze(["model", "training_seed"], drop=True)
     assert found.success.sel(attack="once").values.tolist() == [[True, False], [False, False], [False, False]]
@@ -652,7 +656,7 @@ def test_a_curve_of_foolboxs_is_the_mean_over_repeats(tmp_path: Path) -> None:
         run.save(cell, result([row[-1] for row in epsilon_success], epsilon_success=np.array(epsilon_success)))
     attacks = {"pgd": pgd([0.1, 0.3]), "fgsm": FGSM(epsilons=1, max_epsilon=0.2).record}
     counts = {"pgd": 2, "fgsm": 2}
-    data = assemble(run, cells, [("a", 0)], attacks, counts, np.arange(2), np.zeros(2, int))
+    data = assemble(run, cells, [("a", 0)], attacks, counts, np.arange(2), np.zeros(2, int), {})
     assert data.epsilon.values.tolist() == [0.1, 0.2, 0.3]
     np.testing.assert_array_equal(data.epsilon_curve.sel(attack="pgd").values.squeeze(), [0.25, np.nan, 0.75])
     assert np.isnan(data.epsilon_curve.sel(attack="fgsm")).all()

@@ -1,0 +1,69 @@
+"""Attack the images that some models of a published run classify correctly and others do not.
+
+``python docs/results/conditioning.py RUN [--attacks NAME ...]`` loads the run's models from the zoo, attacks them as
+``python -m robustcmp.eval ... --conditioning`` does, and stores the outcomes in docs/results/RUN/contested.h5, which
+``ev.conditioning()`` and ``ev.prediction()`` read. The cells of a published run are not done again. Models of hosts
+need their environments: ``robustcmp hosts create theano tensorflow@1.15 torch@1.0``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import robustcmp as rc
+from robustcmp.attacks.suite import load_suite
+from robustcmp.models.classifier import Classifier
+from robustcmp.report.progress import shown_progress
+from robustcmp.runs.conditioning import run_conditioning
+from robustcmp.runs.plan import TrainedModel
+from robustcmp.runs.subset import common
+from robustcmp.zoo.from_zoo import FromZoo
+
+HERE = Path(__file__).parent
+
+
+def main() -> int:
+    """Do it, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run")
+    parser.add_argument("--attacks", nargs="+")
+    options = parser.parse_args()
+    ev = rc.open_run(HERE / options.run)
+    manifest, about = ev.manifest, ev.manifest["about"]
+    data = rc.load_dataset(about["dataset"], "test")
+    models = []
+    for entry in manifest["models"]:
+        origin = FromZoo(about["model"], about["dataset"], entry["name"], about["recipe"], entry["training_seed"])
+        classifier = Classifier(origin.load("cpu"), entry["batch_size"]).compiled(data.images)
+        models.append(TrainedModel(entry["name"], entry["training_seed"], classifier, origin))
+    subset = common(models, data.images, data.labels, manifest["images"]["asked"], manifest["seed"])
+    if not np.array_equal(subset.indices, ev.dataset.image.values):
+        sys.exit(f"the models classify other images correctly here than when {options.run} was made")
+    repeats: dict[tuple[str, int, str], list[int]] = {}
+    for cell in manifest["cells"]:
+        repeats.setdefault((cell["model"], cell["training_seed"], cell["attack"]), []).append(cell["repeat"])
+    progress = shown_progress()
+    contested = run_conditioning(
+        models,
+        load_suite(manifest["suite"]["name"]),
+        data.images,
+        data.labels,
+        subset.correct,
+        repeats,
+        n=manifest["images"]["asked"],
+        seed=manifest["seed"],
+        attacks=options.attacks,
+        progress=progress,
+    )
+    progress.end()
+    ev.run.write_arrays("contested", ev.question, contested.to_arrays())
+    print(rc.open_run(HERE / options.run).conditioning().query("models in (1, 3, models.max())").to_string())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
