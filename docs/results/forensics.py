@@ -116,16 +116,15 @@ class Adam:
 
 @dataclass(frozen=True)
 class Zoo:
-    """A training of the zoo that ships, or in the user cache; `less_mean`: trained on images less the mean of Keras."""
+    """A training of the zoo that ships, or in the user cache."""
 
     model: str
     seed: int = 0
     recipe: str = "default"
-    less_mean: bool = False
 
     def input(self, x: torch.Tensor) -> torch.Tensor:
         """Return what the network was trained on, from images in [0, 1]."""
-        return x - channels_first(keras_mean(DATASETS[self.model])) if self.less_mean else x
+        return x
 
     def weights(self) -> WeightsFile | None:
         name = FromZoo(self.model, DATASETS[self.model], "torch", self.recipe, self.seed)
@@ -312,7 +311,7 @@ def experiments() -> Iterator[Experiment]:
             yield Experiment("images common to all networks", source, bounds, given, alone=False)
     yield from wrong_wrappers(Zoo("lenet1"))
     # By the paper's recipe: `robustcmp train --model resnet20 --framework torch --recipe paper` trains it.
-    paper = Zoo("resnet20", recipe="paper", less_mean=True)
+    paper = Zoo("resnet20", recipe="paper")
     yield Experiment("as it should be", paper)
     yield from wrong_wrappers(paper)
 

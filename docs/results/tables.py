@@ -16,7 +16,6 @@ import numpy as np
 import robustcmp as rc
 from robustcmp.analysis.forensics import fingerprints, read_published
 from robustcmp.analysis.paper import published
-from robustcmp.analysis.statistics.intervals import t_interval
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.forensics import described, probability
@@ -43,6 +42,8 @@ COMPARED = {
     "lenet5-mnist-guo2019": ("LeNet-5", "#lenet-5-on-mnist"),
     "resnet20-cifar10-guo2019": ("ResNet-20", "#resnet-20-on-cifar-10"),
 }
+PAPERS = 3  # models of one network in a comparison of the paper's
+ROUNDING = 1e-9
 FIRST = 5  # what the comparison says, and two tables with their titles
 
 
@@ -181,29 +182,28 @@ def told_apart() -> str:
 
 
 def beside_the_paper(run: str) -> str:
-    """The paper's rates beside those of a run, and where one more training of each framework would be expected."""
+    """The paper's rates beside those of a run, and where one more training would be expected beside two others."""
     ev = rc.open_run(HERE / run)
     rows = [
         "| attack | framework | paper, one training | mean of ours | smallest to largest | 95 % for the mean | "
-        "95 % for one more training | the paper's |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        "mean beside two others | 95 % for one more training beside two others | the paper's |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for attack, framework in product(ev.attacks, ev.models):
         paper = ev.paper.get(framework.partition("@")[0], {}).get(attack)
         if paper is None:
             continue
         rates = ev.success_rate.sel(attack=attack, model=framework).mean("repeat").values
-        mean = rates.mean()
-        half = t_interval(rates).high - mean
-        if np.isnan(half):  # all trainings have one rate
-            rows.append(f"| {attack} | {framework} | {paper:.1%} | {mean:.1%} | all {mean:.1%} | – | – | – |")
+        row = f"| {attack} | {framework} | {paper:.1%} | {rates.mean():.1%} |"
+        if np.ptp(rates) < ROUNDING:
+            rows.append(f"{row} all {rates.mean():.1%} | – | – | – | – |")
             continue
-        further = half * np.sqrt(len(rates) + 1)  # half of the prediction interval
-        within = abs(paper - mean) <= further
-        ends = [f"{max(0, mean - its):.1%} to {min(1, mean + its):.1%}" for its in (half, further)]
+        mean, prediction = ev.trainings.interval(framework, attack), ev.prediction(framework, attack, models=PAPERS)
+        within = prediction.low <= paper <= prediction.high
         rows.append(
-            f"| {attack} | {framework} | {paper:.1%} | {mean:.1%} | {rates.min():.1%} to {rates.max():.1%} | "
-            f"{ends[0]} | {ends[1]} | {'within' if within else 'outside'} |"
+            f"{row} {rates.min():.1%} to {rates.max():.1%} | {mean.low:.1%} to {mean.high:.1%} | "
+            f"{prediction.mean:.1%} | {prediction.low:.1%} to {prediction.high:.1%} | "
+            f"{'within' if within else 'outside'} |"
         )
     return "\n".join(rows)
 

@@ -42,7 +42,13 @@ def draw(
     """
     curves = results.conditioning()
     attacks = list(dict.fromkeys(curves.attack)) if attacks is None else attacks
-    return panel_per_attack(attacks, lambda axes, attack: _panel(axes, curves[curves.attack == attack], attack), figure)
+    row = panel_per_attack(attacks, lambda axes, attack: _panel(axes, curves[curves.attack == attack], attack), figure)
+    handles, models = row[0].get_legend_handles_labels()
+    if len(attacks) > 1:
+        row[0].figure.legend(handles, models, loc="outside lower center", ncols=len(models), frameon=False)
+    else:
+        row[0].legend(frameon=False, loc="best")
+    return row
 
 
 def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
@@ -58,5 +64,4 @@ def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
         )
     axes.set(title=f"{attack}: success, %", xlabel="models that classify the images correctly", xlim=(1, None))
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="best")
     bare(axes)
