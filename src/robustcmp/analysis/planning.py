@@ -244,11 +244,15 @@ def _available(results: Results) -> int:
 
 
 def _prices(results: Results, outcomes: Outcomes, training_seconds: float) -> Prices:
-    """Return what an attack cost in the pilot: the median of the tasks of each framework, and the mean queries."""
+    """Return what an attack cost in the pilot: the median over the trainings of each framework, and the mean queries.
+
+    Where the expectation over draws is known, repeats share all answers, and an image costs the same for any number.
+    """
     log = results.costs()
     log = log[log.attack == outcomes.attack]
-    rates = log.seconds / (log.images * log.repeats)
-    medians = rates.groupby(log.model).median()
+    trainings = log.assign(outcomes=log.images * log.repeats).groupby(["model", "training_seed"])
+    attacked = trainings.images.max() if outcomes.expected else trainings.outcomes.sum()
+    medians = (trainings.seconds.sum() / attacked).groupby("model").median()
     asked = np.concatenate([results.values(model, outcomes.attack, "queries").ravel() for model in results.models])
     frameworks = len(results.models)
     return Prices(
