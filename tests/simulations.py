@@ -24,7 +24,7 @@ from scipy.stats import norm
 
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.planning import Prices, cheapest, measured
+from robustcmp.analysis.planning import Goal, Prices, cheapest, measured
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.draws import common_draws
 from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models
@@ -407,7 +407,7 @@ class Planned:
         pilot = measured(self.pilot.outcomes(self.pilot.draw(rng)), own_draws=True)
         results = []
         for variance in (pilot.estimate, pilot.upper):
-            design = cheapest(pilot, variance, [self.images], [self.repeats], Prices(), APART, 0.05, 0.8)
+            design = cheapest(pilot, variance, [self.images], [self.repeats], Prices(), Goal(APART, 0.05, 0.8))
             trainings = design.trainings if design else 0
             drawn = self.comparison(trainings).draw(rng).mean(axis=(2, 3))
             results.append((trainings, brown_forsythe(list(drawn)).p < 0.05))

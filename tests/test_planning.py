@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, f, ncf
 
 import robustcmp as rc
-from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, UPPER_LIMIT, Design, Pilot, Prices, cheapest
+from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, UPPER_LIMIT, Design, Goal, Pilot, Prices, cheapest
 from robustcmp.analysis.statistics import (
     RateVariance,
     detectable_between_groups,
@@ -111,10 +111,10 @@ def test_more_images_and_repeats_never_need_more_trainings(
     pilot: Pilot, difference: float, images: int, more_images: int, repeats: int, more_repeats: int
 ) -> None:
     few, images_more, repeats_more = (
-        pilot.needed(pilot.estimate, n, r, difference, 0.05, 0.8)
+        pilot.needed(pilot.estimate, n, r, Goal(difference, 0.05, 0.8))
         for n, r in ((images, repeats), (images + more_images, repeats), (images, repeats + more_repeats))
     )
-    upper = pilot.needed(pilot.upper, images, repeats, difference, 0.05, 0.8)
+    upper = pilot.needed(pilot.upper, images, repeats, Goal(difference, 0.05, 0.8))
     if few is None:
         return
     assert images_more is not None
@@ -129,10 +129,10 @@ def test_the_cheapest_is_cheaper_than_all_others(
     pilot: Pilot, difference: float, seconds: float, training: float
 ) -> None:
     prices, grid = Prices(seconds, 1.0, training), [100, 500, 2000]
-    best = cheapest(pilot, pilot.estimate, grid, pilot.repeats(), prices, difference, 0.05, 0.8)
+    best = cheapest(pilot, pilot.estimate, grid, pilot.repeats(), prices, Goal(difference, 0.05, 0.8))
     for images in grid:
         for repeats in pilot.repeats():
-            other = pilot.needed(pilot.estimate, images, repeats, difference, 0.05, 0.8)
+            other = pilot.needed(pilot.estimate, images, repeats, Goal(difference, 0.05, 0.8))
             if other is not None:
                 assert best is not None
                 assert prices.total(best) <= prices.total(other)

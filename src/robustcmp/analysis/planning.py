@@ -46,6 +46,14 @@ class Design(NamedTuple):
     repeats: int
 
 
+class Goal(NamedTuple):
+    """A difference in the unit of the rates, the level of the joint test, and the probability of detection."""
+
+    difference: float
+    alpha: float
+    power: float
+
+
 @dataclass(frozen=True)
 class Prices:
     """What a comparison costs for one training of each framework.
@@ -105,11 +113,9 @@ class Pilot:
         """Return the variance of a trained model's rate within each framework in a design."""
         return self.ratios * variance.at(images, repeats)
 
-    def needed(
-        self, variance: RateVariance, images: int, repeats: int, difference: float, alpha: float, power: float
-    ) -> Design | None:
-        """Return the design with the fewest trainings that detects a difference, None if that is out of reach."""
-        trainings = trainings_needed(self.variances(variance, images, repeats), difference, alpha, power)
+    def needed(self, variance: RateVariance, images: int, repeats: int, goal: Goal) -> Design | None:
+        """Return the design with the fewest trainings that reaches a goal, None if that is out of reach."""
+        trainings = trainings_needed(self.variances(variance, images, repeats), *goal)
         return None if trainings is None else Design(trainings, images, repeats)
 
     def repeats(self) -> list[int]:
@@ -152,12 +158,12 @@ def plan(
     _check(results, difference, power)
     if attack is not None and attack not in results.common_attacks:
         raise unknown("attack", attack, results.common_attacks)
-    alpha = joint_level(deciding(results.tests("frameworks")))
+    goal = Goal(difference, joint_level(deciding(results.tests("frameworks"))), power)
     rows = [
         {"attack": outcomes.attack} | row
         for outcomes in results.outcomes
         if attack in (None, outcomes.attack)
-        for row in _rows(results, outcomes, difference, alpha, power, training_seconds)
+        for row in _rows(results, outcomes, goal, training_seconds)
     ]
     frame = pandas.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype(dict.fromkeys(Design._fields, "Int64"))
@@ -178,12 +184,10 @@ def _check(results: Results, difference: float, power: float) -> None:
         )
 
 
-def _rows(
-    results: Results, outcomes: Outcomes, difference: float, alpha: float, power: float, training_seconds: float
-) -> Iterator[dict[str, Any]]:
+def _rows(results: Results, outcomes: Outcomes, goal: Goal, training_seconds: float) -> Iterator[dict[str, Any]]:
     """Yield the design of the pilot, and those that a comparison needs."""
     groups = list(outcomes.rates.values())
-    detectable = detectable_between_groups(groups, alpha, power)
+    detectable = detectable_between_groups(groups, goal.alpha, goal.power)
     prices = _prices(results, outcomes, training_seconds)
     repeats = 1 if outcomes.deterministic or outcomes.expected else results.repeats(outcomes.attack)
     design = Design(min(map(len, groups)), outcomes.image_means.shape[1], repeats)
@@ -196,17 +200,16 @@ def _rows(
     for name, numbers in grid.items():
         for label, variance in ((ESTIMATE, pilot.estimate), (UPPER_LIMIT, pilot.upper)):
             repeated = pilot.repeats() if name == CHEAPEST else [pilot.design.repeats]
-            chosen = cheapest(pilot, variance, numbers, repeated, prices, difference, alpha, power)
-            yield {"design": name, "variance": label} | _priced(pilot, variance, chosen, prices, alpha, power)
+            chosen = cheapest(pilot, variance, numbers, repeated, prices, goal)
+            yield {"design": name, "variance": label} | _priced(pilot, variance, chosen, prices, goal)
 
 
-def _priced(
-    pilot: Pilot, variance: RateVariance, design: Design | None, prices: Prices, alpha: float, power: float
-) -> dict[str, Any]:
+def _priced(pilot: Pilot, variance: RateVariance, design: Design | None, prices: Prices, goal: Goal) -> dict[str, Any]:
     if design is None:
         return {"why": f"more than {MOST_TRAININGS:,} trainings of each framework would be needed"}
     variances = pilot.variances(variance, design.images, design.repeats)
-    detectable = detectable_with_variances(variances, [design.trainings] * len(variances), alpha, power)
+    trainings = [design.trainings] * len(variances)
+    detectable = detectable_with_variances(variances, trainings, goal.alpha, goal.power)
     return design._asdict() | {"detectable": detectable, "why": ""} | prices.of(design)
 
 
@@ -216,13 +219,11 @@ def cheapest(
     images: Iterable[int],
     repeats: Iterable[int],
     prices: Prices,
-    difference: float,
-    alpha: float,
-    power: float,
+    goal: Goal,
 ) -> Design | None:
-    """Return the cheapest design that detects a difference, None if each needs too many trainings."""
+    """Return the cheapest design that reaches a goal, None if each needs too many trainings."""
     repeats = list(repeats)
-    designs = [pilot.needed(variance, n, r, difference, alpha, power) for n in images for r in repeats]
+    designs = [pilot.needed(variance, n, r, goal) for n in images for r in repeats]
     return min(filter(None, designs), key=lambda design: (prices.total(design), design), default=None)
 
 
