@@ -39,7 +39,7 @@ class RateVariance(NamedTuple):
     def at(self, images: int, repeats: int = 1) -> float:
         """Return the variance of a rate on so many images with so many repeats.
 
-        >>> RateVariance(0.0025, 0.5, 0.5).at(1000, 2)
+        >>> round(RateVariance(0.0025, 0.5, 0.5).at(1000, 2), 6)
         0.00325
         """
         return self.training + (self.image + self.draw / repeats) / images
