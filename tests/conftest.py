@@ -145,6 +145,11 @@ def files(directory: Path) -> dict[str, str]:
     }
 
 
+def answers(directory: Path) -> dict[str, str]:
+    """Every file of a run with its SHA-256, but for the log of costs, which is about the machine."""
+    return {name: sha for name, sha in files(directory).items() if name != "costs.jsonl"}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "whole_zoo: what takes minutes, for `make zoo-check`")
     config.addinivalue_line("markers", "slow: what takes long by its nature, for `make test-slow`")

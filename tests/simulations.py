@@ -5,7 +5,8 @@ An image i has a difficulty d_i, a training run r an effect u_r, and the model i
     shift + d_i + u_r + e_ri > 0,    d ~ N(0, 1), u ~ N(0, run_sd²), e ~ N(0, 1),
 
 so that models agree on most images, as trained networks do. Under a random attack e is drawn in part anew for each
-repeat. Run as a script (`make validity`) it does many simulations and writes docs/validity.md.
+repeat. Run as a script (`make validity`) it does many simulations and writes docs/validity.md; with titles of that page
+as arguments, it writes only these parts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from scipy.stats import norm
 
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
+from robustcmp.analysis.planning import Goal, Prices, cheapest, measured
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.draws import common_draws
 from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models
@@ -36,7 +38,7 @@ from robustcmp.analysis.statistics.intervals import (
     wilson_interval,
 )
 from robustcmp.analysis.statistics.permutations import westfall_young
-from robustcmp.analysis.statistics.power import detectable_between_groups
+from robustcmp.analysis.statistics.power import detectable_between_groups, trainings_needed
 from robustcmp.analysis.statistics.variance import nested_variance
 from robustcmp.attacks import SinglePixel
 
@@ -56,15 +58,15 @@ class World:
         How easily each framework's networks are fooled, in standard deviations of the latent scale.
     runs, images, repeats : int
         How many trainings of each framework, images, and repeats of the attack.
-    run_sd : float
-        The standard deviation between trainings, on the same scale.
+    run_sd : float or tuple of float
+        The standard deviation between trainings, on the same scale, of all frameworks or of each.
     """
 
     shifts: tuple[float, ...] = (-0.8, -0.8)
     runs: int = 1
     images: int = 500
     repeats: int = 1
-    run_sd: float = 0.0
+    run_sd: float | tuple[float, ...] = 0.0
 
     def draw(self, rng: np.random.Generator, difficulty: NDArray[np.float64] | None = None) -> NDArray[np.bool_]:
         """Return whether each image fell, (frameworks, runs, repeats, images)."""
@@ -74,7 +76,7 @@ class World:
         """Return how easily each image falls, on the latent scale, (frameworks, runs, repeats, images)."""
         frameworks = len(self.shifts)
         d = rng.normal(size=self.images) if difficulty is None else difficulty
-        u = rng.normal(0, self.run_sd, (frameworks, self.runs))
+        u = rng.normal(0, np.reshape(self.run_sd, (-1, 1)), (frameworks, self.runs))
         kept = math.sqrt(1 - FRESH**2) if self.repeats > 1 else 1.0
         e = kept * rng.normal(size=(frameworks, self.runs, 1, self.images))
         if self.repeats > 1:
@@ -83,8 +85,8 @@ class World:
         return ease
 
     def rate(self, shift: float) -> float:
-        """The rate of a framework over all trainings and images."""
-        return float(norm.cdf(shift / math.sqrt(2 + self.run_sd**2)))
+        """The rate of a framework over all trainings and images, where all vary alike."""
+        return float(norm.cdf(shift / math.sqrt(2 + float(np.asarray(self.run_sd)) ** 2)))
 
     def outcomes(self, fell: NDArray[np.bool_]) -> Outcomes:
         """Return a draw as what the tests take."""
@@ -366,6 +368,64 @@ def detected(runs: int = 10, frameworks: int = 3, sds: Sequence[float] = (0.03,)
     return simulate
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A pilot of three frameworks, and the comparison that is planned with it to detect five points in 20 %.
+
+    Attributes
+    ----------
+    pilot : World
+        Its trainings, images and repeats, and how trainings vary: 0.2 is about four points.
+    images, repeats : int
+        Of the comparison.
+    """
+
+    pilot: World
+    images: int
+    repeats: int
+
+    @classmethod
+    def of(
+        cls, trainings: int, pilot: tuple[int, int], comparison: tuple[int, int], sds: tuple[float, ...] = (0.2,) * 3
+    ) -> Planned:
+        """Return what is planned with so many trainings, and images and repeats of the pilot and the comparison."""
+        rates = [0.2 - APART / 2, 0.2, 0.2 + APART / 2]
+        shifts = [math.sqrt(2 + sd**2) * float(norm.ppf(rate)) for rate, sd in zip(rates, sds, strict=True)]
+        return cls(World(tuple(shifts), trainings, *pilot, sds), *comparison)
+
+    def comparison(self, trainings: int) -> World:
+        return replace(self.pilot, runs=trainings, images=self.images, repeats=self.repeats)
+
+    def needed(self, rng: np.random.Generator) -> int:
+        """Return how many trainings the true variances need, those of many trainings on several choices of images."""
+        worlds = [self.comparison(500).draw(rng).mean(axis=(2, 3)) for _ in range(20)]
+        variances = np.mean([rates.var(axis=1, ddof=1) for rates in worlds], axis=0)
+        return trainings_needed(variances, APART) or 0
+
+    def simulate(self, rng: np.random.Generator) -> list[tuple[int, bool]]:
+        """Return the planned trainings, and whether so many detect the difference, by the estimate and by the limit."""
+        pilot = measured(self.pilot.outcomes(self.pilot.draw(rng)), own_draws=True)
+        results = []
+        for variance in (pilot.estimate, pilot.upper):
+            design = cheapest(pilot, variance, [self.images], [self.repeats], Prices(), Goal(APART, 0.05, 0.8))
+            trainings = design.trainings if design else 0
+            drawn = self.comparison(trainings).draw(rng).mean(axis=(2, 3))
+            results.append((trainings, brown_forsythe(list(drawn)).p < 0.05))
+        return results
+
+
+APART = 0.05
+PLANNED = {
+    f"{n} trainings{name}": Planned.of(n, *sizes)
+    for name, sizes in {
+        "": ((500, 1), (500, 1)),
+        ", other images and repeats": ((200, 2), (1000, 5)),
+        ", unequal spreads": ((500, 1), (500, 1), (0.21, 0.085, 0.05)),
+    }.items()
+    for n in (3, 5, 10)
+}
+
+
 def planted_difference(
     points: float = 0.10, run_sd: float = 0.03, runs: int = 10
 ) -> Callable[[np.random.Generator], bool]:
@@ -570,68 +630,100 @@ TOLD_APART: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]
 }
 
 
-def real_models() -> tuple[list[str], int]:
-    """Return the part of the page that is about models of the zoo, and how many figures are not as they should be."""
-    lines = [f"## Exact single pixel, and {DRAWS:,} draws", ""]
-    lines += ["| two models under the same draws | exact | over draws | standard error |", "|---|---:|---:|---:|"]
+Part = tuple[list[str], int]
+"""The lines of a part of the page, and how many of its figures are not where they should be."""
+
+
+def shares(entries: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]]) -> Part:
+    lines, failed = ["| simulation | found | should be |", "|---|---:|---|"], 0
+    for seed, (name, (simulate, low, high)) in enumerate(entries.items()):
+        found = share(simulate, MANY, seed)
+        passed = low <= found <= high
+        failed += not passed
+        wanted = "–" if (low, high) == (0.0, 1.0) else f"{low:.1%} to {high:.1%}{'' if passed else ', **missed**'}"
+        lines.append(f"| {name} | {found:.1%} | {wanted} |")
+        print(lines[-1], file=sys.stderr, flush=True)
+    return lines, failed
+
+
+def without_threshold(entries: dict[str, Callable[[np.random.Generator], bool]]) -> Part:
+    return shares({name: (simulate, 0.0, 1.0) for name, simulate in entries.items()})
+
+
+def planned_comparisons() -> Part:
+    """Whether comparisons detect what they were planned for; with equal spreads and the upper limit they should."""
+    lines = [
+        "| pilot | planned with | trainings planned, median | trainings needed | detected | enough planned |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    failed = 0
+    for seed, (name, planned) in enumerate(PLANNED.items()):
+        rngs = np.random.default_rng(seed).spawn(MANY + 1)
+        needed = planned.needed(rngs.pop())
+        results = np.array([planned.simulate(rng) for rng in rngs], np.float64)
+        for label, (trainings, detected) in zip(("estimate", "upper limit"), results.transpose(1, 2, 0), strict=True):
+            found, enough = float(detected.mean()), float((trainings >= needed).mean())
+            failed += label == "upper limit" and "unequal" not in name and min(found, enough) < AT_LEAST
+            lines.append(f"| {name} | {label} | {np.median(trainings):.0f} | {needed} | {found:.1%} | {enough:.1%} |")
+            print(lines[-1], file=sys.stderr, flush=True)
+    return lines, failed
+
+
+def variance_components() -> Part:
+    found = components(MANY, 0)
+    lines, failed = ["| component | planted | mean found | standard error |", "|---|---:|---:|---:|"], 0
+    for i, (name, truth) in enumerate((("framework", 0.02**2), ("training run", 0.03**2))):
+        mean, error = found[:, i].mean(), found[:, i].std(ddof=1) / math.sqrt(MANY)
+        failed += abs(mean - truth) > 3 * error
+        lines.append(f"| {name} | {truth:.2e} | {mean:.3e} | {error:.1e} |")
+    return lines, failed
+
+
+def exact_pixel() -> Part:
+    lines = ["| two models under the same draws | exact | over draws | standard error |", "|---|---:|---:|---:|"]
     failed = 0
     for name, truth, found, error in single_pixel_draws(DRAWS):
         failed += abs(found - truth) > 3 * error
         lines.append(f"| {name} | {truth:.5f} | {found:.5f} | {error:.5f} |")
+    return lines, failed
+
+
+def one_model() -> Part:
     smallest = three_names(200)
-    failed += smallest < 0.05
-    lines += ["", "## One model under three names", ""]
     return [
-        *lines,
-        f"The smallest adjusted p of all tests is {smallest:.3f}; at least 0.05 is as it should be.",
-    ], failed
+        f"The smallest adjusted p of all tests is {smallest:.3f}; at least 0.05 is as it should be."
+    ], smallest < 0.05
 
 
-def main() -> int:
-    """Do all simulations, write the page, and return 1 if one is not where it should be."""
-    lines, failed = [], 0
-    start = time.perf_counter()
-    for title, entries in (
-        ("What the 95 % intervals cover", COVERAGE),
-        ("Elsewhere, without a threshold", {name: (its, 0.0, 1.0) for name, its in TABULATED.items()}),
-        ("How often something is told apart", TOLD_APART),
-        (
-            "How often tests err that do not decide, or where none is valid",
-            {name: (its, 0.0, 1.0) for name, its in UNEQUALLY.items()},
-        ),
-    ):
-        lines += [f"## {title}", "", "| simulation | found | should be |", "|---|---:|---|"]
-        for seed, (name, (simulate, low, high)) in enumerate(entries.items()):
-            found = share(simulate, MANY, seed)
-            passed = low <= found <= high
-            failed += not passed
-            wanted = "–" if (low, high) == (0.0, 1.0) else f"{low:.1%} to {high:.1%}{'' if passed else ', **missed**'}"
-            lines.append(f"| {name} | {found:.1%} | {wanted} |")
-            print(lines[-1], f"({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
-        lines.append("")
-    found_components = components(MANY, 0)
-    lines += [
-        "## Variance components",
-        "",
-        "| component | planted | mean found | standard error |",
-        "|---|---:|---:|---:|",
-    ]
-    for i, (name, truth) in enumerate((("framework", 0.02**2), ("training run", 0.03**2))):
-        mean, error = found_components[:, i].mean(), found_components[:, i].std(ddof=1) / math.sqrt(MANY)
-        failed += abs(mean - truth) > 3 * error
-        lines.append(f"| {name} | {truth:.2e} | {mean:.3e} | {error:.1e} |")
-    more, missed = real_models()
-    lines += ["", *more]
-    failed += missed
+AT_LEAST = 0.8 - 3 * math.sqrt(0.8 * 0.2 / MANY)
+PARTS: dict[str, Callable[[], Part]] = {
+    "What the 95 % intervals cover": lambda: shares(COVERAGE),
+    "Elsewhere, without a threshold": lambda: without_threshold(TABULATED),
+    "How often something is told apart": lambda: shares(TOLD_APART),
+    "How often tests err that do not decide, or where none is valid": lambda: without_threshold(UNEQUALLY),
+    "Whether a planned comparison detects its difference": planned_comparisons,
+    "Variance components": variance_components,
+    f"Exact single pixel, and {DRAWS:,} draws": exact_pixel,
+    "One model under three names": one_model,
+}
+
+
+def main(titles: Sequence[str] = ()) -> int:
+    """Do all simulations, or the parts of the page with these titles; write the page, and return 1 if one missed."""
     page = Path(__file__).parents[1] / "docs" / "validity.md"
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition("<!-- simulations -->\n")
-    after = rest.partition("<!-- /simulations -->")[2]
-    page.write_text(
-        f"{before}<!-- simulations -->\n\n" + "\n".join(lines) + f"\n\n<!-- /simulations -->{after}", encoding="utf-8"
-    )
+    before, _, rest = page.read_text(encoding="utf-8").partition("<!-- simulations -->\n")
+    written, _, after = rest.partition("<!-- /simulations -->")
+    parts = {title.strip(): body.strip() for title, _, body in (part.partition("\n") for part in written.split("## "))}
+    failed, start = 0, time.perf_counter()
+    for title in titles or PARTS:
+        lines, missed = PARTS[title]()
+        parts[title] = "\n".join(lines)
+        failed += missed
+        print(f"{title}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    text = "".join(f"\n## {title}\n\n{parts[title]}\n" for title in PARTS if title in parts)
+    page.write_text(f"{before}<!-- simulations -->\n{text}\n<!-- /simulations -->{after}", encoding="utf-8")
     return int(failed > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -16,7 +16,7 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 import pytest
-from conftest import files
+from conftest import answers, files
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -149,7 +149,7 @@ def test_a_run_that_was_interrupted_goes_on(
             rc.open_run(out)
         compare(out=out)
         assert len(saved) == total
-        assert files(out) == files(tmp_path / "whole")
+        assert answers(out) == answers(tmp_path / "whole")
 
 
 COMMAND = [
@@ -179,7 +179,7 @@ def test_a_run_that_was_killed_goes_on(suite: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert start(killed).wait() == 0
-    assert files(killed / "run") == files(tmp_path / "whole" / "run")
+    assert answers(killed / "run") == answers(tmp_path / "whole" / "run")
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_a_framework_is_imported_by_its_adapter_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "analysis" / "statistics").glob("*.py")), ids=lambda path: path.stem)
 def test_statistics_are_made_from_arrays_alone(path: Path) -> None:
-    standard = {"__future__", "collections", "functools", "itertools", "math", "typing"}
+    standard = {"__future__", "bisect", "collections", "functools", "itertools", "math", "typing"}
     assert {name.partition(".")[0] for name in imports(path)} <= {
         *standard,
         "numpy",

@@ -96,5 +96,16 @@ def write_text_atomically(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: _write_text(temporary, text))
 
 
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a text file, on a line of its own whatever a killed process left, and flush it to the disk."""
+    with open(path, "a+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        torn = file.read(1) not in (b"", b"\n")
+        file.write(b"\n" * torn + line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")

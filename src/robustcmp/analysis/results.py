@@ -17,6 +17,7 @@ from ..records.contested import Contested
 from . import paper
 from .conditioning import PICKS, Conditioning, Prediction
 from .control import control
+from .costs import costs
 from .distances import Distances
 from .equivalence import equivalence
 from .exact_pixel import ExactPixel
@@ -24,10 +25,12 @@ from .indicator import relative, robustness_indicator, variants
 from .indicator_ranges import IndicatorRange, indicator_ranges
 from .margins import Margins
 from .outcomes import Outcomes
+from .planning import plan
 from .recorded import Recorded
 from .significance import ALPHA, Level, deciding, has_framework_level, of_distances, run_tests
 from .starts import Starts
 from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, mantel, wilson_interval
+from .statistics.power import POWER
 from .trainings import Trainings, root_mean_std
 from .transfer import as_dataset, blocks
 from .variance import variance
@@ -326,6 +329,61 @@ class Results(Recorded):
         Empty for a single model and for the same-weights control.
         """
         return verdicts(self)
+
+    # the next comparison -----------------------------------------------------------------------------------------
+
+    def costs(self) -> pandas.DataFrame:
+        """Return what each task of the run cost, one row per model, attack and session.
+
+        Columns: model, training_seed, attack, repeats, images, seconds, queries, peak_memory; see
+        `robustcmp.analysis.costs.costs`. Without rows for a run whose costs were not logged.
+        """
+        return costs(self)
+
+    def plan(
+        self,
+        difference: float,
+        *,
+        power: float = POWER,
+        attack: str | None = None,
+        training_seconds: float = math.nan,
+    ) -> pandas.DataFrame:
+        """Plan the comparison that detects a difference between frameworks, with this run as the pilot.
+
+        The joint test is Brown-Forsythe at 5 %, divided by the number of joint tests, as in `verdicts`. The variance of
+        a trained model's rate on n images with r repeats is training + (image + draw / r) / n; see
+        `robustcmp.statistics.rate_variance`. Frameworks keep the ratio of their variances. The number of trainings is
+        that of `robustcmp.statistics.trainings_needed`.
+
+        Parameters
+        ----------
+        difference : float
+            Between the largest mean rate of a framework and the smallest, on the images attacked: 0.05 is five points.
+        power : float, default 0.8
+            The probability of detection.
+        attack : str, optional
+            Plan for one attack only.
+        training_seconds : float, optional
+            How long it takes to train one model. Without it, training costs nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Five rows per attack, of the designs ``"pilot"``, ``"same images"`` (and repeats, as the pilot) and
+            ``"cheapest"``: attack, design, variance, trainings (of each framework), images, repeats (on each training),
+            detectable (in the unit of the rates), seconds (of the attack), training_seconds, queries, why. A design is
+            planned twice: with the variance at its ``"estimate"``, and with that between trainings at its upper 80 %
+            limit, ``"upper limit"`` (`robustcmp.statistics.upper_variance`), because few trainings estimate it badly.
+            The cheapest takes least time, or asks the fewest queries if the run has no costs. NaN for what is not
+            known; an attack without information has only the row of the pilot, with the reason in ``why``.
+
+        Raises
+        ------
+        UsageError
+            A number is out of range, the attack is unknown, a framework has one training, or the run is a same-weights
+            control.
+        """
+        return plan(self, difference, power, attack, training_seconds)
 
     # checks, transfer, images --------------------------------------------------------------------------------------
 

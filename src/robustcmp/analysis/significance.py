@@ -118,6 +118,11 @@ def deciding(tests: pandas.DataFrame) -> pandas.DataFrame:
     return tests[(tests.a == ALL) & (tests.attack != ALL) & ~tests.test.str.split().str[0].eq(BESIDE)]
 
 
+def joint_level(tests: pandas.DataFrame) -> float:
+    """Return the level of each of the tests that decide: 5 % divided by their number."""
+    return ALPHA / max(int(tests.p.notna().sum()), 1)
+
+
 def of_distances(tests: pandas.DataFrame) -> pandas.Series[bool]:
     """Say which tests are about distances and not about success."""
     return tests.test.str.endswith(OF_L2)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from .equivalence import smallest_margin
 from .outcomes import Outcomes
-from .significance import ALPHA, Level, deciding, of_distances
+from .significance import ALPHA, Level, deciding, joint_level, of_distances
 from .statistics.power import detectable_between_groups, detectable_between_models
 from .statistics.variance import nested_variance
 
@@ -84,7 +84,7 @@ def verdicts(results: Results) -> list[Verdict]:
     if results.same_weights or len(results.models) < 2:
         return []
     tests = deciding(results.tests(results.level))
-    alpha = ALPHA / max(int(tests.p.notna().sum()), 1)
+    alpha = joint_level(tests)
     unequal = results.has_several_trainings and results.level == "models"
     about_l2 = of_distances(tests)
     p_values, p_of_l2 = (
@@ -108,7 +108,7 @@ def _of_success(outcomes: Outcomes, level: Level, p: float, alpha: float, unequa
         if level == "frameworks"
         else detectable_between_models(outcomes.image_means, alpha)
     )
-    why = _why_nothing(outcomes, detectable, unequal)
+    why = why_nothing(outcomes, detectable, unequal)
     means = {model: float(of_runs.mean()) for model, of_runs in rates.items()}
     if why:
         return _verdict(outcomes, level, means, math.nan, math.nan, why=why)
@@ -164,7 +164,8 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
     return replace(verdict, seed_share=estimate, seed_low=low, seed_high=high)
 
 
-def _why_nothing(outcomes: Outcomes, detectable: float, unequal: bool) -> str:
+def why_nothing(outcomes: Outcomes, detectable: float, unequal: bool = False) -> str:
+    """Say why success rates give no information, "" if they do; `unequal` if only some frameworks have one training."""
     if unequal:
         return "some frameworks have several trainings and others only one"
     values = outcomes.image_means

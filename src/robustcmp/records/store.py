@@ -1,8 +1,8 @@
 """A run on disk: a manifest, one small HDF5 file a finished cell, and all results in one file.
 
 ``manifest.json`` says what was asked for and with what; ``cells/KEY.h5`` is one cell; ``results.h5`` holds a value an
-image of every cell that was asked for last, for xarray or h5py. No pickle anywhere. A file appears whole or not at
-all, so a run can be killed at any moment.
+image of every cell that was asked for last, for xarray or h5py; ``costs.jsonl`` logs what each task cost. No pickle
+anywhere. A file appears whole or not at all, and the log line by line, so a run can be killed at any moment.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..files import make_directory, write_atomically, write_text_atomically
 from . import format_1
 from .attack import OWN_NAMES
 from .cell import AttackResult, Cell, Extras
+from .costs import Cost, log, logged
 from .manifest import FORMAT, is_known, upgraded
 
 if TYPE_CHECKING:
@@ -244,6 +245,21 @@ class Run:
                 return {array_name: values[()] for array_name, values in file.items()}
         except (OSError, KeyError):
             return None  # they are written anew
+    # costs -------------------------------------------------------------------------------------------------------
+
+    def log_cost(self, cost: Cost) -> None:
+        """Add what a task cost to the log."""
+        log(self._costs_path, cost)
+
+    def costs(self) -> list[Cost]:
+        """Return what the tasks of all sessions and questions cost; nothing of those before costs were logged."""
+        return list(logged(self._costs_path))
+
+    @property
+    def _costs_path(self) -> Path:
+        return self.directory / "costs.jsonl"
+
+    # clean images --------------------------------------------------------------------------------------------------
 
     def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.

@@ -52,11 +52,18 @@ def duration(seconds: float) -> str:
     >>> [duration(seconds) for seconds in (7.4, 100, 5000)]
     ['7 s', '1 min 40 s', '1 h 23 min']
     """
+    if math.isnan(seconds):
+        return NOTHING
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def whole(value: float) -> str:
+    """A whole number, rounded, with commas; what is no number is not known."""
+    return NOTHING if value != value else f"{round(value):,}"
 
 
 def squared_points(value: float) -> str:

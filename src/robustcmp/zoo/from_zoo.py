@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..data import DATASETS
-from ..errors import MissingWeightsError, UsageError, WeightsError, unknown
+from ..errors import MissingWeightsError, RobustcmpError, UsageError, WeightsError, unknown
 from ..files import user_cache
 from ..frameworks import (
     NAMES,
@@ -196,6 +197,29 @@ def frameworks_with(model: str, dataset: str, recipe: str = "default", seeds: Se
         for framework in installed()
         if any(find_weights(FromZoo(model, dataset, framework, recipe, seed)) for seed in seeds)
     ]
+
+
+def training_seconds(info: Mapping[str, Any]) -> float:
+    """Return how long a training took, by what the manifest of a run says of its model.
+
+    NaN if the model is not of the zoo, or its weights are no longer here.
+    """
+    names = [info.get(name) for name in ("model", "dataset", "framework", "recipe", "training_seed")]
+    if info.get("source") not in SOURCES or None in names:
+        return math.nan
+    try:
+        content = find_weights(FromZoo(*names))  # type: ignore[arg-type]
+    except RobustcmpError:
+        return math.nan
+    if content is None or content.sha256 != info.get("sha256") or "seconds" not in content.curves:
+        return math.nan
+    return float(content.curves["seconds"].sum())
+
+
+def mean_training_seconds(infos: Iterable[Mapping[str, Any]]) -> float:
+    """Return the mean of `training_seconds` over the models for which it is known, NaN if there are none."""
+    known = [seconds for info in infos if not math.isnan(seconds := training_seconds(info))]
+    return sum(known) / len(known) if known else math.nan
 
 
 def all_trained() -> list[dict[str, Any]]:

@@ -105,11 +105,23 @@ from .permutations import (
 from .permutations import (
     westfall_young as westfall_young,
 )
+from .planning import (
+    RateVariance as RateVariance,
+)
+from .planning import (
+    rate_variance as rate_variance,
+)
+from .planning import (
+    upper_variance as upper_variance,
+)
 from .power import (
     detectable_between_groups as detectable_between_groups,
 )
 from .power import (
     detectable_between_models as detectable_between_models,
+)
+from .power import (
+    trainings_needed as trainings_needed,
 )
 from .variance import (
     NestedVariance as NestedVariance,

@@ -326,8 +326,13 @@ class Unequal(NamedTuple):
 
 def unequal(groups: Sequence[NDArray[np.float64]]) -> Unequal:
     """Return the yardstick of groups with unequal variances; degrees of freedom are NaN if nothing varies."""
-    sizes = np.array([len(group) for group in groups])
-    variances, shares = np.array([group.var(ddof=1) for group in groups]), sizes / sizes.sum()
+    return unequal_variances(np.array([group.var(ddof=1) for group in groups]), list(map(len, groups)))
+
+
+def unequal_variances(variances: NDArray[np.float64], trainings: Sequence[int]) -> Unequal:
+    """Return the yardstick of groups from their variances (groups,) and numbers of training runs."""
+    sizes = np.asarray(trainings)
+    shares = sizes / sizes.sum()
     parts = (1 - shares) * variances
     total = float(parts.sum())
     if total <= NO_VARIANCE:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .foundations import NO_VARIANCE, check_values, pooled_variance
-from .hypotheses import unequal
+from .hypotheses import unequal_variances
 
 POWER = 0.8
+MOST_TRAININGS = 100_000
+"""Of each framework; a comparison that needs more of them is not planned."""
 
 
 def detectable_between_groups(
@@ -53,15 +56,80 @@ def detectable_between_groups(
     0.024
     """
     pooled_variance(groups)  # or it says what is missing
-    within = unequal(groups)
+    return detectable_with_variances(
+        np.array([group.var(ddof=1) for group in groups]), list(map(len, groups)), alpha, power
+    )
+
+
+def detectable_with_variances(
+    variances: NDArray[np.float64], trainings: Sequence[int], alpha: float = 0.05, power: float = POWER
+) -> float:
+    """Return the difference that `detectable_between_groups` finds for given variances and numbers of training runs.
+
+    Parameters
+    ----------
+    variances : ndarray of float64, shape (frameworks,)
+        The variance of a trained model's rate within each framework.
+    trainings : sequence of int
+        The number of training runs of each framework, at least 2.
+    alpha, power : float
+        As for `detectable_between_groups`.
+
+    Returns
+    -------
+    float
+        In the unit of the rates. NaN if all variances are 0.
+
+    Examples
+    --------
+    >>> round(detectable_with_variances(np.full(3, 0.02**2), [10, 10, 10]), 3)
+    0.029
+    """
+    within = unequal_variances(variances, trainings)
     if within.total <= NO_VARIANCE:
         return math.nan
     from scipy.special import fdtri, ncfdtrinc
 
     critical = float(fdtri(within.df_between, within.df, 1 - alpha))
     noncentrality = float(ncfdtrinc(within.df_between, within.df, 1 - power, critical))
-    fewest = sorted(map(len, groups))[:2]
+    fewest = sorted(trainings)[:2]
     return math.sqrt(noncentrality / within.df_between * within.total * sum(1 / n for n in fewest))
+
+
+def trainings_needed(
+    variances: NDArray[np.float64], difference: float, alpha: float = 0.05, power: float = POWER
+) -> int | None:
+    """Return how many training runs of each framework `brown_forsythe` needs to detect a difference.
+
+    The smallest equal number for which `detectable_with_variances` is not above the difference.
+
+    Parameters
+    ----------
+    variances : ndarray of float64, shape (frameworks,)
+        The variance of a trained model's rate within each framework.
+    difference : float
+        Between the largest mean and the smallest, in the unit of the rates; above 0.
+    alpha, power : float
+        As for `detectable_between_groups`.
+
+    Returns
+    -------
+    int or None
+        At least 2. None if that is more than 100,000, or if all variances are 0.
+
+    Examples
+    --------
+    >>> trainings_needed(np.full(3, 0.02**2), 0.03), trainings_needed(np.full(3, 0.02**2), 0.01)
+    (10, 79)
+    """
+    if not variances.sum() > NO_VARIANCE:
+        return None
+
+    def margin(trainings: int) -> float:
+        return -detectable_with_variances(variances, [trainings] * len(variances), alpha, power)
+
+    needed = bisect_left(range(MOST_TRAININGS + 1), -difference, lo=2, key=margin)
+    return needed if needed <= MOST_TRAININGS else None
 
 
 def detectable_between_models(values: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:

@@ -1,0 +1,73 @@
+"""``robustcmp plan``: how large a comparison has to be."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+from ..errors import UsageError
+from .command import Parser, run_command
+from .screen import screen_width, use_color
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "robustcmp plan",
+        "Say how many trainings of each framework, images and repeats detect a difference between frameworks, and what "
+        "they cost, from the variances and the costs of a finished run with several trainings. No framework is needed.",
+        "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 5\n"
+        "  robustcmp plan --pilot runs/lenet5-mnist-guo2019 --difference 3 --power 0.9 --attack fgsm",
+    )
+    parser.add_argument("--pilot", required=True, metavar="RUN", help="directory of the run")
+    parser.add_argument(
+        "--difference",
+        type=float,
+        required=True,
+        metavar="POINTS",
+        help="between the largest success rate of a framework and the smallest, in points",
+    )
+    parser.add_argument("--power", type=float, default=0.8, metavar="P", help="the probability of detection")
+    parser.add_argument("--attack", metavar="NAME", help="plan for one attack (default: each of the pilot's)")
+    parser.add_argument(
+        "--training-seconds",
+        type=float,
+        metavar="S",
+        help="the time to train one model (default: what the weights of the pilot's models say)",
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON list of objects instead of a table")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plan a comparison and return the exit status."""
+    return run_command(_plan, "robustcmp plan", arguments)
+
+
+def _plan(given: Sequence[str]) -> None:
+    options = _parser().parse_args(given)
+    if not 0 < options.difference < 100:
+        raise UsageError(f"--difference should be above 0 and below 100 points, received {options.difference:g}")
+    seconds = options.training_seconds
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise UsageError(f"--training-seconds should be 0 or more, received {seconds:g}")
+    from ..evaluation import open_run
+    from ..report.planning import designs, sentences
+    from ..report.terminal import console_for, print_table
+    from ..zoo.from_zoo import mean_training_seconds
+
+    pilot = open_run(options.pilot)
+    if seconds is None:
+        seconds = mean_training_seconds([model["info"] for model in pilot.manifest["models"]])
+    difference = options.difference / 100
+    plan = pilot.plan(difference, power=options.power, attack=options.attack, training_seconds=seconds)
+    if options.json:
+        print(plan.to_json(orient="records", indent=1, double_precision=15))
+        return
+    console = console_for(sys.stdout, screen_width(), use_color(sys.stdout))
+    table = designs(plan, difference, options.power)
+    console.print(table.title, style="bold")
+    print_table(console, table)
+    console.print()
+    for sentence in sentences(plan, difference, options.power):
+        console.print(f"• {sentence}")

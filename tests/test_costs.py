@@ -1,0 +1,180 @@
+"""What the tasks of a run cost: a log that outlives every session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+import pandas
+import pytest
+from conftest import answers, files
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.analysis.costs import COLUMNS
+from robustcmp.attacks import AttackResult
+from robustcmp.records.cell import Cell
+from robustcmp.records.costs import Cost, log, logged
+from robustcmp.records.store import Run
+
+N = 12
+IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
+IMAGES[::2, 0, 0, 0] = 0.9
+SUITE = """
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 9
+[attacks.walk]
+attack = "Boundary"
+iterations = 2
+max_directions = 2
+"""
+COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25, 100, 2**20)
+
+
+def corner(threshold: float) -> fb.NumPyModel:
+    """A model that looks at the first pixel only."""
+
+    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
+        gap = x[:, 0, 0, 0] - np.float32(threshold)
+        return np.stack([gap, -gap], axis=1) * 4
+
+    return fb.NumPyModel(logits, bounds=(0, 1))
+
+
+Evaluate = Callable[..., rc.Evaluation]
+
+
+@pytest.fixture
+def evaluate(tmp_path: Path) -> Evaluate:
+    """Return `robustcmp.evaluate` of two planted models under two random attacks, into ``tmp_path / "run"``."""
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE)
+
+    def call(**options: Any) -> rc.Evaluation:
+        models = {"a": corner(0.5), "b": corner(0.3)}
+        defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 5, "progress": False}
+        return rc.evaluate(models, IMAGES, np.arange(N) % 2, **defaults | options)
+
+    return call
+
+
+# the log -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "costs.jsonl"
+    assert list(logged(path)) == []
+    uncounted = Cost("b", 1, "pgd", ["1" * 32, "2" * 32], 5, 0.5)
+    for cost in (COST, uncounted):
+        log(path, cost)
+    assert list(logged(path)) == [COST, uncounted]
+    assert [json.loads(line)["seconds"] for line in path.read_text().splitlines()] == [1.25, 0.5]
+
+
+@pytest.mark.parametrize("kept", [1, 40, -1])
+def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "costs.jsonl"
+    log(path, COST)
+    line = path.read_bytes()
+    path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
+    assert list(logged(path)) == [COST]
+    log(path, COST)
+    assert list(logged(path)) == [COST, COST]
+
+
+def test_fields_of_a_later_version_are_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "costs.jsonl"
+    log(path, COST)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"worker": 3}) + "\n")
+    assert list(logged(path)) == [COST]
+
+
+# a run ---------------------------------------------------------------------------------------------------------------
+
+
+def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
+    ev = evaluate()
+    costs = ev.costs()
+    assert tuple(costs.columns) == COLUMNS
+    assert costs[["model", "attack"]].to_numpy().tolist() == [
+        ["a", "pixel"],
+        ["b", "pixel"],
+        ["a", "walk"],
+        ["b", "walk"],
+    ]
+    assert (costs[["repeats", "images"]] == [2, 5]).all(axis=None)
+    assert (costs.seconds > 0).all()
+    queries = ev.dataset.queries.sum(["training_seed", "repeat", "image"])
+    for row in costs.itertuples():
+        assert row.queries == int(queries.sel(model=row.model, attack=row.attack))
+    pandas.testing.assert_frame_equal(rc.open_run(ev.run.directory).costs(), costs)
+
+
+def test_what_is_finished_costs_nothing_more(evaluate: Evaluate, tmp_path: Path) -> None:
+    evaluate()
+    before = files(tmp_path / "run")
+    evaluate()
+    assert files(tmp_path / "run") == before
+    more = evaluate(repeats=3).costs()
+    assert more.repeats.tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
+
+
+def test_both_sessions_of_an_interrupted_run_are_kept(
+    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = evaluate(out=tmp_path / "straight")
+    save, saved = Run.save, []
+
+    def interrupted(self: Run, cell: Cell, result: AttackResult) -> None:
+        save(self, cell, result)
+        saved.append(cell)
+        if len(saved) == 5:  # the first repeat of a's walks
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate()
+    assert [len(cost.cells) for cost in Run(tmp_path / "run").costs()] == [2, 2, 1]
+    ev = evaluate()
+    costs = ev.costs()
+    assert costs[["model", "attack", "repeats"]].to_numpy().tolist() == [
+        ["a", "pixel", 2],
+        ["b", "pixel", 2],
+        ["a", "walk", 1],
+        ["a", "walk", 1],
+        ["b", "walk", 2],
+    ]
+    keys = [key for cost in ev.run.costs() for key in cost.cells]
+    assert sorted(keys) == sorted(cell["key"] for cell in ev.manifest["cells"])
+    assert ev.dataset.identical(straight.dataset)
+    assert costs.queries.sum() == straight.costs().queries.sum()
+
+
+def test_costs_are_of_the_question_that_is_answered(evaluate: Evaluate) -> None:
+    evaluate(seed=1)
+    ev = evaluate(seed=2)
+    assert len(ev.costs()) == 4
+    assert len(ev.run.costs()) == 8
+
+
+def test_a_run_without_costs(evaluate: Evaluate) -> None:
+    ev = evaluate()
+    (ev.run.directory / "costs.jsonl").unlink()
+    before = files(ev.run.directory)
+    costs = evaluate().costs()
+    assert costs.empty
+    assert tuple(costs.columns) == COLUMNS
+    assert files(ev.run.directory) == before
+
+
+def test_nothing_but_the_log_knows_the_time(evaluate: Evaluate, tmp_path: Path) -> None:
+    runs = [evaluate(out=tmp_path / name).run.directory for name in ("one", "other")]
+    one, other = (answers(run) for run in runs)
+    assert one.keys() == other.keys()
+    assert all(one[name] == other[name] for name in one if name.startswith(("cells/", "manifest")))

@@ -1,0 +1,382 @@
+"""How large a comparison has to be: formulas, properties, what is planned from a run, and the command."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import simulations as sim
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2, f, ncf
+
+import robustcmp as rc
+from robustcmp.analysis.planning import CHEAPEST, PILOT, SAME, UPPER_LIMIT, Design, Goal, Pilot, Prices, cheapest
+from robustcmp.analysis.statistics import (
+    RateVariance,
+    detectable_between_groups,
+    rate_variance,
+    trainings_needed,
+    upper_variance,
+)
+from robustcmp.analysis.statistics.power import detectable_with_variances
+from robustcmp.cli import command
+from robustcmp.errors import UsageError
+from robustcmp.zoo.from_zoo import mean_training_seconds
+
+RUNS = Path(__file__).parents[1] / "docs" / "results"
+TEN = RUNS / "lenet5-mnist-ten-trainings"
+SUITE = """
+images = 30
+repeats = 2
+[attacks.fgsm]
+attack = "FGSM"
+epsilons = 8
+max_epsilon = 0.08
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 3
+"""
+
+VARIANCES = st.lists(st.floats(1e-5, 0.01), min_size=2, max_size=6).map(np.array)
+DIFFERENCES = st.floats(0.005, 0.5)
+
+
+# formulas ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frameworks", [2, 3, 6])
+@pytest.mark.parametrize(("difference", "alpha", "power"), [(0.05, 0.05, 0.8), (0.03, 0.05 / 3, 0.9), (0.2, 0.05, 0.8)])
+def test_trainings_by_the_noncentral_f(frameworks: int, difference: float, alpha: float, power: float) -> None:
+    """With equal variances: the fewest trainings whose power, by SciPy's distribution, is as stated."""
+    sd = 0.04
+
+    def reached(trainings: int) -> bool:
+        df = frameworks - 1, frameworks * (trainings - 1)
+        noncentrality = trainings * difference**2 / (2 * sd**2)  # two means differ, the others lie between them
+        return bool(ncf.sf(f.isf(alpha, *df), *df, noncentrality) >= power)
+
+    expected = next(n for n in range(2, 1000) if reached(n))
+    assert trainings_needed(np.full(frameworks, sd**2), difference, alpha, power) == expected
+
+
+@given(VARIANCES, DIFFERENCES)
+def test_so_many_trainings_detect_it_and_one_less_does_not(variances: Any, difference: float) -> None:
+    needed = trainings_needed(variances, difference)
+    assert needed is not None
+    assert detectable_with_variances(variances, [needed] * len(variances)) <= difference
+    if needed > 2:
+        assert detectable_with_variances(variances, [needed - 1] * len(variances)) > difference
+
+
+@given(VARIANCES, DIFFERENCES, st.floats(1, 3), st.floats(0.5, 0.9), st.floats(0.5, 0.9))
+def test_what_needs_more_trainings(variances: Any, difference: float, more: float, power: float, other: float) -> None:
+    low, high = sorted((power, other))
+    assert needs(variances, difference, power=low) <= needs(variances, difference, power=high)
+    assert needs(variances, more * difference) <= needs(variances, difference)
+    assert needs(variances, difference) <= needs(more * variances, difference)
+    assert needs(variances, difference, alpha=0.05) <= needs(variances, difference, alpha=0.05 / more)
+
+
+def needs(variances: Any, difference: float, **options: float) -> int:
+    return trainings_needed(variances, difference, **options) or 10**6
+
+
+def test_no_number_of_trainings() -> None:
+    assert trainings_needed(np.full(3, 0.04**2), 1e-5) is None
+    assert trainings_needed(np.zeros(3), 0.05) is None
+
+
+PILOTS = st.builds(
+    lambda training, image, draw, ratios, more: Pilot(
+        Design(3, 500, 2), RateVariance(training, image, draw), RateVariance(2 * training, image, draw), ratios, more
+    ),
+    st.floats(1e-6, 0.01),
+    st.floats(0, 0.25),
+    st.floats(0, 0.25),
+    VARIANCES.map(lambda variances: variances / variances.mean()),
+    st.booleans(),
+)
+
+
+@settings(deadline=None)
+@given(PILOTS, DIFFERENCES, st.integers(10, 5000), st.integers(0, 5000), st.integers(1, 10), st.integers(0, 10))
+def test_more_images_and_repeats_never_need_more_trainings(
+    pilot: Pilot, difference: float, images: int, more_images: int, repeats: int, more_repeats: int
+) -> None:
+    few, images_more, repeats_more = (
+        pilot.needed(pilot.estimate, n, r, Goal(difference, 0.05, 0.8))
+        for n, r in ((images, repeats), (images + more_images, repeats), (images, repeats + more_repeats))
+    )
+    upper = pilot.needed(pilot.upper, images, repeats, Goal(difference, 0.05, 0.8))
+    if few is None:
+        return
+    assert images_more is not None
+    assert repeats_more is not None
+    assert max(images_more.trainings, repeats_more.trainings) <= few.trainings
+    assert upper is None or upper.trainings >= few.trainings
+
+
+@settings(deadline=None)
+@given(PILOTS, DIFFERENCES, st.floats(0, 1), st.floats(0, 1000))
+def test_the_cheapest_is_cheaper_than_all_others(
+    pilot: Pilot, difference: float, seconds: float, training: float
+) -> None:
+    prices, grid = Prices(seconds, 1.0, training), [100, 500, 2000]
+    best = cheapest(pilot, pilot.estimate, grid, pilot.repeats(), prices, Goal(difference, 0.05, 0.8))
+    for images in grid:
+        for repeats in pilot.repeats():
+            other = pilot.needed(pilot.estimate, images, repeats, Goal(difference, 0.05, 0.8))
+            if other is not None:
+                assert best is not None
+                assert prices.total(best) <= prices.total(other)
+
+
+def test_what_the_cheapest_has_least_of() -> None:
+    design = Design(10, 100, 2)
+    assert Prices(0.5, 3.0, 60.0).total(design) == 0.5 * 2000 + 600
+    assert Prices(0.5, 3.0).total(design) == 0.5 * 2000
+    assert Prices(queries=3.0, training=60.0).total(design) == 3 * 2000
+    assert Prices().total(design) == 2000
+
+
+# variances -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own_draws", [False, True])
+def test_variances_average_to_the_planted_ones(own_draws: bool) -> None:
+    rng, results = np.random.default_rng(0), []
+    for _ in range(200):
+        easy = 5 * rng.normal(size=(1, 1, 100))  # for all alike
+        outcomes = []
+        for _ in range(2):
+            draws = rng.normal(0, 0.4, (4 if own_draws else 1, 3, 100))
+            own = [rng.normal(0, sd, shape) for sd, shape in ((0.1, (4, 1, 1)), (0.3, (4, 1, 100)), (0.5, (4, 3, 100)))]
+            outcomes.append(easy + draws + sum(own))
+        results.append(rate_variance(outcomes, own_draws))
+    errors = np.std(results, axis=0, ddof=1) / math.sqrt(len(results))
+    planted = [0.1**2, 0.3**2, 0.5**2 + own_draws * 0.4**2]
+    assert (np.abs(np.mean(results, axis=0) - planted) <= 4 * errors).all()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(2, 40), st.booleans())
+def test_at_the_size_of_the_pilot_the_variance_is_the_measured_one(
+    seed: int, repeats: int, images: int, own: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    outcomes = [(rng.random((3, repeats, images)) < rng.random((3, 1, 1))).astype(float) for _ in range(3)]
+    variance = rate_variance(outcomes, own)
+    measured = np.mean([falls.mean(axis=(1, 2)).var(ddof=1) for falls in outcomes])
+    assert min(variance) >= 0
+    assert variance.at(images, repeats) >= measured - 1e-12
+    if variance.training > 0:
+        assert variance.at(images, repeats) == pytest.approx(measured)
+    moved = [falls + rng.normal(size=(1, 1, images)) for falls in outcomes]
+    assert rate_variance(moved, own) == pytest.approx(variance)
+
+
+def test_the_upper_limit_of_a_variance() -> None:
+    rng = np.random.default_rng(1)
+    equal = [np.array([0.1, 0.2, 0.3, 0.2]), np.array([0.5, 0.6, 0.7, 0.6])]
+    assert upper_variance(equal, 0.8) == pytest.approx(equal[0].var(ddof=1) * 6 / chi2.ppf(0.2, 6))
+    assert upper_variance([np.full(3, 0.2)] * 2) == 0
+    above = [upper_variance(list(rng.normal(0, 1, (3, 5)))) > 1 for _ in range(2000)]
+    assert 0.78 < np.mean(above) < 0.92  # above 80 %: spreads are not taken to be equal
+    with pytest.raises(UsageError, match="at least two trainings each"):
+        upper_variance([np.array([0.1]), np.array([0.2, 0.3])])
+    with pytest.raises(UsageError, match="at least two images"):
+        rate_variance([np.zeros((2, 1, 1))] * 2)
+
+
+def test_planned_comparisons_detect_their_difference() -> None:
+    """`make validity` does more."""
+    for name in ("5 trainings", "5 trainings, other images and repeats"):
+        drawn = [sim.PLANNED[name].simulate(rng) for rng in np.random.default_rng(0).spawn(60)]
+        (estimate, by_estimate), (upper, by_upper) = np.array(drawn, np.float64).transpose(1, 2, 0)
+        assert (upper >= estimate).all()
+        assert 0.55 < by_estimate.mean() < 0.95
+        assert by_upper.mean() > 0.75
+
+
+# a published run -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ten() -> rc.Evaluation:
+    return rc.open_run(TEN)
+
+
+def test_a_plan_from_ten_trainings(ten: rc.Evaluation) -> None:
+    plan = ten.plan(0.03)
+    fgsm, pixel = (plan[plan.attack == name] for name in ("fgsm", "single_pixel"))
+    assert fgsm.design.tolist() == [PILOT, SAME, SAME, CHEAPEST, CHEAPEST]
+    assert fgsm.trainings.tolist()[:3] == [10, 19, 25]
+    assert fgsm.images.tolist()[:3] == [1000] * 3
+    verdict = ten.verdicts[0]
+    assert fgsm.detectable.iloc[0] == verdict.detectable
+    assert (fgsm.detectable.iloc[1:] <= 0.03).all()
+    assert set(pixel.repeats) == {1}  # exact
+    assert plan.seconds.isna().all()
+    assert plan.training_seconds.isna().all()
+    queries = ten.dataset.queries.sel(attack="fgsm").isel(repeat=0).sum().item()
+    assert fgsm.queries.iloc[0] == pytest.approx(queries)
+    least = fgsm[fgsm.design == CHEAPEST].queries.to_numpy() < fgsm[fgsm.design == SAME].queries.to_numpy()
+    assert least.all()
+
+
+def test_the_plan_of_the_pilots_own_size(ten: rc.Evaluation) -> None:
+    """To detect what the pilot detects takes the trainings of the pilot."""
+    detectable = ten.verdicts[0].detectable
+    plan = ten.plan(detectable * (1 + 1e-9), attack="fgsm")
+    assert plan[(plan.design == SAME) & (plan.variance == "estimate")].trainings.item() == 10
+    fgsm = ten.outcomes[0]
+    assert detectable_between_groups(list(fgsm.rates.values()), 0.05 / 3) == pytest.approx(detectable)
+
+
+def test_an_attack_without_information(ten: rc.Evaluation) -> None:
+    plan = ten.plan(0.05, attack="boundary")
+    assert plan.why.tolist() == ["the attack succeeds on every image of every model"]
+    assert math.isnan(plan.detectable.item())
+
+
+def test_more_than_can_be_trained(ten: rc.Evaluation) -> None:
+    plan = ten.plan(1e-5, attack="fgsm")
+    assert plan.trainings.isna().sum() == 4
+    assert plan.why.iloc[-1] == "more than 100,000 trainings of each framework would be needed"
+
+
+def test_dear_trainings_make_images_cheap(ten: rc.Evaluation) -> None:
+    plans = [ten.plan(0.03, attack="fgsm", training_seconds=seconds) for seconds in (0.0, 1e6)]
+    assert [plan.training_seconds.iloc[1] for plan in plans] == [0, 3e6 * 19]
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "message"),
+    [
+        ("lenet5-mnist-ten-trainings", {"difference": 5}, "difference should be above 0 and below 1, received 5"),
+        ("lenet5-mnist-ten-trainings", {"difference": 0.05, "power": 1}, "power should be above 0 and below 1"),
+        ("lenet5-mnist-ten-trainings", {"difference": 0.05, "attack": "fgms"}, "did you mean 'fgsm'"),
+        ("lenet5-mnist-guo2019", {"difference": 0.05}, "received 1 of torch.*Compare at least three trainings of each"),
+    ],
+)
+def test_what_cannot_be_planned(run: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        rc.open_run(RUNS / run).plan(**options)
+
+
+# the command ---------------------------------------------------------------------------------------------------------
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def planned(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return a function that runs ``robustcmp plan`` and returns its status and what it printed."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        status = command.main(["plan", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def test_the_command_on_a_small_run(zoo_model: Any, digits: Any, tmp_path: Path, planned: Command) -> None:
+    (tmp_path / "suite.toml").write_text(SUITE)
+    models = {name: [zoo_model(name, "lenet1", seed=seed) for seed in range(3)] for name in ("torch", "jax")}
+    options: dict[str, Any] = {"suite": tmp_path / "suite.toml", "progress": False, "batch_size": 64}
+    ev = rc.evaluate(models, digits.images, digits.labels, out=tmp_path / "run", **options)
+    arguments = ("--pilot", tmp_path / "run", "--difference", 20, "--attack", "fgsm")
+    status, out, _ = planned(*arguments)
+    assert status == 0
+    assert "To detect 20.0 points with 80 % power" in out
+    assert "The cheapest design takes the least time for training and attack" in " ".join(out.split())
+    status, out, _ = planned(*arguments, "--json")
+    rows = json.loads(out)
+    assert [row["design"] for row in rows] == [PILOT, SAME, SAME, CHEAPEST, CHEAPEST]
+    known = mean_training_seconds([model["info"] for model in ev.manifest["models"]])
+    expected = ev.plan(0.2, attack="fgsm", training_seconds=known)
+    assert [row["trainings"] for row in rows] == expected.trainings.tolist()
+    assert rows[0]["training_seconds"] == pytest.approx(6 * known)
+    costs = ev.costs()
+    rates = costs[costs.attack == "fgsm"].groupby("model").seconds.median() / 30
+    assert rows[0]["seconds"] == pytest.approx(rates.sum() * 3 * 30)
+    cheapest_rows = [row for row in rows if row["design"] == CHEAPEST]
+    for row, other in zip(cheapest_rows, rows[1:3], strict=True):
+        assert row["seconds"] + row["training_seconds"] <= other["seconds"] + other["training_seconds"]
+    rows = json.loads(planned(*arguments, "--json", "--training-seconds", 0)[1])
+    assert rows[0]["training_seconds"] == 0
+
+
+def test_repeats_may_be_planned_where_the_pilot_has_several(zoo_model: Any, digits: Any, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(SUITE.replace("max_pixels = 3", "max_pixels = 60"))
+    models = {name: [zoo_model(name, "lenet1", seed=seed) for seed in range(3)] for name in ("torch", "jax")}
+    options: dict[str, Any] = {"suite": tmp_path / "suite.toml", "progress": False, "batch_size": 64, "n": 100}
+    ev = rc.evaluate(models, digits.images, digits.labels, **options)
+    plan = ev.plan(0.01, attack="pixel")
+    same = plan[plan.design == SAME]
+    assert (same.repeats == 2).all()
+    assert not plan.why.any()
+
+
+def test_repeats_of_exact_single_pixel_cost_nothing_more(zoo_model: Any, digits: Any, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(SUITE.replace("max_pixels = 3", "max_pixels = 100\nexact = true"))
+    models = {name: [zoo_model(name, "lenet1", seed=seed) for seed in range(2)] for name in ("torch", "jax")}
+    options: dict[str, Any] = {"suite": tmp_path / "suite.toml", "progress": False, "batch_size": 64, "n": 100}
+    ev = rc.evaluate(models, digits.images, digits.labels, repeats=5, **options)
+    pilot = ev.plan(0.05, attack="pixel").iloc[0]
+    assert pilot.repeats == 1
+    costs = ev.costs()
+    medians = costs[costs.attack == "pixel"].groupby("model").seconds.median()
+    assert pilot.seconds == pytest.approx(2 * medians.sum())
+
+
+def test_the_command_without_costs(planned: Command) -> None:
+    status, out, _ = planned("--pilot", TEN, "--difference", 3)
+    text = " ".join(out.split())
+    assert status == 0
+    assert "A difference of 3.0 points under fgsm, single_pixel needs 19 trainings of each framework" in text
+    assert "boundary: the attack succeeds on every image of every model." in text
+    assert "The pilot has no costs" in text
+    assert "nan" not in text.lower()
+    rows = json.loads(planned("--pilot", TEN, "--difference", 3, "--json")[1])
+    assert rows[0]["seconds"] is None
+    assert len(rows) == 11
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--pilot", TEN, "--difference", 0], "--difference should be above 0 and below 100 points, received 0"),
+        (["--pilot", TEN, "--difference", 100], "received 100"),
+        (["--pilot", TEN, "--difference", "nan"], "received nan"),
+        (["--pilot", TEN, "--difference", 5, "--power", 0], "power should be above 0"),
+        (["--pilot", TEN, "--difference", 5, "--training-seconds", -1], "--training-seconds should be 0 or more"),
+        (["--pilot", RUNS / "lenet5-mnist-guo2019", "--difference", 5], "framework and run-to-run effects"),
+        (["--pilot", RUNS, "--difference", 5], "is not a run"),
+        (["--difference", 5], "--pilot"),
+    ],
+)
+def test_unusable_arguments(planned: Command, arguments: list[object], message: str) -> None:
+    status, out, err = planned(*arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_training_times_of_the_zoo(ten: rc.Evaluation) -> None:
+    infos = [model["info"] for model in ten.manifest["models"]]
+    assert 1 < mean_training_seconds(infos) < 10_000
+    changed = [info | {"sha256": "0"} for info in infos]
+    assert math.isnan(mean_training_seconds([*changed, {}, {"source": "zoo"}, infos[0] | {"recipe": "none"}]))
+
+
+def test_a_plan_is_a_table(ten: rc.Evaluation) -> None:
+    plan = ten.plan(0.05)
+    assert isinstance(plan, pandas.DataFrame)
+    assert plan[plan.variance == UPPER_LIMIT].trainings.notna().all()
