@@ -245,6 +245,19 @@ class Run:
                 return {array_name: values[()] for array_name, values in file.items()}
         except (OSError, KeyError):
             return None  # they are written anew
+
+    def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
+        """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
+
+        Nothing is written where they are there already, or adversarial images are not kept either.
+        """
+        if self._keep_images and self.read_clean(answers) is None:
+            self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
+
+    def read_clean(self, answers: str) -> NDArray[np.float32] | None:
+        """Return the clean images, or None if there are none, or they belong to another question."""
+        return (self.read_arrays("clean", answers) or {}).get("images")
+
     # costs -------------------------------------------------------------------------------------------------------
 
     def log_cost(self, cost: Cost) -> None:
@@ -258,20 +271,6 @@ class Run:
     @property
     def _costs_path(self) -> Path:
         return self.directory / "costs.jsonl"
-
-    # clean images --------------------------------------------------------------------------------------------------
-
-    def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
-        """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
-
-        Nothing is written where they are there already, or adversarial images are not kept either.
-        """
-        if self._keep_images and self.read_clean(answers) is None:
-            self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
-
-    def read_clean(self, answers: str) -> NDArray[np.float32] | None:
-        """Return the clean images, or None if there are none, or they belong to another question."""
-        return (self.read_arrays("clean", answers) or {}).get("images")
 
     # results -----------------------------------------------------------------------------------------------------
 
