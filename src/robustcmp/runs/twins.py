@@ -80,7 +80,7 @@ def correlated(models: Iterable[tuple[Key, Weights]]) -> list[dict[str, Any]]:
     """
     designs: dict[object, dict[Key, NDArray[np.float64]]] = {}
     for key, weights in models:
-        shapes = tuple((name, array.shape) for name, array in weights.items())
+        shapes = tuple((name, array.shape) for name, array in sorted(weights.items()))
         designs.setdefault(shapes, {})[key] = _sample(weights)
     pairs = []
     for sampled in designs.values():
@@ -94,6 +94,6 @@ def correlated(models: Iterable[tuple[Key, Weights]]) -> list[dict[str, Any]]:
 
 def _sample(weights: Weights) -> NDArray[np.float64]:
     """Return the weights of all kernels, or of larger networks some, as one row."""
-    kernels = np.concatenate([array.ravel() for name, array in weights.items() if name.endswith("/kernel")])
+    kernels = np.concatenate([array.ravel() for name, array in sorted(weights.items()) if name.endswith("/kernel")])
     places = np.linspace(0, len(kernels) - 1, min(len(kernels), MOST_WEIGHTS)).astype(np.int64)
     return kernels[places].astype(np.float64)
