@@ -27,8 +27,16 @@ from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.planning import Goal, Prices, cheapest, measured
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.draws import common_draws
-from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models
-from robustcmp.analysis.statistics.hypotheses import brown_forsythe, cochran_q, f_test, mantel, pooled_t, welch_t
+from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models, equivalent_twins
+from robustcmp.analysis.statistics.hypotheses import (
+    brown_forsythe,
+    cochran_q,
+    f_test,
+    mantel,
+    paired_t,
+    pooled_t,
+    welch_t,
+)
 from robustcmp.analysis.statistics.intervals import (
     Interval,
     bootstrap_interval,
@@ -45,6 +53,7 @@ from robustcmp.attacks import SinglePixel
 MANY = 2000
 DRAWS = 10_000
 SPREADS_2018 = (0.042, 0.017, 0.017, 0.010, 0.021, 0.049)  # of LeNet-5 under FGSM, in six frameworks
+TWINS = 0.98  # how the rates of twins correlate in LeNet-5 under FGSM, in the first and the last of them
 FRESH = 0.6  # the part of e's standard deviation that each repeat of a random attack draws anew
 
 
@@ -302,6 +311,32 @@ def by_permutation(groups: list[NDArray[np.float64]]) -> float:
 
 def by_welch(groups: list[NDArray[np.float64]]) -> float:
     return welch_t(groups[0], groups[-1]).p
+
+
+def by_pairs(groups: list[NDArray[np.float64]]) -> float:
+    return paired_t(groups[0], groups[-1]).p
+
+
+def by_equivalence(groups: list[NDArray[np.float64]]) -> float:
+    return equivalent_twins(groups[0], groups[-1], 0.02).p
+
+
+def twins_told_apart(
+    test: Callable[[list[NDArray[np.float64]]], float],
+    sds: Sequence[float] = (SPREADS_2018[0], SPREADS_2018[-1]),
+    apart: float = 0.0,
+    runs: int = 5,
+) -> Callable[[np.random.Generator], bool]:
+    """Whether a test is significant where each training of the last framework is the twin of one of the first."""
+
+    def simulate(rng: np.random.Generator) -> bool:
+        effects = rng.normal(size=(len(sds), runs))
+        effects[-1] = TWINS * effects[0] + math.sqrt(1 - TWINS**2) * effects[-1]
+        groups = 0.2 + effects * np.array(sds)[:, None]
+        groups[-1] += apart
+        return test(list(groups)) < 0.05
+
+    return simulate
 
 
 def several_attacks(
@@ -564,6 +599,16 @@ UNEQUALLY = {
     "Westfall-Young, three dependent attacks, spreads of 2018": several_attacks(False, SPREADS_2018),
     "permutation of the summed F, three dependent attacks, spreads of 2018": several_attacks(True, SPREADS_2018),
     "Cochran's Q by chi-square, three nearly equal models (latent correlation 0.98)": nearly_one_model(False),
+    "Welch's t of twins, 5 trainings, 4.2 and 4.9 points": twins_told_apart(by_welch),
+    "Welch's t of twins that are 2 points apart": twins_told_apart(by_welch, apart=0.02),
+    "Brown-Forsythe, 2 frameworks, twins": twins_told_apart(by_brown_forsythe),
+    "Brown-Forsythe, 3 frameworks, two of them twins, 4.2, 1.0 and 4.9 points": twins_told_apart(
+        by_brown_forsythe, (0.042, 0.010, 0.049)
+    ),
+    "Brown-Forsythe, 6 frameworks, two of them twins, equal spreads": twins_told_apart(by_brown_forsythe, (0.03,) * 6),
+    "Brown-Forsythe, 6 frameworks, two of them twins, spreads of 2018": twins_told_apart(
+        by_brown_forsythe, SPREADS_2018
+    ),
 }
 # What is told apart: at least, at most. 5 % and three Monte Carlo standard errors of 2,000 simulations.
 CHANCE = 0.05 + 3 * math.sqrt(0.05 * 0.95 / MANY)
@@ -627,6 +672,9 @@ TOLD_APART: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]
         0.6,
         0.95,
     ),
+    "paired t of twins, 5 trainings, 4.2 and 4.9 points": (twins_told_apart(by_pairs), 0.0, CHANCE),
+    "paired t of twins that are 2 points apart": (twins_told_apart(by_pairs, apart=0.02), 0.75, 1.0),
+    "equivalence of twins that are apart by the margin": (twins_told_apart(by_equivalence, apart=0.02), 0.0, CHANCE),
 }
 
 

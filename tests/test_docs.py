@@ -79,7 +79,7 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if missing:
         pytest.skip(f"its examples need {', '.join(sorted(missing))}")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").symlink_to(ROOT / "docs")  # with the published runs
+    (tmp_path / "docs").symlink_to(ROOT / "docs")  # examples open the published runs
     for _, name, content in FENCED.findall(text):
         if name and not name.startswith("src/"):
             Path(name).write_text(content, encoding="utf-8")

@@ -39,6 +39,7 @@ from .runs.plan import Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
 from .runs.subset import Subset, common
 from .runs.transfer import run_transfer
+from .runs.twins import twins
 
 RATE_SECONDS = 0.3
 ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
@@ -363,6 +364,7 @@ def manifest_of(
         },
         "batch_sizes": batch_sizes,
         "same_weights": control(planned.models, question.images),
+        "twins": twins(planned.models),
         "seed": question.seed,
         "repeats": max(question.repeats.values()),
         "spread": question.spread,

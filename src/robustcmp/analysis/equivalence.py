@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from .outcomes import Outcomes
 from .significance import ALL, ALPHA, Level
-from .statistics.equivalence import Equivalence, check_margin, equivalent_frameworks, equivalent_models
+from .statistics.equivalence import (
+    Equivalence,
+    check_margin,
+    equivalent_frameworks,
+    equivalent_models,
+    equivalent_twins,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -59,10 +65,15 @@ def equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pa
 
 
 def pairs_of(outcomes: Outcomes, level: Level, margin: float) -> Iterator[tuple[str, str, Equivalence]]:
-    """Yield every pair with its tests."""
+    """Yield every pair with its tests, paired by training where the trainings of two frameworks are twins."""
     if level == "frameworks":
-        for a, b in combinations(outcomes.rates, 2):
-            yield a, b, equivalent_frameworks(outcomes.rates[a], outcomes.rates[b], margin)
+        rates = outcomes.rates
+        for a, b in combinations(rates, 2):
+            twin_places = outcomes.pairing(a, b)
+            if twin_places is None:
+                yield a, b, equivalent_frameworks(rates[a], rates[b], margin)
+            else:
+                yield a, b, equivalent_twins(rates[a], rates[b][twin_places], margin)
         return
     labels, values = outcomes.labels, outcomes.image_means
     for i, j in combinations(range(len(labels)), 2):

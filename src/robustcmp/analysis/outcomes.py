@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .twins import Twins, pairing
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Outcomes:
         For exact single pixel: the probability of each image to fall to a draw of positions, (training runs, images).
     l2 : dict of str to ndarray of float64, optional
         The distances, for an attack whose distances are what it is about; +inf where it failed.
+    twins : sequence of Twins
+        The pairs of trained models that began from the same weights.
     """
 
     attack: str
@@ -35,6 +39,11 @@ class Outcomes:
     seeds: Mapping[str, list[int]]
     expected: Mapping[str, NDArray[np.float64]] | None = None
     l2: Mapping[str, NDArray[np.float64]] | None = None
+    twins: Sequence[Twins] = ()
+
+    def pairing(self, a: str, b: str) -> list[int] | None:
+        """Return where the twin of each training of a is among those of b, None unless twins pair all of them."""
+        return pairing(self.twins, a, b, self.seeds[a], self.seeds[b])
 
     @property
     def labels(self) -> list[str]:

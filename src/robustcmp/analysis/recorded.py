@@ -14,6 +14,7 @@ from ..files import json_digest
 from ..records.attack import AttackRecord
 from ..records.manifest import attack_records
 from ..records.store import Run
+from .twins import Key, Twins, pairing, recorded_twins
 
 if TYPE_CHECKING:
     import xarray
@@ -57,6 +58,23 @@ class Recorded:
         """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
         models = self.manifest["models"]
         return [f"{m['name']}/{m['training_seed']}" if self.has_several_trainings else m["name"] for m in models]
+
+    @property
+    def keys(self) -> list[Key]:
+        """The trained models' names and training seeds, in the order of the labels."""
+        return [(model["name"], int(model["training_seed"])) for model in self.manifest["models"]]
+
+    @cached_property
+    def twins(self) -> list[Twins]:
+        """The pairs of trained models that began from the same weights.
+
+        Empty for the same-weights control, and for a run that was made before twins were recorded.
+        """
+        return recorded_twins(self.manifest)
+
+    def pairing(self, a: str, b: str, attack: str) -> list[int] | None:
+        """Return where the twin of each training of a is among those of b, None unless twins pair all of them."""
+        return pairing(self.twins, a, b, self.seeds(a, attack), self.seeds(b, attack))
 
     @property
     def has_several_trainings(self) -> bool:

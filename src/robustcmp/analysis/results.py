@@ -33,6 +33,7 @@ from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, mantel, wilso
 from .statistics.power import POWER
 from .trainings import Trainings, root_mean_std
 from .transfer import as_dataset, blocks
+from .twins import twin_mask
 from .variance import variance
 from .verdicts import Verdict, verdicts
 
@@ -231,6 +232,7 @@ class Results(Recorded):
             {model: self.seeds(model, attack) for model in self.models},
             self.exact_pixel.probabilities(attack),
             of_models("l2") if record.compares_distances else None,
+            self.twins,
         )
 
     @cached_property
@@ -245,7 +247,8 @@ class Results(Recorded):
         Friedman and signs for distances, where an attack is about them. *Frameworks*: are networks trained in this
         framework easier to fool? Tests of Brown and Forsythe, and Welch's t, of success rates and median distances; the
         training run is the unit of analysis, and frameworks may vary unequally. F, and permutations of the trainings,
-        stand beside them.
+        stand beside them. Frameworks whose trainings are `twins` of each other are tested by the paired t instead of
+        Welch's.
 
         Parameters
         ----------
@@ -294,7 +297,8 @@ class Results(Recorded):
         margin : float
             In the unit of the rates, chosen before the results are known: 0.02 is two points.
         level : str, optional
-            ``"models"`` or ``"frameworks"`` (default: that of `verdicts`).
+            ``"models"`` or ``"frameworks"`` (default: that of `verdicts`). Frameworks whose trainings are `twins` are
+            compared pair by pair.
 
         Returns
         -------
@@ -409,6 +413,7 @@ class Results(Recorded):
 
         ``p``, only in the block ``"within"``, tests whether ``of_successes`` is larger within frameworks than across,
         by permuting the trainings' frameworks (`robustcmp.statistics.mantel`); it is not adjusted for the attacks.
+        Pairs of `twins` are left out of both: they share weaknesses because they are nearly one network.
 
         Raises
         ------
@@ -417,10 +422,11 @@ class Results(Recorded):
         """
         if self.transferred is None:
             raise missing("transfer")
-        frameworks = [model["name"] for model in self.manifest["models"]]
-        shares = blocks(self.transferred, frameworks)
+        frameworks, are_twins = [name for name, _ in self.keys], twin_mask(self.twins, self.keys)
+        shares = blocks(self.transferred, frameworks, are_twins)
+        of_successes = self.transferred.of_successes
         shares["p"] = [
-            mantel(self.transferred.of_successes.sel(attack=attack).values, frameworks).p
+            mantel(np.where(are_twins, math.nan, of_successes.sel(attack=attack).values), frameworks).p
             if block == "within"
             else math.nan
             for attack, block in zip(shares.attack, shares.block, strict=True)
@@ -546,6 +552,7 @@ class Results(Recorded):
             "out": None if self.run.temporary else str(self.run.directory),
             **({"checks": self.checked.to_json()["checks"]} if self.checked else {}),
             **({"same_weights": self.same_weights} if self.same_weights else {}),
+            **({"twins": [pair._asdict() for pair in self.twins]} if self.twins else {}),
             **self._uncertainty(),
             "versions": self.manifest["environment"]["versions"]
             | {model["framework"]: model["framework_version"] for model in self.manifest["models"]},

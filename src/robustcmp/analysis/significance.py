@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,7 @@ from ..errors import UsageError
 from .outcomes import Outcomes
 from .statistics.foundations import ROUNDING
 from .statistics.hypotheses import (
+    Difference,
     Evidence,
     brown_forsythe,
     cochran_q,
@@ -26,6 +27,7 @@ from .statistics.hypotheses import (
     holm,
     label_permutation,
     mcnemar,
+    paired_t,
     sign_flips,
     sign_test,
     welch_t,
@@ -74,7 +76,8 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
         largest rate minus the smallest one. For pairs it is a's rate minus b's, with its interval before adjustment.
         Of distances, at the level of models it is the share of images on which a is fooled at a smaller L2, minus that
         for b (NaN for the joint test), and at that of frameworks the difference of the mean median L2.
-        ``n`` counts images or training runs.
+        ``n`` counts images or training runs. Pairs of frameworks whose trainings are twins, each of exactly one in the
+        other framework, are tested by a paired t test instead of Welch's.
 
         ``p_adjusted`` is Holm's over all pairs and attacks of the level, and over the joint tests of the level. A test
         is in neither family, with NaN for both p, if its outcomes are the same for all trained models: exchanging
@@ -217,10 +220,20 @@ def _framework_tests(outcomes: Outcomes) -> list[dict[str, Any]]:
             for name, test in (("Brown-Forsythe", brown_forsythe), (BESIDE, f_test))
         ]
         for a, b in combinations(range(len(groups)), 2):
-            statistic, p, *ends = welch_t(groups[a], groups[b], largest=largest)
+            name, (statistic, p, *ends) = _of_pair(outcomes, values, names[a], names[b], largest)
             evidence = Evidence(statistic, p) if informative else NOTHING_SAID
-            rows.append(row | _pair(f"Welch's t{of}", names[a], names[b], evidence, *ends))
+            rows.append(row | _pair(f"{name}{of}", names[a], names[b], evidence, *ends))
     return rows
+
+
+def _of_pair(
+    outcomes: Outcomes, values: Mapping[str, NDArray[np.float64]], a: str, b: str, largest: float
+) -> tuple[str, Difference]:
+    """Return the name and the outcome of the test of two frameworks: paired where their trainings are twins."""
+    twin_places = outcomes.pairing(a, b)
+    if twin_places is None:
+        return "Welch's t", welch_t(values[a], values[b], largest=largest)
+    return "paired t", paired_t(values[a], values[b][twin_places], largest=largest)
 
 
 def varies(groups: Iterable[NDArray[np.float64]]) -> bool:

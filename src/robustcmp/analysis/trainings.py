@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 
 from .exact_pixel import ExactPixel
 from .recorded import Recorded
-from .statistics import Interval, t_interval, two_way_interval, welch_t
+from .statistics import (
+    NO_EVIDENCE,
+    Interval,
+    paired_t,
+    paired_two_way_interval,
+    t_interval,
+    two_way_interval,
+    welch_t,
+)
 
 
 class Trainings:
@@ -38,16 +46,23 @@ class Trainings:
     def difference_interval(self, attack: str, a: str, b: str) -> Interval:
         """Return the 95 % range of a difference between two frameworks, over training runs and images together.
 
-        It covers both the two-way bootstrap of the two frameworks and Welch's t interval over their training runs. NaN
-        if a framework has one training.
+        It covers both the two-way bootstrap of the two frameworks and the interval of the t test over their training
+        runs: Welch's, or the paired one where their trainings are twins, which are then resampled together. NaN if a
+        framework has one training.
         """
         models = self._recorded.models
         fallen = self._exact_pixel.probabilities(attack)
         fallen = fallen or {model: self._recorded.values(model, attack).mean(axis=1) for model in models}
-        both = two_way_interval(fallen[a], fallen[b])
-        if min(len(fallen[a]), len(fallen[b])) < 2:
-            return both
-        over_runs = welch_t(fallen[a].mean(axis=1), fallen[b].mean(axis=1))
+        of_a, of_b = fallen[a], fallen[b]
+        twin_places = self._recorded.pairing(a, b, attack)
+        if min(len(of_a), len(of_b)) < 2:
+            return NO_EVIDENCE
+        if twin_places is None:
+            both, over_runs = two_way_interval(of_a, of_b), welch_t(of_a.mean(axis=1), of_b.mean(axis=1))
+        else:
+            of_b = of_b[twin_places]
+            both = paired_two_way_interval(of_a - of_b)
+            over_runs = paired_t(of_a.mean(axis=1), of_b.mean(axis=1))
         return Interval(min(both.low, over_runs.low), max(both.high, over_runs.high))
 
 

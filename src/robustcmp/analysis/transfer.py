@@ -29,7 +29,9 @@ def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequen
     return xarray.Dataset(shares, coords={"source": list(models), "target": list(models), "attack": list(attacks)})
 
 
-def blocks(transfer: xarray.Dataset, frameworks: Sequence[str]) -> pandas.DataFrame:
+def blocks(
+    transfer: xarray.Dataset, frameworks: Sequence[str], left_out: NDArray[np.bool_] | None = None
+) -> pandas.DataFrame:
     """Return the mean transfer between trainings of one framework, and between frameworks, a row an attack and block.
 
     Parameters
@@ -38,6 +40,8 @@ def blocks(transfer: xarray.Dataset, frameworks: Sequence[str]) -> pandas.DataFr
         From `as_dataset`.
     frameworks : sequence of str
         The framework of each model, in the order of the sources. No model is paired with itself.
+    left_out : ndarray of bool, shape (sources, targets), optional
+        Pairs that do not count.
 
     Returns
     -------
@@ -50,10 +54,12 @@ def blocks(transfer: xarray.Dataset, frameworks: Sequence[str]) -> pandas.DataFr
     names = np.array(frameworks)
     same = names[:, None] == names[None, :]
     other = ~np.eye(len(names), dtype=np.bool_)
+    if left_out is not None:
+        other &= ~left_out
     masks: dict[str, NDArray[Any]] = {
         f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(frameworks)
     }
-    masks |= {"within": same & other, "across": ~same}
+    masks |= {"within": same & other, "across": ~same & other}
     rows = []
     for attack in transfer.attack.values.tolist():
         shares = transfer.sel(attack=attack)

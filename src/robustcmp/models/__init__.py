@@ -1,1 +1,1 @@
-"""Running: trained networks behind Foolbox's `Model`, and asking them fast. Imports frameworks and the ground."""
+"""Running: trained networks behind Foolbox's `Model`, asked fast. Imports frameworks, networks and the ground."""

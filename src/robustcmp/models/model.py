@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from .. import frameworks
 from ..errors import ModelError, UsageError, unknown
 from ..frameworks import DataFormat, Device
+from ..networks.architecture import Architecture
+from ..networks.weights import Weights
 from .classifier import Classifier
 from .preflight import (
     check_images,
@@ -41,6 +43,8 @@ class Model(fb.models.base.ModelWithPreprocessing):
         network.
     wrapped_as : tuple
         The bounds and the preprocessing that it was wrapped with, which `transform_bounds` leaves as they are.
+    architecture : Architecture, optional
+        The network design, where `native` was built from it; None for your own network.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Model(fb.models.base.ModelWithPreprocessing):
         self.outputs = outputs
         self.info = info or {}
         self.native = native
+        self.architecture: Architecture | None = None
 
     def __call__(self, inputs: Any) -> Any:
         outputs = super().__call__(inputs)
@@ -70,6 +75,13 @@ class Model(fb.models.base.ModelWithPreprocessing):
         # softmax(log p) = p; the floor keeps a probability of exactly zero finite.
         p, restore = ep.astensor_(outputs)
         return restore(p.maximum(float(np.finfo(np.float32).tiny)).log())
+
+    @property
+    def weights(self) -> Weights | None:
+        """The weights in the canonical layout, None where the architecture is unknown."""
+        if self.architecture is None:
+            return None
+        return frameworks.get_framework(self.framework).get_weights(self.native, self.architecture)
 
     def __repr__(self) -> str:
         known = [str(self.info[key]) for key in ("model", "dataset", "training_seed") if key in self.info]

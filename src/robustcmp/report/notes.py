@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..analysis.control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
@@ -32,6 +34,7 @@ def notes(results: Results) -> list[str]:
         *_training_notes(results),
         *(_order_notes(results) if len(results.models) > 1 and results.has_indicator else []),
         *_significance_notes(results),
+        *_twin_notes(results),
         *(
             check_notes(results.checked)
             if results.checked
@@ -208,6 +211,29 @@ def _difference_notes(results: Results) -> list[str]:
             for attack in results.exact_pixel.attacks
         ),
     ]
+
+
+def _twin_notes(results: Results) -> Iterator[str]:
+    """Say which models are no independent trainings, and what that changes."""
+    if not results.twins:
+        return
+    correlations: dict[tuple[str, str], list[float]] = {}
+    for pair in results.twins:
+        correlations.setdefault((pair.a[0], pair.b[0]), []).append(pair.correlation)
+    each = "; ".join(
+        f"{a} and {b}, {len(of_pair)} pair{'s' * (len(of_pair) > 1)} of trainings (correlation of the weights at least "
+        f"{min(of_pair):.2f})"
+        for (a, b), of_pair in correlations.items()
+    )
+    yield f"Twins, which began from the same weights and are no independent trainings: {each}."
+    if results.level == "frameworks":
+        yield (
+            "Two frameworks are tested by the paired t if each training of both has its twin in the other. "
+            "Joint tests, variance components and the range of R treat all trainings as independent. In simulations "
+            "with twins, the joint test erred in 0 to 8 % of cases, at a level of 5 %."
+        )
+    if results.transferred is not None:
+        yield "Means and p of transfer leave out pairs of twins."
 
 
 def check_notes(checked: Checked) -> list[str]:

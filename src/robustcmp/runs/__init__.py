@@ -1,1 +1,1 @@
-"""Running: subset, plan, execution, checks. Imports zoo, attacks, models, frameworks, records and the ground."""
+"""Running: subset, plan, execution, checks. Imports zoo, attacks, models, networks, frameworks, records, the ground."""

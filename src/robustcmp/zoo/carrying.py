@@ -64,4 +64,5 @@ def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, devic
         native = adapter.build(architecture, 0, device)
         adapter.set_weights(native, architecture, weights)
         carried[framework] = wrap(native, framework=framework, device=device, info=info)
+        carried[framework].architecture = architecture
     return carried

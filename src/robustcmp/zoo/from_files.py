@@ -22,7 +22,7 @@ from ..files import file_digest
 from ..frameworks import Device, TrainableFramework, check_framework, get_framework, recognise, versions
 from ..models.classifier import Classifier
 from ..models.model import wrap
-from ..networks.architecture import get_architecture
+from ..networks.architecture import Architecture, get_architecture
 from ..networks.weights import Weights, WeightsFile, check_shapes, is_sealed, read_weights
 
 CANONICAL = (".h5", ".npz")  # weights by their canonical names, for any framework
@@ -171,22 +171,24 @@ def load_network(
     if architecture is None and path.suffix != WHOLE:
         raise _no_architecture(source)
     info: dict[str, Any] = {"sha256": file_digest(path)}
+    design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
     if path.name.endswith(adapter.files):
         network = None if architecture is None else _untrained(architecture, adapter)
-        return _as_model(adapter.load(path, network), adapter, source, device, info)
+        built = None if path.suffix == WHOLE else design
+        return _as_model(adapter.load(path, network), adapter, source, device, info, built)
     if path.suffix not in CANONICAL:
         raise UsageError(f"{framework} reads {', '.join((*adapter.files, *CANONICAL))}, received {source}")
     content = _canonical(path)
     info = content.metadata | info
     assert architecture is not None
-    if is_function(architecture):
+    if design is None:
         if framework != "jax":
             raise UsageError(f"for {source} the architecture should be a name or FILE.toml, received {architecture}")
         return _as_model(_called(architecture, content.weights), adapter, source, device, info)
     _check_design(content, architecture, source)
     network = _untrained(architecture, adapter)
-    adapter.set_weights(network, get_architecture(architecture), content.weights)
-    return _as_model(network, adapter, source, device, info)
+    adapter.set_weights(network, design, content.weights)
+    return _as_model(network, adapter, source, device, info, design)
 
 
 def _no_architecture(source: str) -> UsageError:
@@ -249,8 +251,14 @@ def _called(name: str, *arguments: Any) -> Any:
 
 
 def _as_model(
-    native: Any, adapter: TrainableFramework, source: str, device: Device, info: dict[str, Any]
+    native: Any,
+    adapter: TrainableFramework,
+    source: str,
+    device: Device,
+    info: dict[str, Any],
+    architecture: Architecture | None = None,
 ) -> fb.models.base.Model:
+    """Return a network as a model; `architecture` is what it was built from, if it was."""
     if isinstance(native, fb.models.base.Model):
         framework = Classifier(native).framework.name
     else:
@@ -259,7 +267,9 @@ def _as_model(
         raise ModelError(f"{source} is a network of {framework}, but was given for {adapter.name}")
     if isinstance(native, fb.models.base.Model):
         return native
-    return wrap(native, framework=adapter.name, device=device, info=info | {"source": Path(source).name})
+    model = wrap(native, framework=adapter.name, device=device, info=info | {"source": Path(source).name})
+    model.architecture = architecture
+    return model
 
 
 def _framework_of(native: Any) -> str | None:

@@ -246,7 +246,9 @@ def as_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
     architecture, adapter = get_architecture(name.model), get_framework(name.framework)
     native = adapter.build(architecture, name.seed, device)
     adapter.set_weights(native, architecture, content.weights)
-    return wrap(native, framework=adapter.name, device=device, info=content.metadata)
+    model = wrap(native, framework=adapter.name, device=device, info=content.metadata)
+    model.architecture = architecture
+    return model
 
 
 def load_model(

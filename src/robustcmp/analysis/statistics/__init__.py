@@ -18,6 +18,9 @@ from .equivalence import (
 from .equivalence import (
     equivalent_models as equivalent_models,
 )
+from .equivalence import (
+    equivalent_twins as equivalent_twins,
+)
 from .foundations import (
     ONE_TRAINING as ONE_TRAINING,
 )
@@ -61,6 +64,9 @@ from .hypotheses import (
     mcnemar as mcnemar,
 )
 from .hypotheses import (
+    paired_t as paired_t,
+)
+from .hypotheses import (
     pooled_t as pooled_t,
 )
 from .hypotheses import (
@@ -86,6 +92,9 @@ from .intervals import (
 )
 from .intervals import (
     difference_intervals as difference_intervals,
+)
+from .intervals import (
+    paired_two_way_interval as paired_two_way_interval,
 )
 from .intervals import (
     resampled_rates as resampled_rates,

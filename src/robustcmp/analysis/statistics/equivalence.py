@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
-from .foundations import NO_VARIANCE, check_values, pooled_variance
-from .hypotheses import standard_error
+from .foundations import NO_VARIANCE, check_pairs, check_values, pooled_variance
+from .hypotheses import mean_and_error, standard_error
 
 LEVEL = 0.05
 
@@ -63,6 +63,35 @@ def equivalent_frameworks(a: NDArray[np.float64], b: NDArray[np.float64], margin
     """
     pooled_variance([a, b])  # or it says what is missing
     return _one_sided(float(a.mean() - b.mean()), *standard_error(a, b), margin)
+
+
+def equivalent_twins(a: NDArray[np.float64], b: NDArray[np.float64], margin: float) -> Equivalence:
+    """Test whether two frameworks' mean rates differ by less than a margin, where their trainings come in pairs.
+
+    Two one-sided t tests of the pairs' differences, as `equivalent_frameworks` of independent trainings. If all
+    differences are equal, nothing can be said: p is 1, the interval everything.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64, shape (pairs,)
+        The rates of both trainings of each pair.
+    margin : float
+        In the unit of the rates, above 0.
+
+    Raises
+    ------
+    UsageError
+        The margin is not above 0, the numbers of trainings differ, or there is one pair.
+
+    Examples
+    --------
+    >>> found = equivalent_twins(np.array([0.10, 0.20, 0.30]), np.array([0.11, 0.20, 0.30]), margin=0.02)
+    >>> round(found.low, 4), round(found.high, 4), round(found.p, 3)
+    (-0.0131, 0.0064, 0.019)
+    """
+    check_pairs(a, b)
+    differences = a - b
+    return _one_sided(*mean_and_error(differences), len(differences) - 1, margin)
 
 
 def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equivalence:

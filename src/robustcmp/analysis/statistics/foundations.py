@@ -34,6 +34,13 @@ def one_training(trainings: Sequence[int]) -> str:
     return f" {ONE_TRAINING}" if 1 in trainings else ""
 
 
+def check_pairs(a: NDArray[np.float64], b: NDArray[np.float64]) -> None:
+    """Raise `UsageError` unless two frameworks have a value for each of two pairs of trainings or more."""
+    if len(a) != len(b) or len(a) < 2:
+        raise UsageError(f"expected two pairs of trainings or more, received {len(a)} and {len(b)} trainings")
+    check_values(a, b)
+
+
 def pooled_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:
     """Return the variance within groups and its degrees of freedom."""
     if len(groups) < 2 or min(len(group) for group in groups) < 2:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .foundations import (
     NO_VARIANCE,
     ROUNDING,
+    check_pairs,
     check_same_images,
     check_values,
     pooled_variance,
@@ -420,16 +421,54 @@ def welch_t(
     (-2.828, 0.1056, -0.504, 0.104)
     """
     pooled_variance([a, b])  # or it says what is missing
+    return _t_test(float(a.mean() - b.mean()), *standard_error(a, b), confidence, largest)
+
+
+def paired_t(
+    a: NDArray[np.float64], b: NDArray[np.float64], confidence: float = 0.95, largest: float = 1.0
+) -> Difference:
+    """Test whether two frameworks differ in their mean rate, where their trainings come in pairs.
+
+    Student's t of the pairs' differences (Student 1908, "The probable error of a mean"). If all differences are equal
+    there is nothing to measure them by, as for `welch_t`.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64, shape (pairs,)
+        A rate for each trained model: the first of a and the first of b are a pair, and so on.
+    confidence, largest : float
+        As for `welch_t`.
+
+    Raises
+    ------
+    UsageError
+        The numbers of trainings differ, or there is one pair.
+
+    Examples
+    --------
+    >>> difference = paired_t(np.array([0.1, 0.2, 0.4]), np.array([0.2, 0.4, 0.5]))
+    >>> round(difference.statistic, 3), round(difference.p, 4), round(difference.low, 3), round(difference.high, 3)
+    (-4.0, 0.0572, -0.277, 0.01)
+    """
+    check_pairs(a, b)
+    return _t_test(*mean_and_error(a - b), len(a) - 1, confidence, largest)
+
+
+def _t_test(difference: float, error: float, df: float, confidence: float, largest: float) -> Difference:
+    """Test a difference by its standard error; without an error, nothing can be said."""
     from scipy.special import stdtr, stdtrit
 
-    difference = float(a.mean() - b.mean())
-    error, df = standard_error(a, b)
     if error**2 <= NO_VARIANCE:
         return Difference(*NOTHING_VARIES, difference, -largest, largest)
     half = float(stdtrit(df, 0.5 + confidence / 2)) * error
     statistic = difference / error
     p = float(2 * stdtr(df, -abs(statistic)))
     return Difference(statistic, p, difference, max(difference - half, -largest), min(difference + half, largest))
+
+
+def mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean of values and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
 def standard_error(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:

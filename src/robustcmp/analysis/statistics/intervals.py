@@ -205,8 +205,6 @@ def two_way_interval(
     """
     if min(len(a), len(b)) < 2 or not a.shape[1]:
         return NO_EVIDENCE
-    from scipy.special import ndtri, stdtrit
-
     if a.shape[1] != b.shape[1]:
         raise UsageError(f"expected outcomes on the same images, received {a.shape[1]} and {b.shape[1]}")
     check_values(a, b)
@@ -214,9 +212,43 @@ def two_way_interval(
     if within <= NO_VARIANCE or a.shape[1] == 1:
         return EVERYTHING
     of_a, of_b = resampled_rates([a, b], resamples, seed)
-    difference = float(a.mean() - b.mean())
-    ends = np.quantile(of_a - of_b, [0.5 - confidence / 2, 0.5 + confidence / 2]) - difference
-    stretch = stdtrit(len(a) + len(b) - 2, 0.5 + confidence / 2) / ndtri(0.5 + confidence / 2)
+    return _stretched(of_a - of_b, float(a.mean() - b.mean()), len(a) + len(b) - 2, confidence)
+
+
+def paired_two_way_interval(
+    differences: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """Return the range of `two_way_interval` where the training runs of two frameworks come in pairs, drawn together.
+
+    Parameters
+    ----------
+    differences : ndarray of float64, shape (pairs, images)
+        Means over repeats of the first run of each pair minus those of the second, in [-1, 1].
+
+    Returns
+    -------
+    Interval
+        Everything, -1 to 1, where all pairs differ by the same, or there is one image.
+
+    Examples
+    --------
+    >>> low, high = paired_two_way_interval(np.random.default_rng(0).normal(0, 0.1, (5, 200)))
+    >>> low < 0 < high
+    True
+    """
+    check_values(differences)
+    if np.var(differences.mean(axis=1), ddof=1) <= NO_VARIANCE or differences.shape[1] == 1:
+        return EVERYTHING
+    [means] = resampled_rates([differences], resamples, seed)
+    return _stretched(means, float(differences.mean()), len(differences) - 1, confidence)
+
+
+def _stretched(means: NDArray[np.float64], difference: float, df: int, confidence: float) -> Interval:
+    """Return the central part of resampled differences, widened as Student's quantile is beside the normal one."""
+    from scipy.special import ndtri, stdtrit
+
+    ends = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2]) - difference
+    stretch = stdtrit(df, 0.5 + confidence / 2) / ndtri(0.5 + confidence / 2)
     return Interval(*(float(np.clip(difference + stretch * end, -1, 1)) for end in ends))
 
 

@@ -1,0 +1,83 @@
+"""Twins in a run: trained models that began from the same weights. `robustcmp.runs.twins` says how they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Key = tuple[str, int]
+"""A model's name and training seed."""
+
+
+class Twins(NamedTuple):
+    """Two trained models that began from the same weights.
+
+    Attributes
+    ----------
+    a, b : tuple of (str, int)
+        The name and the training seed of each.
+    correlation : float
+        Of their trained weights.
+    """
+
+    a: Key
+    b: Key
+    correlation: float
+
+
+def recorded_twins(manifest: dict[str, Any]) -> list[Twins]:
+    """Return the twins that a manifest names; none for an older one, which does not say."""
+    return [Twins(_key(pair["a"]), _key(pair["b"]), pair["correlation"]) for pair in manifest.get("twins", [])]
+
+
+def _key(stored: Sequence[Any]) -> Key:
+    name, seed = stored
+    return str(name), int(seed)
+
+
+def pairing(twins: Sequence[Twins], a: str, b: str, seeds_a: Sequence[int], seeds_b: Sequence[int]) -> list[int] | None:
+    """Return where the twin of each of a's trainings is among b's.
+
+    Parameters
+    ----------
+    twins : sequence of Twins
+        Those of the run.
+    a, b : str
+        The names of two frameworks.
+    seeds_a, seeds_b : sequence of int
+        Their training seeds.
+
+    Returns
+    -------
+    list of int or None
+        A place in `seeds_b` for each of `seeds_a`; None unless each training of both has exactly one twin in the other.
+
+    Examples
+    --------
+    >>> twins = [Twins(("x", 0), ("y", 5), 0.95), Twins(("y", 4), ("x", 1), 0.97)]
+    >>> pairing(twins, "x", "y", [0, 1], [4, 5])
+    [1, 0]
+    >>> pairing(twins, "x", "y", [0, 1, 2], [4, 5, 6]) is None
+    True
+    """
+    each = [
+        [place for place, other in enumerate(seeds_b) if _are_twins(twins, (a, seed), (b, other))] for seed in seeds_a
+    ]
+    places = [found[0] for found in each if len(found) == 1]
+    return places if len(places) == len(seeds_a) and sorted(places) == list(range(len(seeds_b))) else None
+
+
+def _are_twins(twins: Sequence[Twins], one: Key, other: Key) -> bool:
+    return any({one, other} == {pair.a, pair.b} for pair in twins)
+
+
+def twin_mask(twins: Sequence[Twins], models: Sequence[Key]) -> NDArray[np.bool_]:
+    """Return which pairs of models are twins, (models, models)."""
+    mask = np.zeros((len(models), len(models)), np.bool_)
+    for pair in twins:
+        i, j = models.index(pair.a), models.index(pair.b)
+        mask[i, j] = mask[j, i] = True
+    return mask
