@@ -54,13 +54,13 @@ def equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pa
     for attack_outcomes in outcomes:
         n = len(attack_outcomes.labels) if level == "frameworks" else attack_outcomes.image_means.shape[1]
         row: dict[str, Any] = {"level": level, "attack": attack_outcomes.attack, "n": n}
-        found = [
-            row | {"a": a, "b": b} | its._asdict() | {"equivalent": its.p < ALPHA}
-            for a, b, its in pairs_of(attack_outcomes, level, margin)
+        pairs = [
+            row | {"a": a, "b": b} | equivalence._asdict() | {"equivalent": equivalence.p < ALPHA}
+            for a, b, equivalence in pairs_of(attack_outcomes, level, margin)
         ]
-        if found:
-            hardest = max(found, key=lambda pair: (pair["p"], max(-pair["low"], pair["high"])))
-            rows += [hardest | {"a": ALL, "b": ""}, *found]
+        if pairs:
+            hardest = max(pairs, key=lambda pair: (pair["p"], max(-pair["low"], pair["high"])))
+            rows += [hardest | {"a": ALL, "b": ""}, *pairs]
     return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -82,4 +82,4 @@ def pairs_of(outcomes: Outcomes, level: Level, margin: float) -> Iterator[tuple[
 
 def smallest_margin(outcomes: Outcomes, level: Level) -> float:
     """Return the smallest margin within which all pairs are equivalent: the farthest end of their 90 % intervals."""
-    return max(max(-its.low, its.high) for _, _, its in pairs_of(outcomes, level, 1.0))
+    return max(max(-equivalence.low, equivalence.high) for _, _, equivalence in pairs_of(outcomes, level, 1.0))

@@ -209,10 +209,10 @@ def nearest(
 
     Where there is none of the model, those of its dataset are taken; where that is not known, all.
     """
-    same = [one for one in known if one.model == model]
-    same = same or [one for one in known if one.dataset == DATASETS.get(model, one.dataset)]
-    near = [Near(one, distance(rates, one.rates)) for one in same]
-    return sorted((one for one in near if not math.isnan(one.distance)), key=lambda one: one.distance)[:count]
+    same = [setup for setup in known if setup.model == model]
+    same = same or [setup for setup in known if setup.dataset == DATASETS.get(model, setup.dataset)]
+    setups = [Near(setup, distance(rates, setup.rates)) for setup in same]
+    return sorted((near for near in setups if not math.isnan(near.distance)), key=lambda near: near.distance)[:count]
 
 
 def to_json(published: Published, known: Sequence[Fingerprint], count: int) -> dict[str, Any]:

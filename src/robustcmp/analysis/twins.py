@@ -66,12 +66,12 @@ def pairing(twins: Sequence[Twins], a: str, b: str, seeds_a: Sequence[int], seed
     each = [
         [place for place, other in enumerate(seeds_b) if _are_twins(twins, (a, seed), (b, other))] for seed in seeds_a
     ]
-    places = [found[0] for found in each if len(found) == 1]
+    places = [partners[0] for partners in each if len(partners) == 1]
     return places if len(places) == len(seeds_a) and sorted(places) == list(range(len(seeds_b))) else None
 
 
-def _are_twins(twins: Sequence[Twins], one: Key, other: Key) -> bool:
-    return any({one, other} == {pair.a, pair.b} for pair in twins)
+def _are_twins(twins: Sequence[Twins], key: Key, other: Key) -> bool:
+    return any({key, other} == {pair.a, pair.b} for pair in twins)
 
 
 def twin_mask(twins: Sequence[Twins], models: Sequence[Key]) -> NDArray[np.bool_]:

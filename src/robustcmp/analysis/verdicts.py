@@ -88,17 +88,17 @@ def verdicts(results: Results) -> list[Verdict]:
     unequal = results.has_several_trainings and results.level == "models"
     about_l2 = of_distances(tests)
     p_values, p_of_l2 = (
-        dict(zip(its.attack, its.p_adjusted, strict=True)) for its in (tests[~about_l2], tests[about_l2])
+        dict(zip(part.attack, part.p_adjusted, strict=True)) for part in (tests[~about_l2], tests[about_l2])
     )
-    found = []
+    answers = []
     for outcomes in results.outcomes:
         verdict = _of_success(outcomes, results.level, p_values[outcomes.attack], alpha, unequal)
         p = p_of_l2.get(outcomes.attack, math.nan)
         if verdict.different is None and not (unequal or math.isnan(p)):
             verdict = _of_distances(outcomes, results.level, p, alpha)
         has_draws = results.is_spread and not (outcomes.deterministic or outcomes.expected)
-        found.append(replace(verdict, has_draws=has_draws))
-    return found
+        answers.append(replace(verdict, has_draws=has_draws))
+    return answers
 
 
 def _of_success(outcomes: Outcomes, level: Level, p: float, alpha: float, unequal: bool) -> Verdict:

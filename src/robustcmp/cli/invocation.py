@@ -26,7 +26,7 @@ def called(module: str, given: Sequence[str]) -> str:
 def _python() -> str:
     """Return ``python`` if that is this interpreter, else its path, relative where it lies below this directory."""
     this = Path(os.path.abspath(sys.executable))  # a link in a virtual environment is not what it points to
-    found = shutil.which("python")
-    if found and Path(os.path.abspath(found)) == this:
+    python = shutil.which("python")
+    if python and Path(os.path.abspath(python)) == this:
         return "python"
     return os.path.relpath(this) if this.is_relative_to(Path.cwd()) else str(this)

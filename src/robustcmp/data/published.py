@@ -93,8 +93,8 @@ class Published:
     @property
     def whereabouts(self) -> str:
         """Where the files are on this machine, or where they are downloaded from."""
-        found = [self._at_hand(names) for names in self.files.values()]
-        return str(found[0][0].parent) if all(found) else f"not here yet; downloaded from {self.publisher}"
+        sources = [self._at_hand(names) for names in self.files.values()]
+        return str(sources[0][0].parent) if all(sources) else f"not here yet; downloaded from {self.publisher}"
 
     def _find(self, names: Sequence[str], directory: Path) -> dict[str, Path]:
         paths = {}

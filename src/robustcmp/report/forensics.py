@@ -26,12 +26,12 @@ def steps(published: Published) -> Table:
     rows = [
         [
             attack,
-            one.rates,
-            ", ".join(map(str, one.consistent)) or "none",
-            f"{1 / (images * one.fewest):.6f}".rstrip("0") if one.fewest else NOTHING,
-            one.chance,
+            steps.rates,
+            ", ".join(map(str, steps.consistent)) or "none",
+            f"{1 / (images * steps.fewest):.6f}".rstrip("0") if steps.fewest else NOTHING,
+            steps.chance,
         ]
-        for attack, one in published.granularity.items()
+        for attack, steps in published.granularity.items()
     ]
     return Table(f"Granularity: repeats of {images:,} images that the rates are consistent with", columns, rows)
 
@@ -46,17 +46,18 @@ def beside(published: Published, known: Sequence[Fingerprint], count: int) -> Ta
         cells = [rates.get(attack, math.nan) for attack in attacks]
         rows.append([f"{model}, {framework}", *cells, math.nan, math.nan])
         for near in nearest(model, rates, known, count):
-            one = near.fingerprint
-            cells = [one.rates.get(attack, math.nan) for attack in attacks]
-            lines = described(one, model).replace("; ", "\n    ").replace(", bounds", "\n    bounds")
-            rows.append([f"  {lines}", *cells, one.clean_accuracy, near.distance])
+            fingerprint = near.fingerprint
+            cells = [fingerprint.rates.get(attack, math.nan) for attack in attacks]
+            lines = described(fingerprint, model).replace("; ", "\n    ").replace(", bounds", "\n    bounds")
+            rows.append([f"  {lines}", *cells, fingerprint.clean_accuracy, near.distance])
     return Table("Published rates and the nearest fingerprints", columns, rows)
 
 
-def described(one: Fingerprint, beside: str = "") -> str:
+def described(fingerprint: Fingerprint, beside: str = "") -> str:
     """Return what a fingerprint is of; its model, unless that stands beside it."""
-    parts = [one.model] * (one.model != beside) + [one.name] + [one.recipe] * (one.recipe != "default")
-    return "; ".join([*parts, *[f"seed {one.training_seed}"] * bool(one.training_seed)])
+    parts = [fingerprint.model] * (fingerprint.model != beside) + [fingerprint.name]
+    parts += [fingerprint.recipe] * (fingerprint.recipe != "default")
+    return "; ".join([*parts, *[f"seed {fingerprint.training_seed}"] * bool(fingerprint.training_seed)])
 
 
 def probability(value: float) -> str:

@@ -86,10 +86,10 @@ def _pictures(
     drawn = []
     for attack, description in described.items():
 
-        def one(figure: Figure, attack: str = attack) -> object:
+        def panel(figure: Figure, attack: str = attack) -> object:
             return draw(results, attacks=[attack], figure=figure)
 
-        drawn.append(pictures.draw(one, f"{attack}: {title}", description))
+        drawn.append(pictures.draw(panel, f"{attack}: {title}", description))
     return [Block("pictures", drawn)]
 
 

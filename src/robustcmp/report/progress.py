@@ -220,13 +220,13 @@ class LiveTable:
             return Text(f"{self._what}: {self._done} of {self._steps} · {passed}", style="bold")
         tally = self.tallies.attacks.get(self._attack)
         under_way = f"{self._attack}: {tally.finished} of {tally.cells} · " if tally else ""
-        found = [
+        verdicts = [
             f"{attack}: {text}"
             for attack, other in self.tallies.attacks.items()
             if other.is_finished and (text := self.tallies.so_far(attack))
         ]
         status = Text(f"{under_way}{passed} · {self.tallies.left}", style="bold")
-        return Group(self._table(self.tallies), *map(Text, found), status)
+        return Group(self._table(self.tallies), *map(Text, verdicts), status)
 
     def _table(self, tallies: Tallies) -> Any:
         from rich.box import SIMPLE_HEAD

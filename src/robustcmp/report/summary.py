@@ -148,7 +148,7 @@ def _compared(verdicts: Sequence[Verdict]) -> str:
     """Say what the verdicts are about: those that differ, or all that say something."""
     different = [verdict for verdict in verdicts if verdict.different]
     decided = different or [verdict for verdict in verdicts if verdict.different is not None]
-    names = dict.fromkeys("success rates" if its.measure == "success rate" else DISTANCES for its in decided)
+    names = dict.fromkeys("success rates" if verdict.measure == "success rate" else DISTANCES for verdict in decided)
     return (" and " if different else " or ").join(names)
 
 
@@ -170,7 +170,11 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     console.print(grid)
     if any(verdict.different is not None for verdict in verdicts):
         console.print(DETECTABLE, style="dim")
-    margins = [(its.attack, points(its.equivalent_within)) for its in verdicts if not math.isnan(its.equivalent_within)]
+    margins = [
+        (verdict.attack, points(verdict.equivalent_within))
+        for verdict in verdicts
+        if not math.isnan(verdict.equivalent_within)
+    ]
     if margins:
         each = ", ".join(f"{attack} {margin}" for attack, margin in margins)
         console.print(f"larger differences than these are excluded at 5 %: {each} points", style="dim")

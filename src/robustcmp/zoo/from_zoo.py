@@ -232,13 +232,13 @@ def all_trained() -> list[dict[str, Any]]:
     WeightsError
         A file is broken.
     """
-    found: dict[str, dict[str, Any]] = {}
+    metadata: dict[str, dict[str, Any]] = {}
     with as_file(SHIPPED / "weights") as shipped:
         for directory, source in ((trained_directory(), "own"), (shipped, "zoo")):
             for path in sorted(directory.glob("*.h5")):
-                if path.name not in found and not path.name.endswith(CHECKPOINT):
-                    found[path.name] = with_source(read_weights(path), source).metadata
-    return list(found.values())
+                if path.name not in metadata and not path.name.endswith(CHECKPOINT):
+                    metadata[path.name] = with_source(read_weights(path), source).metadata
+    return list(metadata.values())
 
 
 def as_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:

@@ -57,8 +57,8 @@ def equivalent_frameworks(a: NDArray[np.float64], b: NDArray[np.float64], margin
     --------
     >>> rng = np.random.default_rng(0)
     >>> a, b = rng.normal(0.2, 0.01, (2, 10))
-    >>> found = equivalent_frameworks(a, b, margin=0.02)
-    >>> found.p < 0.05, -0.02 < found.low, found.high < 0.02
+    >>> evidence = equivalent_frameworks(a, b, margin=0.02)
+    >>> evidence.p < 0.05, -0.02 < evidence.low, evidence.high < 0.02
     (True, True, True)
     """
     pooled_variance([a, b])  # or it says what is missing
@@ -85,8 +85,8 @@ def equivalent_twins(a: NDArray[np.float64], b: NDArray[np.float64], margin: flo
 
     Examples
     --------
-    >>> found = equivalent_twins(np.array([0.10, 0.20, 0.30]), np.array([0.11, 0.20, 0.30]), margin=0.02)
-    >>> round(found.low, 4), round(found.high, 4), round(found.p, 3)
+    >>> evidence = equivalent_twins(np.array([0.10, 0.20, 0.30]), np.array([0.11, 0.20, 0.30]), margin=0.02)
+    >>> round(evidence.low, 4), round(evidence.high, 4), round(evidence.p, 3)
     (-0.0131, 0.0064, 0.019)
     """
     check_pairs(a, b)

@@ -63,8 +63,8 @@ def granularity(rates: Sequence[float], images: int, repeats: int, decimals: int
 
     Examples
     --------
-    >>> found = granularity([0.0424, 0.044, 0.0302], images=1000, repeats=10, decimals=4)
-    >>> found.consistent, found.fewest, found.chance
+    >>> steps = granularity([0.0424, 0.044, 0.0302], images=1000, repeats=10, decimals=4)
+    >>> steps.consistent, steps.fewest, steps.chance
     ([5, 8, 9, 10], 5, 0.125)
     """
     images, repeats, decimals = (

@@ -116,11 +116,11 @@ def _assignments(members: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         return
     first = members == members[0]
     for chosen in combinations(range(len(members)), int(first.sum())):  # the first places first
-        its = np.zeros(len(members), np.bool_)
-        its[list(chosen)] = True
+        members_of = np.zeros(len(members), np.bool_)
+        members_of[list(chosen)] = True
         for rest in _assignments(members[~first]):
             assigned = np.empty_like(members)
-            assigned[its], assigned[~its] = members[0], rest
+            assigned[members_of], assigned[~members_of] = members[0], rest
             yield assigned
 
 
