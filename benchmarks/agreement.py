@@ -2,12 +2,12 @@
 
     git clone https://github.com/fra31/auto-attack build/auto-attack
     git -C build/auto-attack checkout a39220048b3c9f2cca9a4d3a54604793c68eca7e
-    python benchmarks/agreement.py build/auto-attack      # into benchmarks/results/agreement.json, half an hour on a core
-    python benchmarks/tables.py                           # into docs/attacks.md
+    python benchmarks/agreement.py build/auto-attack    # about an hour on one core; benchmarks/results/agreement.json
+    python benchmarks/tables.py                         # into docs/attacks.md
 
-The authors' code gets our random numbers: the same starting points for APGD, the same stripes and squares for Square. It
-also runs with its own, from two seeds: how much these two differ is the yardstick. Foolbox's attack of Brendel and Bethge
-needs numba, and is left out without it.
+The authors' code gets our random numbers: the same starting points for APGD, the same stripes and squares for Square.
+It also runs with its own, from two seeds: how much these two differ is the yardstick. Foolbox's attack of Brendel and
+Bethge needs numba, and is left out without it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.provenance import made_with
 
 RESULTS = Path(__file__).parent / "results" / "agreement.json"
-EPSILONS = {"mnist": (0.1, 0.2, 0.3), "cifar10": (2 / 255, 4 / 255, 8 / 255)}
+EPSILONS = {"mnist": (0.1, 0.2, 0.3), "cifar10": (0.5 / 255, 2 / 255, 4 / 255, 8 / 255)}
 NETWORKS = {"lenet1": ("mnist", 200), "lenet5": ("mnist", 200), "resnet20": ("cifar10", 40)}  # the first test images
 STEPS, RESTARTS, SQUARES = 100, 5, 1000
 SEED = 0
