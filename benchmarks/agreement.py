@@ -2,7 +2,7 @@
 
     git clone https://github.com/fra31/auto-attack build/auto-attack
     git -C build/auto-attack checkout a39220048b3c9f2cca9a4d3a54604793c68eca7e
-    python benchmarks/agreement.py build/auto-attack    # about an hour on one core; benchmarks/results/agreement.json
+    python benchmarks/agreement.py build/auto-attack    # half an hour on one core; benchmarks/results/agreement.json
     python benchmarks/tables.py                         # into docs/attacks.md
 
 The authors' code gets our random numbers: the same starting points for APGD, the same stripes and squares for Square.
