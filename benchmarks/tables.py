@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md anew from benchmarks/results/*.json."""
+"""Write the tables of docs/performance.md and docs/attacks.md anew from benchmarks/results/*.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "performance.md"
+DOCS = HERE.parent / "docs"
 AIMS = {"fgsm": "1.25", "single_pixel": "1.25", "boundary": "2"}
 IMAGES = (250, 500, 1000, 2000)
 Rows = list[dict[str, Any]]
@@ -187,6 +187,8 @@ def machine(results: dict[str, Any]) -> str:
     """The machine and the versions, of each part."""
     lines = []
     for part, content in results.items():
+        if part == "agreement":
+            continue
         versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
         lines.append(
             f"- {part}: `{content['command']}`; {content['threads']} cores of {content['processor']}; {versions}"
@@ -194,7 +196,80 @@ def machine(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-PARTS = [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine]
+def agreement(results: dict[str, Any]) -> str:
+    """On how many images the authors' AutoAttack and robustcmp disagree."""
+    rows: Rows = results["agreement"]["agreement"]
+
+    def differing(part: dict[str, Any]) -> str:
+        return f"{part['only_first']} + {part['only_second']}"
+
+    def cells(row: dict[str, Any]) -> list[str]:
+        double = row.get("float64")
+        loss = double and double.get("loss_difference")
+        theirs, own = row["float32"], row["own_seeds"]
+        return [
+            NETWORKS[row["network"]],
+            _epsilon(row["epsilon"]),
+            row["attack"],
+            str(row["correct"]),
+            f"{row['robust']} / {theirs['robust']}",
+            differing(theirs),
+            differing(double) if double else "–",
+            f"{loss['most']:.1g}" if loss else "–",
+            differing(own),
+        ]
+
+    head = ["network", "ε", "attack", "images", "robust, ours / theirs", "differ", "in float64", "loss", "own seeds"]
+    return _table(head, map(cells, rows))
+
+
+def agreement_counts(results: dict[str, Any]) -> str:
+    """The sums of the table, in a sentence."""
+    rows: Rows = results["agreement"]["agreement"]
+
+    def count(part: str) -> str:
+        those = [row[part] for row in rows if part in row]
+        ours, theirs = (sum(row[name] for row in those) for name in ("only_first", "only_second"))
+        return f"{ours + theirs} ({ours} + {theirs})"
+
+    total, double = (
+        sum(row["correct"] for row in those) for those in (rows, [row for row in rows if "float64" in row])
+    )
+    return (
+        f"Of {total:,} outcomes, {count('float32')} differ; of the {double:,} of APGD, {count('float64')} differ in "
+        f"float64. Two seeds of the authors' own code differ on {count('own_seeds')} of the {total:,}."
+    )
+
+
+def distances(results: dict[str, Any]) -> str:
+    """The smallest distances of robustcmp and of Foolbox's attacks."""
+    names = {"l2": "L2", "linf": "L∞"}
+    return _table(
+        ["norm", "attack", "median", "median excess over the best of all"],
+        (
+            [names[row["norm"]], name, f"{row['median'][name]:.4f}", f"{row['excess'][name]:.1%}"]
+            for row in results["agreement"]["nearest"]
+            for name in row["median"]
+        ),
+    )
+
+
+def agreement_versions(results: dict[str, Any]) -> str:
+    """What the two tables were made with."""
+    versions = results["agreement"]["versions"]
+    named = ", ".join(f"{name} {versions[name]}" for name in ("python", "numpy", "torch", "foolbox"))
+    return f"Made with {named}, and auto-attack at commit `{versions['auto-attack'][:7]}`."
+
+
+NETWORKS = {"lenet1": "LeNet-1", "lenet5": "LeNet-5", "resnet20": "ResNet-20"}
+PAGES = {
+    "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
+    "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
+}
+
+
+def _epsilon(epsilon: float) -> str:
+    return f"{epsilon:g}" if epsilon >= 0.1 else f"{255 * epsilon:g}/255"
 
 
 def _seconds(seconds: float) -> str:
@@ -206,12 +281,12 @@ def _table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
 
 
-def written(page: str, results: dict[str, Any]) -> str:
+def written(page: str, results: dict[str, Any], parts: list[Callable[[dict[str, Any]], str]]) -> str:
     """Return the page with each table between its marks written anew."""
-    for part in PARTS:
+    for part in parts:
         name = part.__name__
         marks = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
-        assert marks.search(page), f"docs/performance.md should have the marks of {name}"
+        assert marks.search(page), f"the page should have the marks of {name}"
         table = f"\n{part(results)}\n"
         page = marks.sub(lambda found, table=table: found[1] + table + found[2], page)  # type: ignore[misc]
     return page
@@ -223,4 +298,6 @@ def read() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), read()), encoding="utf-8")
+    for page, parts in PAGES.items():
+        path = DOCS / page
+        path.write_text(written(path.read_text(encoding="utf-8"), read(), parts), encoding="utf-8")

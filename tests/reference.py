@@ -450,6 +450,249 @@ def boundary(
     return outcome
 
 
+# ----------------------------------------------------------------------------------------------- reference attacks
+
+
+def other_logit(z: Array64, label: int) -> float:
+    """Return the largest logit of any other class."""
+    return max(float(value) for k, value in enumerate(z) if k != label)
+
+
+def loss_and_cotangent(z: Array64, label: int, loss: str) -> tuple[float, Array64]:
+    """Return the cross-entropy or the DLR loss of a class that has the largest logit, and a multiple of its gradient.
+
+    The DLR loss of Croce and Hein (2020) is -(z1 - z2) / (z1 - z3 + 1e-12), with the logits in descending order.
+    """
+    if loss == "ce":
+        others = sum(math.exp(value - z[label]) for k, value in enumerate(z) if k != label)
+        return math.log1p(others), cross_entropy_cotangent(z, label)
+    first, second, third = np.argsort(z, kind="stable")[::-1][:3]
+    difference, width = z[first] - z[second], z[first] - z[third] + 1e-12
+    v = np.zeros_like(z)
+    v[first] = -1 / width + difference / width**2
+    v[second] = 1 / width
+    v[third] = -difference / width**2
+    return -float(difference / width), v / np.max(np.abs(v))
+
+
+def apgd_checkpoints(steps: int) -> list[int]:
+    """Return the steps after which Auto-PGD looks back: 22 % of all, then 3 % less each time, and at least 6 %."""
+    shrink, shortest = max(int(0.03 * steps), 1), max(int(0.06 * steps), 1)
+    length = max(int(0.22 * steps), 1)
+    checkpoints = []
+    step = length
+    while step <= steps:
+        checkpoints.append(step)
+        length = max(length - shrink, shortest)
+        step += length
+    return checkpoints
+
+
+def apgd(
+    logits: Logits,
+    vjp: Vjp,
+    image: Array32,
+    label: int,
+    bounds: Bounds,
+    seed: int,
+    repeat: int,
+    loss: str,
+    epsilon: float,
+    steps: int = 100,
+    restarts: int = 5,
+) -> Outcome:
+    """Attack one image with Auto-PGD (Croce and Hein 2020) in L∞.
+
+    Parameters
+    ----------
+    logits, vjp, image, label, bounds
+        As for :func:`fgsm`.
+    seed, repeat
+        What the starting points depend on, beside the image.
+    loss
+        ``"ce"`` or ``"dlr"``.
+    epsilon, steps, restarts
+        The distance as a share of the bounds' width, and how many steps in how many restarts.
+
+    Returns
+    -------
+    Outcome
+        ``extras["halvings"]`` counts how often a step size was halved, and ``extras["loss"]`` is the highest loss
+        before the model was fooled, -inf where none was asked for.
+    """
+    lo, hi = bounds
+    radius = epsilon * (hi - lo)
+    x = image.astype(np.float64)
+    low, high = np.maximum(x - radius, lo), np.minimum(x + radius, hi)
+    philox_key = key("APGD", image, bounds, seed, repeat)
+    checkpoints = apgd_checkpoints(steps)
+    extras = {"halvings": 0, "loss": -math.inf}
+    queries = 1
+    if fools(ask(logits, x), label):
+        return judge(logits, x, image, label, queries, extras)
+    for restart in range(restarts):
+        noise = 2 * generator(philox_key, 0, restart, 0).random(image.shape) - 1
+        point = np.clip(x + radius * noise / (np.max(np.abs(noise)) + 1e-12), low, high)
+        previous, step, halved = point, 2 * radius, True
+        losses: list[float] = []
+        best_loss = -math.inf
+        best = best_gradient = point
+        looked_back, best_then = 0, -math.inf
+        for i in range(steps + 1):
+            point = point.astype(np.float32).astype(np.float64)
+            z = ask(logits, point)
+            queries += 1
+            if fools(z, label):
+                return judge(logits, point, image, label, queries, extras)
+            if i == steps:
+                break
+            value, v = loss_and_cotangent(z, label, loss)
+            gradient = np.asarray(vjp(point[None].astype(np.float32), v[None]))[0].astype(np.float64)
+            losses.append(value)
+            if value > best_loss:
+                best_loss, best, best_gradient = value, point, gradient
+            if i == 0:
+                best_then = value
+            extras["loss"] = max(extras["loss"], value)
+            if i in checkpoints:
+                before = [0.0, *losses[1:]]  # the authors compare the first step's loss with 0
+                rises = sum(losses[j] > before[j - 1] for j in range(looked_back + 1, i + 1))
+                halved = rises <= 0.75 * (i - looked_back) or (not halved and best_then >= best_loss)
+                if halved:
+                    step /= 2
+                    point, gradient = best, best_gradient
+                    extras["halvings"] += 1
+                looked_back, best_then = i, best_loss
+            kept = 1.0 if i == 0 else 0.75
+            ahead = np.clip(point + step * np.sign(gradient), low, high)
+            moved = np.clip(point + kept * (ahead - point) + (1 - kept) * (point - previous), low, high)
+            previous, point = point, moved
+    return judge(logits, None, image, label, queries, extras)
+
+
+def square_side(iteration: int, height: int, width: int) -> int:
+    """Return the side of the Square attack's square: it covers 80 % of the image at first, and ever less."""
+    share = 0.8
+    for limit in (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000):
+        if iteration > limit:
+            share /= 2
+    return min(max(round(math.sqrt(share * height * width)), 1), height, width)
+
+
+def square(
+    logits: Logits,
+    image: Array32,
+    label: int,
+    bounds: Bounds,
+    seed: int,
+    repeat: int,
+    epsilon: float,
+    iterations: int = 5000,
+) -> Outcome:
+    """Attack one image with the Square attack (Andriushchenko et al. 2020) in L∞.
+
+    Parameters
+    ----------
+    logits, image, label, bounds
+        As for :func:`fgsm`.
+    seed, repeat
+        What the stripes and squares depend on, beside the image.
+    epsilon, iterations
+        The distance as a share of the bounds' width, and how many squares are tried.
+
+    Returns
+    -------
+    Outcome
+        ``extras["margin"]`` is how far the true class was ahead at the last point that was kept.
+    """
+    lo, hi = bounds
+    radius = epsilon * (hi - lo)
+    height, width, channels = image.shape
+    x = image.astype(np.float64)
+    low, high = np.maximum(x - radius, lo), np.minimum(x + radius, hi)
+    philox_key = key("Square", image, bounds, seed, repeat)
+    queries = 1
+    extras = {"margin": math.inf}
+    if fools(ask(logits, x), label):
+        return judge(logits, x, image, label, queries, extras)
+    stripes = generator(philox_key, 0, 0, 0).random((1, width, channels))
+    candidate = best = np.clip(x + np.where(stripes < 0.5, -radius, radius), low, high)
+    for i in range(iterations + 1):
+        candidate = candidate.astype(np.float32).astype(np.float64)
+        z = ask(logits, candidate)
+        queries += 1
+        if fools(z, label):
+            return judge(logits, candidate, image, label, queries, extras)
+        ahead = float(z[label]) - other_logit(z, label)
+        if ahead < extras["margin"]:
+            best, extras["margin"] = candidate, ahead
+        side = square_side(i, height, width)
+        u = generator(philox_key, 1, i // 100, 0).random((100, 2 + channels))[i % 100]
+        top, left = int(u[0] * (height - side)), int(u[1] * (width - side))
+        candidate = best.copy()
+        candidate[top : top + side, left : left + side] += np.where(u[2:] < 0.5, -2 * radius, 2 * radius)
+        candidate = np.clip(candidate, low, high)
+    return judge(logits, None, image, label, queries, extras)
+
+
+def minimum_norm(
+    logits: Logits,
+    vjp: Vjp,
+    image: Array32,
+    label: int,
+    bounds: Bounds,
+    kind: str,
+    steps: int = 200,
+    step_size: float | None = None,
+) -> Outcome:
+    """Search for the smallest perturbation of one image with FMN (Pintor et al. 2021), as robustcmp changes it.
+
+    Parameters
+    ----------
+    logits, vjp, image, label, bounds
+        As for :func:`fgsm`.
+    kind
+        ``"l2"`` or ``"linf"``.
+    steps, step_size
+        How many points are asked, and the L2 of the first step as a share of the bounds' width (1 or 10).
+    """
+    lo, hi = bounds
+    width = hi - lo
+    x = image.astype(np.float64)
+    first = step_size if step_size is not None else {"l2": 1.0, "linf": 10.0}[kind]
+    size = {"l2": norm, "linf": lambda d: float(np.max(np.abs(d)))}[kind]
+    dual = {"l2": norm, "linf": lambda d: float(np.sum(np.abs(d)))}[kind]
+    farthest = size(np.maximum(x - lo, hi - x) / width)
+    point, found = x, None
+    smallest, radius = farthest, math.inf
+    for i in range(steps):
+        falling = (1 + math.cos(math.pi * i / steps)) / 2
+        length, gamma = first * (0.01 + 0.99 * falling), 0.001 + 0.049 * falling
+        point = point.astype(np.float32).astype(np.float64)
+        delta = (point - x) / width
+        z = ask(logits, point)
+        fell = fools(z, label)
+        if fell and i == 0:
+            return judge(logits, point, image, label, 1, {})
+        if fell and size(delta) <= smallest:
+            found, smallest = point, size(delta)
+        gradient = np.asarray(vjp(point[None].astype(np.float32), cross_entropy_cotangent(z, label)[None]))[0]
+        gradient = gradient.astype(np.float64) * width
+        if fell:
+            radius = min(radius * (1 - gamma), smallest)
+        elif found is not None:
+            radius *= 1 + gamma
+        else:
+            radius = size(delta) + abs(other_logit(z, label) - float(z[label])) / max(dual(gradient), 1e-12)
+        radius = min(radius, farthest)
+        delta = delta + length * gradient / max(norm(gradient), 1e-12)
+        delta = (np.clip(x + width * delta, lo, hi) - x) / width
+        shrunk = delta * min(1.0, radius / max(norm(delta), 1e-12))
+        delta = shrunk if kind == "l2" else np.clip(delta, -radius, radius)
+        point = np.clip(x + width * delta, lo, hi)
+    return judge(logits, found, image, label, steps, {})
+
+
 # -------------------------------------------------------------------------------------------------------- network
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reference as ref
+from conftest import CAPABILITIES
 
 import robustcmp as rc
-from robustcmp.attacks import APGD, Attack, Ensemble, MinimumL2, MinimumLinf, Square
+from robustcmp.attacks import APGD, Attack, AttackResult, Ensemble, MinimumL2, MinimumLinf, Square
 from robustcmp.attacks.gradients import cross_entropy, dlr, margin
 from robustcmp.attacks.square import square_side
 from robustcmp.attacks.suite import load_suite
@@ -29,6 +31,11 @@ BALL: list[Attack] = [
 ]
 NEAREST: list[Attack] = [MinimumL2(steps=40), MinimumLinf(steps=40)]
 Zoo = Callable[..., Model]
+UNIT = (0.0, 1.0)
+# How far smallest distances may be apart, relative to themselves. Where a framework has a rule of its own for equal
+# values in a pool's window, which the flat background of an image has, the gradients of the first steps differ.
+ALIKE, OWN_RULE = 1e-4, 0.02
+NEAR_TIE = 1e-4  # the margin of the top two logits below which floating point may decide
 
 
 def name(attack: Attack) -> str:
@@ -72,6 +79,101 @@ def test_outcomes_hold_and_are_counted(
     (again,) = attack.outcomes(Classifier(model), x, y, 3, [0])
     np.testing.assert_array_equal(again.adversarials, result.adversarials)
     assert confirmed > 2
+
+
+def by_the_definition(attack: Attack, classifier: Classifier, image: ref.Array32, label: int) -> ref.Outcome:
+    """Attack one image by the attack's definition in plain NumPy, with seed 3 and repeat 1."""
+    logits, vjp = classifier.logits, classifier.vjp
+    if isinstance(attack, APGD):
+        settings = (attack.loss, attack.epsilon, attack.steps, attack.restarts)
+        return ref.apgd(logits, vjp, image, label, UNIT, 3, 1, *settings)
+    if isinstance(attack, Square):
+        return ref.square(logits, image, label, UNIT, 3, 1, attack.epsilon, attack.iterations)
+    assert isinstance(attack, (MinimumL2, MinimumLinf))
+    return ref.minimum_norm(logits, vjp, image, label, UNIT, attack.norm, attack.steps)
+
+
+@pytest.mark.parametrize("attack", [*BALL[:3], *NEAREST], ids=name)
+def test_attacks_agree_with_the_reference(
+    attack: Attack, framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
+) -> None:
+    model = zoo_model(framework)
+    x, y = digits.images[:8], digits.labels[:8].copy()
+    y[0] = (y[0] + 1) % 10
+    result = attack.attack(model, x, y, seed=3, repeat=1)
+    one = Classifier(model, batch_size=1)
+    halvings = 0
+    for i in range(len(x)):
+        outcome = by_the_definition(attack, one, x[i], int(y[i]))
+        assert bool(result.success[i]) == outcome.success
+        assert result.queries[i] == outcome.queries
+        assert result.adversarial_class[i] == outcome.adversarial_class
+        np.testing.assert_allclose(getattr(result, attack.norm)[i], getattr(outcome, attack.norm), rtol=ALIKE)
+        if attack in BALL:  # the others balance on the boundary, where rounding decides which way a point goes
+            np.testing.assert_allclose(result.adversarials[i], outcome.adversarial, atol=1e-6)
+        halvings += outcome.extras.get("halvings", 0)
+    assert halvings > 0 or not isinstance(attack, APGD)
+
+
+@pytest.mark.parametrize("attack", [*BALL[:3], *NEAREST], ids=name)
+def test_the_same_weights_fall_alike_in_every_framework(
+    attack: Attack, framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
+) -> None:
+    model = zoo_model("torch")
+    (carried,) = rc.same_weights(model, [framework.name], device="cpu").values()
+    x, y = digits.images[:40], digits.labels[:40]
+    there, here = (attack.attack(network, x, y, seed=3) for network in (carried, model))
+    differ = np.flatnonzero(there.success != here.success)
+    assert all(nearest_margin(model, result, differ) < NEAR_TIE for result in (there, here) if len(differ))
+    if attack in NEAREST:
+        distance, other = (np.asarray(getattr(result, attack.norm)) for result in (there, here))
+        alike = np.isclose(
+            distance, other, rtol=ALIKE if "first of equals" in CAPABILITIES[framework.name] else OWN_RULE
+        )
+    else:
+        alike = there.queries == here.queries
+    assert alike.sum() >= len(x) - 1
+
+
+def nearest_margin(model: Model, result: AttackResult, rows: np.ndarray) -> float:
+    """Return the smallest difference between the top two logits of some of the images that an attack ended with."""
+    top = np.sort(Classifier(model).logits(result.adversarials[rows]), axis=1)
+    return float((top[:, -1] - top[:, -2]).min())
+
+
+@pytest.mark.parametrize(
+    ("attack", "queries", "gradients"),
+    [
+        (APGD(loss="ce", epsilon=1e-6, steps=10, restarts=2), 1 + 2 * 11, 2 * 10),
+        (Square(epsilon=1e-6, iterations=30), 1 + 31, 0),
+        (Ensemble(epsilon=1e-6, steps=10, restarts=2, iterations=30), 1 + 4 * 11 + 31, 4 * 10),
+        (MinimumL2(steps=20), 20, 19),
+    ],
+    ids=lambda value: name(value) if isinstance(value, Attack) else "",
+)
+def test_a_robust_image_costs_what_the_documentation_says(
+    attack: Attack, queries: int, gradients: int, zoo_model: Zoo, digits: Dataset
+) -> None:
+    class Counting(Classifier):
+        pulled = 0
+
+        def vjp(self, images: np.ndarray, v: np.ndarray) -> np.ndarray:
+            self.pulled += len(images)
+            return super().vjp(images, v)
+
+    model = zoo_model("torch")
+    right = rc.predict(model, digits.images) == digits.labels
+    x, y = digits.images[right][:5], digits.labels[right][:5]
+    classifier = Counting(model)
+    (result,) = attack.outcomes(classifier, x, y, 0, [0])
+    assert (result.queries == queries).all()
+    assert attack.most_queries(784, 1) == queries
+    assert classifier.pulled == 5 * gradients
+
+
+def test_steps_end_where_the_authors_code_looks_back() -> None:
+    """The checkpoints of 100 steps by `attack_single_run` in auto-attack, commit a392200, worked out by hand."""
+    assert ref.apgd_checkpoints(100) == [22, 41, 57, 70, 80, 87, 93, 99]
 
 
 def test_an_image_is_robust_if_no_part_fools(zoo_model: Zoo, digits: Dataset) -> None:

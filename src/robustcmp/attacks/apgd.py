@@ -12,6 +12,7 @@ from ..errors import ModelError, UsageError, check_count
 from ..models.classifier import Classifier
 from .ball import Ball, BallAttack
 from .base import Images, Labels, Perturbed
+from .draws import Draws
 from .gradients import DLR_CLASSES, cross_entropy, dlr, pulled_back
 
 CITE = """\
@@ -92,8 +93,7 @@ class APGD(BallAttack):
             left = np.flatnonzero(~fooled)
             if not len(left):
                 break
-            noise = [2 * draws.block(int(i), START, restart).random(ball.clean.shape[1:]) - 1 for i in left]
-            part = self.climb(classifier, ball.rows(left), labels[left], start_points(ball.rows(left), np.array(noise)))
+            part = self.climb(classifier, ball.rows(left), labels[left], start_points(ball, draws, left, restart))
             fooled[left], found[left] = part.fooled, part.images
             queries[left] += part.queries
         return Perturbed(fooled, found, queries)
@@ -127,10 +127,12 @@ class APGD(BallAttack):
         return Perturbed(fooled, found, queries)
 
 
-def start_points(ball: Ball, noise: NDArray[np.float64]) -> Images:
-    """Return points of the ball in the direction of noise (N, H, W, C), on its surface before they are clipped."""
+def start_points(ball: Ball, draws: Draws, rows: NDArray[np.int64], restart: int) -> Images:
+    """Return where a restart begins for some rows of the ball: random points of its surface, within the bounds."""
+    noise = np.array([2 * draws.block(int(i), START, restart).random(ball.clean.shape[1:]) - 1 for i in rows])
     largest = np.abs(noise).max(axis=(1, 2, 3), keepdims=True)
-    return ball.clip(ball.clean + (ball.radius * noise / (largest + 1e-12)).astype(np.float32))
+    part = ball.rows(rows)
+    return part.clip(part.clean + (ball.radius * noise / (largest + 1e-12)).astype(np.float32))
 
 
 @dataclass

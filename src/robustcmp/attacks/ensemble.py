@@ -95,11 +95,12 @@ class Ensemble(BallAttack):
     def notes(self) -> list[str]:
         return [
             "a reference beside R, not in it. Its attacks know no defence: against one, they can overestimate "
-            "robustness, and only attacks adapted to it tell (Tramèr et al. 2020)."
+            "robustness, and only attacks adapted to it tell (Tramèr et al. 2020, Carlini et al. 2019)."
         ]
 
     def most_queries(self, pixels: int, repeats: int) -> int:
-        return sum(part.most_queries(pixels, repeats) for part in self.parts)
+        parts = [part.most_queries(pixels, repeats) for part in self.parts]
+        return sum(parts) - (len(parts) - 1) * repeats  # they share the query about the clean image
 
     def usual_queries(self, pixels: int, repeats: int) -> int:
         """Return a fifth: most images of a network without a defence fall to the first steps."""

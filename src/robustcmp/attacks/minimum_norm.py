@@ -14,7 +14,7 @@ from ..errors import UsageError, check_count
 from ..models.classifier import Classifier
 from ..records.attack import AttackTable, Column
 from .base import Attack, Images, Labels, Perturbed
-from .gradients import margin, pulled_back
+from .gradients import cross_entropy, margin, pulled_back
 
 CITE = """\
 @inproceedings{pintor2021fast,
@@ -32,10 +32,16 @@ GAMMA, LAST_GAMMA = 0.05, 0.001
 class MinimumNorm(Attack):
     """The fast minimum-norm attack (Pintor et al. 2021): what its norms have in common.
 
-    Each step follows the gradient of the margin and is projected onto a ball, which shrinks while the model is fooled
-    and grows while it is not. Step sizes fall along a cosine. It asks about the clean images first, so it runs on all.
+    Each step follows the gradient of the cross-entropy and is projected onto a ball, which shrinks while the model is
+    fooled and grows while it is not: before it is fooled for the first time, to where the margin would end. Step sizes
+    fall along a cosine. It asks about the clean images first, so it runs on all.
+
+    It departs from the authors' algorithm in two ways. Steps are clipped to the bounds before they are projected, not
+    only afterwards: what lies outside the bounds would count in the norm and hold the rest back, in L2 until the end.
+    And the authors follow the gradient of the margin, which names one other class; the cross-entropy weighs all.
     """
 
+    semantics = 2
     deterministic = True
     needs_gradient = True
     in_indicator = False
@@ -92,14 +98,15 @@ class MinimumNorm(Attack):
                 row, z, x, moved, size, fell = (each[~fell] for each in (row, z, x, moved, size, fell))
             if step + 1 == self.steps or not len(row):
                 break
-            loss, v = margin(z, labels[row])
+            (loss, _), (_, v) = margin(z, labels[row]), cross_entropy(z, labels[row])
             gradient = pulled_back(classifier, x, v).reshape(len(row), -1).astype(np.float64) * scale
             to_boundary = np.abs(loss) / np.maximum(self.dual(gradient), 1e-12)
             shrunk = np.minimum(radius[row] * (1 - gamma), smallest[row])
             grown = np.where(fooled[row], radius[row] * (1 + gamma), size + to_boundary)
             radius[row] = np.minimum(np.where(fell, shrunk, grown), farthest[row])
             gradient *= (length / np.maximum(np.sqrt((gradient**2).sum(axis=1)), 1e-12))[:, None]
-            moved = self.projected(moved + gradient, radius[row]) * scale
+            moved = np.clip(clean[row] + (moved + gradient) * scale, lower, upper) - clean[row]
+            moved = self.projected(moved / scale, radius[row]) * scale
             point[row] = np.clip(clean[row] + moved, lower, upper).astype(np.float32).reshape(x.shape)
         yield Perturbed(fooled, found, queries)
 

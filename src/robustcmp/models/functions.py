@@ -53,6 +53,10 @@ def wrap_functions(
     Model
         A `foolbox.models.base.Model` of NumPy arrays, and of torch tensors where torch is installed.
 
+    Notes
+    -----
+    A model with a defence needs attacks adapted to it; see the notes of `wrap`.
+
     Raises
     ------
     UsageError

@@ -196,7 +196,8 @@ def wrap(
     Notes
     -----
     A network with a defence needs attacks adapted to it: all others, also those of the suite ``reference``, can
-    overestimate its robustness (Tramèr et al., "On Adaptive Attacks to Adversarial Example Defenses", 2020).
+    overestimate its robustness (Tramèr et al., "On Adaptive Attacks to Adversarial Example Defenses", 2020,
+    arXiv:2002.08347; Carlini et al., "On Evaluating Adversarial Robustness", 2019, arXiv:1902.06705).
 
     Raises
     ------
