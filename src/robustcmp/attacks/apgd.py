@@ -88,20 +88,20 @@ class APGD(BallAttack):
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:
         draws = self.draws(classifier, ball, seed, repeat)
         n = len(labels)
-        found, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
+        adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
         for restart in range(self.restarts):
             left = np.flatnonzero(~fooled)
             if not len(left):
                 break
             part = self.climb(classifier, ball.rows(left), labels[left], start_points(ball, draws, left, restart))
-            fooled[left], found[left] = part.fooled, part.images
+            fooled[left], adversarials[left] = part.fooled, part.images
             queries[left] += part.queries
-        return Perturbed(fooled, found, queries)
+        return Perturbed(fooled, adversarials, queries)
 
     def climb(self, classifier: Classifier, ball: Ball, labels: Labels, start: Images) -> Perturbed:
         """Return what one restart finds from given points (N, H, W, C) of the ball."""
         n = len(labels)
-        found, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
+        adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
         climbers = _Climbers.at(start, labels, ball)
         checkpoint, passed = max(int(0.22 * self.steps), 1), 0
         for step in range(self.steps + 1):
@@ -113,7 +113,7 @@ class APGD(BallAttack):
             queries[climbers.row] += 1
             fell = z.argmax(axis=1) != climbers.labels
             fooled[climbers.row[fell]] = True
-            found[climbers.row[fell]] = climbers.point[fell]
+            adversarials[climbers.row[fell]] = climbers.point[fell]
             climbers = climbers.part(~fell)
             if step == self.steps or not len(climbers.row):
                 break
@@ -124,7 +124,7 @@ class APGD(BallAttack):
                 climbers.check(passed)
                 checkpoint, passed = max(checkpoint - max(int(0.03 * self.steps), 1), int(0.06 * self.steps), 1), 0
             climbers.move(ball.rows(climbers.row), 0.0 if step == 0 else MOMENTUM)
-        return Perturbed(fooled, found, queries)
+        return Perturbed(fooled, adversarials, queries)
 
 
 def start_points(ball: Ball, draws: Draws, rows: NDArray[np.int64], restart: int) -> Images:

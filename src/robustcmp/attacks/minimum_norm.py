@@ -77,7 +77,7 @@ class MinimumNorm(Attack):
         n, scale = len(images), upper - lower
         clean = images.reshape(n, -1).astype(np.float64)
         farthest = self.size(np.maximum(clean - lower, upper - clean) / scale)
-        point, found = images.copy(), images.copy()
+        point, adversarials = images.copy(), images.copy()
         fooled, queries = np.zeros(n, np.bool_), np.zeros(n, np.int64)
         smallest, radius = farthest.copy(), np.full(n, np.inf)
         row = np.arange(n)
@@ -92,7 +92,7 @@ class MinimumNorm(Attack):
             moved = (x.reshape(len(row), -1) - clean[row]) / scale
             size = self.size(moved)
             closer = fell & (size <= smallest[row])
-            found[row[closer]], smallest[row[closer]] = x[closer], size[closer]
+            adversarials[row[closer]], smallest[row[closer]] = x[closer], size[closer]
             fooled[row] |= fell
             if step == 0 and fell.any():  # without an attack
                 row, z, x, moved, size, fell = (each[~fell] for each in (row, z, x, moved, size, fell))
@@ -108,7 +108,7 @@ class MinimumNorm(Attack):
             moved = np.clip(clean[row] + (moved + gradient) * scale, lower, upper) - clean[row]
             moved = self.projected(moved / scale, radius[row]) * scale
             point[row] = np.clip(clean[row] + moved, lower, upper).astype(np.float32).reshape(x.shape)
-        yield Perturbed(fooled, found, queries)
+        yield Perturbed(fooled, adversarials, queries)
 
 
 def _columns(value: str, name: str, budgets: tuple[float, ...]) -> tuple[Column, ...]:

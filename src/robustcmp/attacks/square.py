@@ -71,7 +71,7 @@ class Square(BallAttack):
         draws = self.draws(classifier, ball, seed, repeat)
         n, height, width, channels = ball.clean.shape
         radius = np.float32(ball.radius)
-        found, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
+        adversarials, fooled, queries = ball.clean.copy(), np.zeros(n, np.bool_), np.zeros(n, np.int64)
         u = np.array([draws.block(i, STRIPES).random((1, width, channels)) for i in range(n)])
         row, inside = np.arange(n), ball
         best, best_loss = ball.clip(ball.clean + np.where(u < 0.5, -radius, radius)), np.full(n, -np.inf)
@@ -82,7 +82,7 @@ class Square(BallAttack):
                 raise ModelError("the model returns NaN or infinity; check its weights")
             queries[row] += 1
             fell = z.argmax(axis=1) != labels[row]
-            fooled[row[fell]], found[row[fell]] = True, candidates[fell]
+            fooled[row[fell]], adversarials[row[fell]] = True, candidates[fell]
             loss, _ = margin(z, labels[row])
             better = loss > best_loss
             best = np.where(better[:, None, None, None], candidates, best)
@@ -103,7 +103,7 @@ class Square(BallAttack):
             square = (inside_rows[:, :, None] & inside_columns[:, None, :])[..., None]
             moves = np.where(drawn[:, 2:] < 0.5, -2 * radius, 2 * radius)[:, None, None, :]
             candidates = inside.clip(best + np.where(square, moves, np.float32(0)))
-        return Perturbed(fooled, found, queries)
+        return Perturbed(fooled, adversarials, queries)
 
 
 def squares(draws: Draws, rows: NDArray[np.int64], block: int, channels: int) -> NDArray[np.float64]:
