@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import robustcmp as rc
 from robustcmp.analysis.conditioning import Conditioning
+from robustcmp.analysis.twins import Twins
 from robustcmp.attacks import APGD, FGSM, SinglePixel
 from robustcmp.attacks.suite import Suite
 from robustcmp.cli import eval as eval_command
@@ -147,6 +148,8 @@ def made(right: list[list[bool]], success: list[list[float]], counts: tuple[int,
 class Stub:
     """As much of a run as conditioning reads: models of one training each, with their rates on the common subset."""
 
+    twins: ClassVar[list[Twins]] = []
+
     def __init__(self, rates: list[float], n: int = 100):
         self.models = [str(place) for place in range(len(rates))]
         self.manifest = {
@@ -156,6 +159,10 @@ class Stub:
         self._falls = {
             name: (np.arange(n) < round(rate * n))[None, None] for name, rate in zip(self.models, rates, strict=True)
         }
+
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        return [(name, 0) for name in self.models]
 
     def seeds(self, model: str, attack: str) -> list[int]:
         return [0]
@@ -194,6 +201,9 @@ def test_one_more_training(ev: rc.Evaluation) -> None:
     more_images = ev.prediction("a", "fgsm", models=3, images=10_000)
     assert more_images.mean == three.mean
     assert more_images.high - more_images.low < three.high - three.low
+    assert ev.conditioned is not None
+    with pytest.raises(UsageError, match="picks should be at least 2"):
+        ev.conditioned.prediction("a", "fgsm", models=2, images=100, picks=1)
     with pytest.raises(UsageError, match="from 1 to 3"):
         ev.prediction("a", "fgsm", models=4)
     with pytest.raises(UsageError, match="model"):
@@ -205,6 +215,34 @@ def test_one_training_predicts_nothing() -> None:
     prediction = conditioning.prediction("0", "fgsm", models=2, images=1000)
     assert prediction.mean == pytest.approx(80 / 800)
     assert math.isnan(prediction.low)
+
+
+def test_a_twin_is_none_of_the_others() -> None:
+    # The second model is wrong where the first is right; the third is right there, and so would be a twin.
+    contested = made([[True, True], [False, False], [True, True]], [[1, 1], [0, 0], [0, 0]], (800, 200))
+    run = Stub([0.1, 0.1, 0.1])
+    conditioning = Conditioning(run, contested)  # type: ignore[arg-type]
+    run.twins = [Twins(("0", 0), ("2", 0), 0.99)]  # type: ignore[misc]
+    assert conditioning.prediction("0", "fgsm", models=2, images=100).mean == pytest.approx(80 / 800)
+    run.twins = [Twins(("0", 0), ("1", 0), 0.99)]  # type: ignore[misc]
+    assert conditioning.prediction("0", "fgsm", models=2, images=100).mean == pytest.approx(280 / 1000)
+
+
+def test_attacks_are_added_to_those_that_are_there(ev: rc.Evaluation, asked: dict[str, Any]) -> None:
+    evaluation = rc.evaluate(**asked, batch_size=64)
+    evaluation.run_conditioning(["pixel"])
+    curve = evaluation.run_conditioning(["fgsm"])
+    assert evaluation.conditioned is not None
+    assert evaluation.conditioned.attacks == ["fgsm", "pixel"]
+    assert curve.sort_values(["attack", "model", "models"], ignore_index=True).equals(
+        ev.conditioning().sort_values(["attack", "model", "models"], ignore_index=True)
+    )
+
+
+def test_the_command_refuses_a_suite_on_all_images(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--suite", "reference"]
+    assert eval_command.main([*arguments, "--conditioning"]) == 2
+    assert "attacks all images" in capsys.readouterr().err
 
 
 def test_the_command_measures_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

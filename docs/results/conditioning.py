@@ -17,8 +17,9 @@ import numpy as np
 import robustcmp as rc
 from robustcmp.attacks.suite import load_suite
 from robustcmp.models.classifier import Classifier
+from robustcmp.records.cell import Cell
 from robustcmp.report.progress import shown_progress
-from robustcmp.runs.conditioning import run_conditioning
+from robustcmp.runs.conditioning import repeats_of, run_conditioning
 from robustcmp.runs.plan import TrainedModel
 from robustcmp.runs.subset import common
 from robustcmp.zoo.from_zoo import FromZoo
@@ -38,22 +39,25 @@ def main() -> int:
     models = []
     for entry in manifest["models"]:
         origin = FromZoo(about["model"], about["dataset"], entry["name"], about["recipe"], entry["training_seed"])
-        classifier = Classifier(origin.load("cpu"), entry["batch_size"]).compiled(data.images)
+        model = origin.load("cpu")
+        if model.info["sha256"] != entry["info"]["sha256"]:
+            sys.exit(f"{entry['name']}, seed {entry['training_seed']}: other weights than when {options.run} was made")
+        classifier = Classifier(model, entry["batch_size"]).compiled(data.images)
         models.append(TrainedModel(entry["name"], entry["training_seed"], classifier, origin))
     subset = common(models, data.images, data.labels, manifest["images"]["asked"], manifest["seed"])
     if not np.array_equal(subset.indices, ev.dataset.image.values):
         sys.exit(f"the models classify other images correctly here than when {options.run} was made")
-    repeats: dict[tuple[str, int, str], list[int]] = {}
-    for cell in manifest["cells"]:
-        repeats.setdefault((cell["model"], cell["training_seed"], cell["attack"]), []).append(cell["repeat"])
+    suite = load_suite(manifest["suite"]["name"])
+    if suite.digest != manifest["suite"]["digest"]:
+        sys.exit(f"the suite {suite.name} is another one than when {options.run} was made")
     progress = shown_progress()
     contested = run_conditioning(
         models,
-        load_suite(manifest["suite"]["name"]),
+        suite,
         data.images,
         data.labels,
         subset.correct,
-        repeats,
+        repeats_of(Cell(**cell) for cell in manifest["cells"]),
         n=manifest["images"]["asked"],
         seed=manifest["seed"],
         attacks=options.attacks,

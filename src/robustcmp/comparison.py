@@ -31,7 +31,7 @@ from .records.store import Run
 from .report.progress import shown_progress
 from .runs.assembly import assemble, declared_extras
 from .runs.checks import Clean, run_checks
-from .runs.conditioning import run_conditioning
+from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
 from .runs.executor import Executor, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
@@ -458,9 +458,6 @@ class ModelsAtHand:
 
     def run_conditioning(self, attacks: Sequence[str] | None, shown: bool = False) -> Contested:
         """Attack the images that some models classify correctly and others do not."""
-        repeats: dict[tuple[str, int, str], list[int]] = {}
-        for cell in self.plan.cells:
-            repeats.setdefault((cell.model, cell.training_seed, cell.attack), []).append(cell.repeat)
         question = self.comparison.question
         with progress_of(shown) as progress:
             return run_conditioning(
@@ -469,7 +466,7 @@ class ModelsAtHand:
                 question.images,
                 question.labels,
                 self.comparison.subset.correct,
-                repeats,
+                repeats_of(self.plan.cells),
                 n=question.n,
                 seed=question.seed,
                 attacks=attacks,

@@ -158,7 +158,7 @@ class Evaluation(Results):
         Parameters
         ----------
         attacks : sequence of str, optional
-            The attacks to run (default: all of the run).
+            The attacks to run (default: all of the run); what is stored of others stays.
         progress : bool, default False
             Show the progress on standard error.
 
@@ -174,6 +174,9 @@ class Evaluation(Results):
             no such attack.
         """
         contested = self._models_for("conditioning").run_conditioning(attacks, progress)
+        stored = self.run.read_arrays("contested", self.question)
+        if stored is not None:
+            contested = contested.beside(Contested.from_arrays(stored))
         self.run.write_arrays("contested", self.question, contested.to_arrays())
         self.conditioned = Conditioning(self, contested)
         return self.conditioning()

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError, check_count
+from ..errors import UsageError, check_count, unknown
 from ..records.contested import Contested
 from .recorded import Recorded
+from .statistics.prediction import Prediction, prediction_interval
 
 if TYPE_CHECKING:
     import pandas
@@ -24,22 +25,6 @@ if TYPE_CHECKING:
 PICKS = 50
 """Random choices of other models for each trained model."""
 COLUMNS = ("attack", "model", "models", "images", "success_rate", "low", "high")
-
-
-class Prediction(NamedTuple):
-    """Where the rate of one more training is expected.
-
-    Attributes
-    ----------
-    mean : float
-        The mean rate of the trainings that there are.
-    low, high : float
-        The ends of the 95 % prediction interval, clipped to [0, 1]; NaN for one training.
-    """
-
-    mean: float
-    low: float
-    high: float
 
 
 class Conditioning:
@@ -68,6 +53,11 @@ class Conditioning:
                 if model["training_seed"] in seeds:
                     values = recorded.values(model["name"], attack)[seeds.index(model["training_seed"])]
                     self._common[row, column] = values.mean()
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks that were run on contested images."""
+        return self._contested.attacks
 
     def rates(self, model: int, others: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return a model's rates on the subsets of itself and growing numbers of others.
@@ -144,52 +134,60 @@ class Conditioning:
             The framework and the attack.
         models : int
             How many models that comparison has: the training, and one of each of so many other frameworks, less one.
+            Twins of the training are not among them.
         images : int
             How many images it chooses among those that all its models classify correctly.
         picks, seed : int
-            Random choices of the other models for each training.
+            Random choices of the other models for each training; at least two.
 
         Returns
         -------
         Prediction
-            mean ± t·√(s²·(1 + 1/n) + v + p·(1 − p)/images + w): s² is the variance of the n trainings' rates, each the
-            mean over choices of the other models, and t Student's quantile with n − 1 degrees of freedom (the
-            prediction interval of Hahn and Meeker 1991, "Statistical Intervals", section 4.2); v is the variance over
-            those choices; the third term is the choice of images in that comparison, and w the same of this one.
+            From `robustcmp.statistics.prediction_interval`, with the variance over the choices of the other models. Of
+            contested images, only that those attacked stand for all is not in it.
 
         Raises
         ------
         UsageError
-            The attack was not run on contested images, or there are fewer frameworks than `models`.
+            The attack was not run on contested images, the framework does not exist or has no training that ran it,
+            there are fewer frameworks than `models`, or a number is too small.
         """
-        from scipy.special import stdtrit
-
-        if attack not in self._contested.attacks:
-            raise UsageError(
-                f"{attack} was not run on contested images; those that were: {', '.join(self._contested.attacks)}"
-            )
-        frameworks = [name for name in self._recorded.models if name != model]
+        recorded, attacks = self._recorded, self.attacks
+        if model not in recorded.models:
+            raise unknown("model", model, recorded.models)
+        if attack not in attacks:
+            raise UsageError(f"{attack} was not run on contested images; those that were: {', '.join(attacks)}")
+        frameworks = [name for name in recorded.models if name != model]
         if not 1 <= models <= len(frameworks) + 1:
             raise UsageError(f"models should be from 1 to {len(frameworks) + 1}, the frameworks, received {models}")
-        rng, column = np.random.default_rng(seed), self._contested.attacks.index(attack)
-        trainings = np.flatnonzero(self._names == model)
+        if check_count("picks", picks) < 2:
+            raise UsageError(f"picks should be at least 2, received {picks}")
+        rng, column = np.random.default_rng(seed), attacks.index(attack)
+        ran = np.isfinite(self._common[:, column])
+        trainings = np.flatnonzero((self._names == model) & ran).tolist()
+        if not trainings:
+            raise UsageError(f"{attack} is not applicable to {model}")
         rates = np.array(
             [
-                [self.rates(training, self._one_each(frameworks, models - 1, rng))[0][-1, column] for _ in range(picks)]
-                for training in trainings.tolist()
+                [
+                    self.rates(training, self._one_each(training, frameworks, models - 1, rng))[0][-1, column]
+                    for _ in range(picks)
+                ]
+                for training in trainings
             ]
         )
-        mean, n = float(rates.mean()), len(trainings)
-        if n < 2:
-            return Prediction(mean, math.nan, math.nan)
-        chosen = mean * (1 - mean) / check_count("images", images)
-        here = self._recorded.values(model, attack).mean(axis=(0, 1))
-        variance = rates.mean(axis=1).var(ddof=1) * (1 + 1 / n) + rates.var(axis=1, ddof=1).mean()
-        half = float(stdtrit(n - 1, 0.975)) * math.sqrt(variance + chosen + here.var(ddof=1) / len(here))
-        return Prediction(mean, max(mean - half, 0.0), min(mean + half, 1.0))
+        falls = recorded.values(model, attack).mean(axis=1)
+        choice = float(rates.var(axis=1, ddof=1).mean())
+        return prediction_interval(falls, images, rates=rates.mean(axis=1), choice=choice)
 
-    def _one_each(self, frameworks: Sequence[str], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return one random training of each of so many random frameworks."""
-        chosen = rng.permutation(len(frameworks))[:count]
-        members = [np.flatnonzero(self._names == frameworks[place]) for place in chosen]
-        return np.array([rng.choice(trainings) for trainings in members], np.int64)
+    def _one_each(
+        self, training: int, frameworks: Sequence[str], count: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Return one random training of each of so many random frameworks, none of them a twin of one training."""
+        keys, twins = self._recorded.keys, self._recorded.twins
+        partners = {partner for pair in twins for partner in (pair.a, pair.b) if keys[training] in (pair.a, pair.b)}
+        others = np.array([key not in partners for key in keys])
+        members = [np.flatnonzero((self._names == name) & others) for name in frameworks]
+        known = [places for places in members if len(places)]
+        chosen = rng.permutation(len(known))[:count]
+        return np.array([rng.choice(known[place]) for place in chosen], np.int64)

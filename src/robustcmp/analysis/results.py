@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..records.checks import Checked
 from ..records.contested import Contested
 from . import paper
-from .conditioning import PICKS, Conditioning, Prediction
+from .conditioning import PICKS, Conditioning
 from .control import control
 from .costs import costs
 from .distances import Distances
@@ -29,7 +29,7 @@ from .planning import plan
 from .recorded import Recorded
 from .significance import ALPHA, Level, deciding, has_framework_level, of_distances, run_tests
 from .starts import Starts
-from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, mantel, wilson_interval
+from .statistics import NO_EVIDENCE, Interval, Prediction, bootstrap_interval, mantel, wilson_interval
 from .statistics.power import POWER
 from .trainings import Trainings, root_mean_std
 from .transfer import as_dataset, blocks
@@ -492,7 +492,6 @@ class Results(Recorded):
         UsageError
             `Evaluation.run_conditioning` has not been run, or the run has fewer frameworks than `models`.
         """
-        self.rate(model, attack)  # or there is none
         return self._conditioned().prediction(model, attack, models=models, images=images)
 
     def _conditioned(self) -> Conditioning:

@@ -9,6 +9,7 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,6 +136,7 @@ def _evaluate(given: Sequence[str]) -> None:
     from ..attacks.suite import load_suite
     from ..comparison import check_numbers, evaluate
     from ..frameworks import check_device
+    from ..runs.conditioning import check_conditional
 
     suite = load_suite(options.suite)
     repeats = suite.repeated(_repeats(options.repeats or [], suite))
@@ -142,6 +144,8 @@ def _evaluate(given: Sequence[str]) -> None:
     check_device(options.device)
     if options.transfer and options.no_images:
         raise UsageError("--transfer needs the adversarial images, so it cannot be combined with --no-images")
+    if options.conditioning:
+        check_conditional(suite)
     tell: Say = (lambda text: None) if options.quiet else say
     asked = _from_files(options) if options.weights else _of_the_zoo(options, tell)
     if options.images is None:
@@ -237,8 +241,9 @@ def _unmeasured(options: Namespace, evaluation: Evaluation) -> list[Callable[...
     measures: list[Callable[..., object]] = []
     if options.transfer and evaluation.transferred is None:
         measures.append(evaluation.run_transfer)
-    if options.conditioning and evaluation.conditioned is None:
-        measures.append(evaluation.run_conditioning)
+    measured = evaluation.conditioned.attacks if evaluation.conditioned else []
+    if options.conditioning and (missing := [attack for attack in evaluation.attacks if attack not in measured]):
+        measures.append(partial(evaluation.run_conditioning, missing))
     return measures
 
 

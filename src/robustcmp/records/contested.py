@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,14 @@ class Contested:
     right: NDArray[np.bool_]
     success: NDArray[np.float64]
     counts: NDArray[np.int64]
+
+    def beside(self, other: Contested) -> Contested:
+        """Return it with what another one has of other attacks, if both are of the same images."""
+        if not np.array_equal(self.index, other.index):
+            return self
+        more = [place for place, attack in enumerate(other.attacks) if attack not in self.attacks]
+        attacks = self.attacks + [other.attacks[place] for place in more]
+        return replace(self, attacks=attacks, success=np.concatenate([self.success, other.success[:, more]], axis=1))
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return it as arrays, for the store."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
 from ..errors import UsageError, unknown
+from ..records.cell import Cell
 from ..records.contested import Contested
 from .plan import TrainedModel
 from .progress import Progress, Unseen
@@ -16,6 +17,32 @@ from .subset import chosen
 
 Repeats = Mapping[tuple[str, int, str], Sequence[int]]
 """The repeats of each model, training seed and attack; none where the attack cannot run."""
+
+
+def repeats_of(cells: Iterable[Cell]) -> Repeats:
+    """Return the repeats of a comparison's cells."""
+    repeats: dict[tuple[str, int, str], list[int]] = {}
+    for cell in cells:
+        repeats.setdefault((cell.model, cell.training_seed, cell.attack), []).append(cell.repeat)
+    return repeats
+
+
+def check_conditional(suite: Suite, attacks: Sequence[str] | None = None) -> list[str]:
+    """Return the attacks of a suite that are to run on contested images, all if nothing is said.
+
+    Raises
+    ------
+    UsageError
+        The suite attacks all images, so that its rates are not conditional; or it has no such attack.
+    """
+    if suite.subset == "all":
+        raise UsageError(
+            f"the suite {suite.name} attacks all images, so its rates do not depend on which models are compared"
+        )
+    for name in attacks or ():
+        if name not in suite.attacks:
+            raise unknown("attack", name, suite.attacks)
+    return list(suite.attacks if attacks is None else attacks)
 
 
 def run_conditioning(
@@ -61,14 +88,7 @@ def run_conditioning(
     UsageError
         The suite attacks all images, so that its rates are not conditional; or it has no such attack.
     """
-    if suite.subset == "all":
-        raise UsageError(
-            f"the suite {suite.name} attacks all images, so its rates do not depend on which models are compared"
-        )
-    names = list(suite.attacks if attacks is None else attacks)
-    for name in names:
-        if name not in suite.attacks:
-            raise unknown("attack", name, suite.attacks)
+    names = check_conditional(suite, attacks)
     draws, common = suite.only_draws(), np.all(correct, axis=0)
     contested: NDArray[np.bool_] = np.any(correct, axis=0) & ~common
     index = chosen(contested, images, n, seed)

@@ -76,7 +76,7 @@ def correlated(models: Iterable[tuple[Key, Weights]]) -> list[dict[str, Any]]:
     --------
     >>> first, other = np.random.default_rng(0).normal(size=(2, 50, 10))
     >>> correlated([(("x", 0), {"fc/kernel": first}), (("y", 3), {"fc/kernel": first + other / 4})])
-    [{'a': ['x', 0], 'b': ['y', 3], 'correlation': 0.9678}]
+    [{'a': ['x', 0], 'b': ['y', 3], 'correlation': 0.9743}]
     """
     designs: dict[object, dict[Key, NDArray[np.float64]]] = {}
     for key, weights in models:

@@ -132,6 +132,12 @@ from .power import (
 from .power import (
     trainings_needed as trainings_needed,
 )
+from .prediction import (
+    Prediction as Prediction,
+)
+from .prediction import (
+    prediction_interval as prediction_interval,
+)
 from .variance import (
     NestedVariance as NestedVariance,
 )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from .foundations import NO_VARIANCE, pooled_variance
+from .variance import interaction_variance
 
 UPPER = 0.8
 """The confidence of the upper limit of a variance that a comparison is planned with (Browne 1995)."""
@@ -89,16 +90,9 @@ def rate_variance(outcomes: Sequence[NDArray[np.float64]], own_draws: bool = Fal
     measured = float(np.mean([group.var(ddof=1) for group in groups]))
     draw = float(np.mean([_of_draws(of_framework, own_draws) for of_framework in outcomes]))
     repeats = outcomes[0].shape[1]
-    residual = float(np.mean([_of_images(of_framework.mean(axis=1)) for of_framework in outcomes]))
+    residual = float(np.mean([interaction_variance(of_framework.mean(axis=1)) for of_framework in outcomes]))
     image = max(residual - draw / repeats, 0.0)
     return RateVariance(max(measured - (image + draw / repeats) / images, 0.0), image, draw)
-
-
-def _of_images(values: NDArray[np.float64]) -> float:
-    """Return the residual variance of training runs × images."""
-    residuals = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
-    trainings, images = values.shape
-    return float((residuals**2).sum() / ((trainings - 1) * (images - 1)))
 
 
 def _of_draws(values: NDArray[np.float64], own: bool) -> float:

@@ -101,3 +101,24 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
     ratios = [f / fdtri(*df, 0.5 + sign * confidence / 2) for sign in (1, -1)]
     low, high = (float(np.clip((ratio - 1) / (ratio + runs - 1), 0, 1)) for ratio in ratios)
     return NestedVariance(framework, within, framework / (framework + within), low, high)
+
+
+def interaction_variance(values: NDArray[np.float64]) -> float:
+    """Return the variance of what an image does to one training and not to the others.
+
+    The residual variance of an analysis of variance of trainings × images with one value each (Searle, Casella and
+    McCulloch 1992, "Variance Components", chapter 4).
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (trainings, images)
+        At least 2 by 2.
+
+    Examples
+    --------
+    >>> interaction_variance(np.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]))  # one image is worse for both alike
+    0.0
+    """
+    residuals = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
+    trainings, images = values.shape
+    return float((residuals**2).sum() / ((trainings - 1) * (images - 1)))
