@@ -42,10 +42,10 @@ def prediction_interval(
     m ± t·√V with V = σ²(1 + 1/n) + w + p(1 − p)/images + choice. m is the mean of the n trainings' rates, and σ² the
     variance between trainings: that of their rates less what images do to one training and not to the others, at least
     0. w is the variance of m from the choice of these images, the third term that of p = m from the choice of the other
-    ones. t is Student's quantile with Satterthwaite's degrees of freedom, (n − 1)(V / A)², where A = s²(1 + 1/n), with
-    the variance s² of the rates, is the part that n trainings estimate (Satterthwaite 1946, "An approximate
-    distribution of estimates of variance components"; a prediction interval as in Hahn and Meeker 1991, "Statistical
-    Intervals", section 4.2).
+    ones. t is Student's quantile with Satterthwaite's degrees of freedom, (n − 1)(V / A)² but at least n − 1, where
+    A = s²(1 + 1/n), with the variance s² of the rates, is the part that n trainings estimate (Satterthwaite 1946, "An
+    approximate distribution of estimates of variance components"; a prediction interval as in Hahn and Meeker 1991,
+    "Statistical Intervals", section 4.2).
 
     Parameters
     ----------
@@ -89,7 +89,6 @@ def prediction_interval(
     if variance <= NO_VARIANCE:
         return Prediction(mean, math.nan, math.nan)
     estimated = measured * (1 + 1 / n)
-    df = (n - 1) * (variance / estimated) ** 2 if estimated > NO_VARIANCE else math.inf
-    quantile = 0.5 + confidence / 2
-    half = float(stdtrit(min(df, 1e9), quantile)) * math.sqrt(variance)
+    df = (n - 1) * max(variance / max(estimated, NO_VARIANCE), 1.0) ** 2
+    half = float(stdtrit(df, 0.5 + confidence / 2)) * math.sqrt(variance)
     return Prediction(mean, max(mean - half, 0.0), min(mean + half, 1.0))
