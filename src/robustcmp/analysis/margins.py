@@ -20,8 +20,8 @@ class Margins:
     """The margins of clean images, and success rates with the margin held fixed.
 
     An image's margin in a model is the true class's logit minus the largest other one. Images with small margins fall
-    first, so a model with larger margins on the attacked images has lower rates. Whether it is also harder to fool
-    where margins are alike is another question, which `standardised` answers. Margins are in units of logits: a
+    first. A model whose margins are larger is not thereby more robust: `standardised` compares rates where margins are
+    alike. Runs made before margins were recorded have none. Margins are in units of logits: a
     network whose logits are all twice as large has twice the margins and the same decisions, so compare only networks
     that were trained alike.
     """
