@@ -553,6 +553,8 @@ def test_what_is_the_same_is_rarely_told_apart_and_what_differs_is() -> None:
     found = {name: sim.share(simulate, 60, 3) for name, (simulate, _, _) in sim.TOLD_APART.items()}
     for name, (_, low, high) in sim.TOLD_APART.items():
         assert within(found[name], low, high, 60), (name, found[name])
+    # Without a target: about 70 %, where 80 % are asked for.
+    assert 0.5 < found["the detectable difference, six frameworks, five trainings, spreads of 2018"] < 0.9
     # Why the two levels are never mixed.
     trainings = found["models, two trainings of one framework"]
     assert trainings > found["frameworks, trainings of one framework split in two"] + 0.1

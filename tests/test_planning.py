@@ -28,6 +28,7 @@ from robustcmp.analysis.statistics import (
 from robustcmp.analysis.statistics.power import detectable_with_variances
 from robustcmp.cli import command
 from robustcmp.errors import UsageError
+from robustcmp.report.planning import sentences
 from robustcmp.zoo.from_zoo import mean_training_seconds
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -194,6 +195,15 @@ def test_the_upper_limit_of_a_variance() -> None:
         rate_variance([np.zeros((2, 1, 1))] * 2)
 
 
+@pytest.mark.parametrize("name", ["5 trainings, other images and repeats", "5 trainings, unequal spreads"])
+def test_the_true_variances_of_simulated_rates(name: str) -> None:
+    world = sim.PLANNED[name].comparison(100)
+    rates = [world.draw(rng).mean(axis=(2, 3)) for rng in np.random.default_rng(0).spawn(15)]
+    variances = np.array([of_images.var(axis=1, ddof=1) for of_images in rates])
+    errors = variances.std(axis=0, ddof=1) / math.sqrt(len(rates))
+    assert (np.abs(variances.mean(axis=0) - world.variances()) <= 4 * errors).all()
+
+
 def test_planned_comparisons_detect_their_difference() -> None:
     """`make validity` does more."""
     for name in ("5 trainings", "5 trainings, other images and repeats"):
@@ -341,13 +351,46 @@ def test_the_command_without_costs(planned: Command) -> None:
     status, out, _ = planned("--pilot", TEN, "--difference", 3)
     text = " ".join(out.split())
     assert status == 0
-    assert "A difference of 3.0 points under fgsm, single_pixel needs 19 trainings of each framework" in text
+    assert "A difference of 3.0 points under fgsm needs 19 trainings of each framework" in text
+    assert "Do not rely on the plan for: single_pixel. A rate of the pilot is less than 3.0 points from 0" in text
     assert "boundary: the attack succeeds on every image of every model." in text
     assert "The pilot has no costs" in text
     assert "nan" not in text.lower()
     rows = json.loads(planned("--pilot", TEN, "--difference", 3, "--json")[1])
     assert rows[0]["seconds"] is None
     assert len(rows) == 11
+
+
+def test_a_difference_that_the_variance_cannot_describe(ten: rc.Evaluation) -> None:
+    means = np.array([rates.mean() for rates in ten.outcomes[1].rates.values()])
+    room = means.min()
+    assert ten.plan(0.05, attack="single_pixel").room.tolist() == pytest.approx([room] * 5)
+    for difference, warned in ((room * 0.99, False), (room * 1.01, True)):
+        text = sentences(ten.plan(difference, attack="single_pixel"), difference, 0.8)
+        assert warned == any(line.startswith("Do not rely on the plan for: single_pixel.") for line in text)
+        assert warned != any("needs" in line for line in text)
+
+
+def test_attacks_out_of_reach_are_named(ten: rc.Evaluation) -> None:
+    """An attack without a number is not part of the largest number."""
+    first, *others = sentences(ten.plan(0.0002), 0.0002, 0.8)
+    assert first.startswith("A difference of 0.02 points under single_pixel needs ")
+    assert "by its upper 80 % limit" in first
+    assert others[0] == "With the images and repeats of the pilot, not within reach for: fgsm."
+    nothing = sentences(ten.plan(1e-5, attack="fgsm"), 1e-5, 0.8)
+    assert nothing[0] == "With the images and repeats of the pilot, not within reach for: fgsm."
+    assert "needs" not in nothing[0]
+
+
+def test_the_upper_number_is_of_all_attacks_or_of_none(ten: rc.Evaluation) -> None:
+    plan = ten.plan(0.0005)
+    both = plan.copy()
+    both.loc[(both.design == SAME) & (both.variance == UPPER_LIMIT) & (both.attack == "fgsm"), "trainings"] = pandas.NA
+    text = sentences(both, 0.0005, 0.8)
+    assert "under fgsm, single_pixel needs" in text[0]
+    assert "upper" not in text[0]
+    assert text[1] == "With the images and repeats of the pilot, not within reach by the upper limit for: fgsm."
+    assert "by its upper 80 % limit" in sentences(plan, 0.0005, 0.8)[0]
 
 
 @pytest.mark.parametrize(

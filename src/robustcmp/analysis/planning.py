@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("attack", "design", "variance", "trainings", "images", "repeats", "detectable"),
-    *("seconds", "training_seconds", "queries", "why"),
+    *("seconds", "training_seconds", "queries", "room", "why"),
 )
 PILOT, SAME, CHEAPEST = "pilot", "same images", "cheapest"
 ESTIMATE, UPPER_LIMIT = "estimate", "upper limit"
@@ -160,7 +160,7 @@ def plan(
         raise unknown("attack", attack, results.common_attacks)
     goal = Goal(difference, joint_level(deciding(results.tests("frameworks"))), power)
     rows = [
-        {"attack": outcomes.attack} | row
+        {"attack": outcomes.attack, "room": _room(outcomes)} | row
         for outcomes in results.outcomes
         if attack in (None, outcomes.attack)
         for row in _rows(results, outcomes, goal, training_seconds)
@@ -242,6 +242,12 @@ def _available(results: Results) -> int:
     """Return how many images could be attacked: those that every model of the pilot classifies correctly, or all."""
     images = results.manifest["images"]
     return int(images["of"]) if results.on_all_images else round(images["of"] * images["correct_by_all"])
+
+
+def _room(outcomes: Outcomes) -> float:
+    """Return how close a framework's mean rate comes to 0 or 1."""
+    means = np.array([rates.mean() for rates in outcomes.rates.values()])
+    return float(np.minimum(means, 1 - means).min())
 
 
 def _prices(results: Results, outcomes: Outcomes, training_seconds: float) -> Prices:

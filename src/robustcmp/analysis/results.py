@@ -375,11 +375,12 @@ class Results(Recorded):
         pandas.DataFrame
             Five rows per attack, of the designs ``"pilot"``, ``"same images"`` (and repeats, as the pilot) and
             ``"cheapest"``: attack, design, variance, trainings (of each framework), images, repeats (on each training),
-            detectable (in the unit of the rates), seconds (of the attack), training_seconds, queries, why. A design is
-            planned twice: with the variance at its ``"estimate"``, and with that between trainings at its upper 80 %
-            limit, ``"upper limit"`` (`robustcmp.statistics.upper_variance`), because few trainings estimate it badly.
-            The cheapest takes least time, or asks the fewest queries if the run has no costs. NaN for what is not
-            known; an attack without information has only the row of the pilot, with the reason in ``why``.
+            detectable (in the unit of the rates), seconds (of the attack), training_seconds, queries, room (how close a
+            framework's mean rate comes to 0 or 1: for larger differences the pilot's variance does not hold), why. A
+            design is planned twice: with the variance at its ``"estimate"``, and with that between trainings at its
+            upper 80 % limit, ``"upper limit"`` (`robustcmp.statistics.upper_variance`), because few trainings estimate
+            it badly. The cheapest takes least time, or asks the fewest queries if the run has no costs. NaN for what is
+            not known; an attack without information has only the row of the pilot, with the reason in ``why``.
 
         Raises
         ------

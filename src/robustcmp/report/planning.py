@@ -37,21 +37,46 @@ def _cost(plan: pandas.DataFrame) -> Column:
 def sentences(plan: pandas.DataFrame, difference: float, power: float) -> list[str]:
     """What the designs mean, and what they rest on."""
     reasons = [f"{row.attack}: {row.why}." for row in plan[plan.why != ""].itertuples()]
-    return [*_needed(plan, difference, power), *dict.fromkeys(reasons), _basis(plan)]
+    same = plan[plan.design == SAME]
+    described = same.room >= difference
+    needed = _needed(same[described], difference, power)
+    beyond = _beyond(list(dict.fromkeys(same[~described].attack)), difference)
+    return [*needed, *beyond, *dict.fromkeys(reasons), _basis(plan)]
 
 
-def _needed(plan: pandas.DataFrame, difference: float, power: float) -> list[str]:
+def _needed(same: pandas.DataFrame, difference: float, power: float) -> list[str]:
     """The trainings that all attacks need together on the pilot's images, and which of the two numbers to take."""
-    same = plan[(plan.design == SAME) & plan.trainings.notna()]
-    if same.empty:
-        return []
-    estimate, upper = (same[same.variance == label].trainings.max() for label in (ESTIMATE, UPPER_LIMIT))
-    attacks = ", ".join(dict.fromkeys(same.attack))
+    estimates, uppers = (
+        same[same.variance == label].set_index("attack").trainings for label in (ESTIMATE, UPPER_LIMIT)
+    )
+    reached = estimates.dropna()
+    if reached.empty:
+        return _out_of_reach(estimates)
+    uppers = uppers[reached.index]
+    and_upper = "" if uppers.hasnans else f" and {whole(uppers.max())} by its upper 80 % limit"
     return [
-        f"A difference of {points(difference)} points under {attacks} needs {estimate} trainings of each framework by "
-        f"the estimated variance and {upper} by its upper 80 % limit, with the images and repeats of the pilot.",
+        f"A difference of {points(difference)} points under {', '.join(reached.index)} needs {whole(reached.max())} "
+        f"trainings of each framework by the estimated variance{and_upper}, with the images and repeats of the pilot.",
+        *_out_of_reach(estimates),
+        *_out_of_reach(uppers, " by the upper limit"),
         f"Plan with the upper limit: about 8 of 10 pilots then lead to {percent(power, 0)} power or more. With the "
         "estimate, about half do (Browne 1995).",
+    ]
+
+
+def _out_of_reach(trainings: pandas.Series[int], by: str = "") -> list[str]:
+    attacks = ", ".join(trainings.index[trainings.isna()])
+    return [f"With the images and repeats of the pilot, not within reach{by} for: {attacks}."] if attacks else []
+
+
+def _beyond(attacks: list[str], difference: float) -> list[str]:
+    """Which attacks have rates so close to 0 or 100 % that the difference changes their variance."""
+    if not attacks:
+        return []
+    return [
+        f"Do not rely on the plan for: {', '.join(attacks)}. A rate of the pilot is less than {points(difference)} "
+        "points from 0 or 100 %, so its variance does not hold for this difference. Run a pilot with rates near those "
+        "in question, or plan for a smaller difference."
     ]
 
 
