@@ -394,8 +394,8 @@ SECTIONS = (
     Section(
         "conditioning",
         "Conditioning",
-        "Success rates on the images that so many of the models classify correctly. Each further model removes images, "
-        "those near a decision boundary first.",
+        "Success rates against the number of models that classify the images correctly. Each further model removes "
+        "images, those near a decision boundary first.",
         _conditioning,
     ),
     Section(

@@ -52,6 +52,8 @@ def draw(
 
 
 def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for place, (model, curve) in enumerate(curves.groupby("model", sort=False)):
         axes.fill_between(curve.models, 100 * curve.low, 100 * curve.high, color=color(place), alpha=0.12, linewidth=0)
         axes.plot(
@@ -63,5 +65,6 @@ def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
             label=model,
         )
     axes.set(title=f"{attack}: success, %", xlabel="models that classify the images correctly", xlim=(1, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylim(bottom=0)
     bare(axes)
