@@ -189,7 +189,8 @@ def test_pictures_have_their_names(show: Open) -> None:
 def test_sections_are_landmarks_with_their_headings(show: Open) -> None:
     page = show("small")
     for section in SECTIONS:
-        assert page.get_by_role("region", name=section.heading, exact=True).count() == 1
+        there = int(section.name != "conditioning")  # the run has no contested outcomes
+        assert page.get_by_role("region", name=section.heading, exact=True).count() == there
     assert page.get_by_role("main").count() == page.get_by_role("navigation").count() == 1
 
 
