@@ -28,6 +28,7 @@ from .records.checks import Checked
 from .records.contested import Contested
 from .records.manifest import FORMAT
 from .records.store import Run
+from .records.upkeep import adopt, discard_broken
 from .report.progress import shown_progress
 from .runs.assembly import assemble, declared_extras
 from .runs.checks import Clean, run_checks
@@ -159,6 +160,10 @@ def evaluate(
     ModelError
         A model is not a classifier that returns logits, no image is classified correctly by all models, or no attack
         of the suite can run on any model.
+    StoreError
+        A file of the run is broken, or another process is writing the run.
+    DiskError
+        The disk is full. What is finished is kept.
 
     Notes
     -----
@@ -175,8 +180,8 @@ def evaluate(
     (3, ['jax', 'torch'])
     """
     question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
-    with progress_of(progress) as shown:
-        return prepare(models, question, out, keep_images, about or {}, device, shown).execute(executor, shown)
+    with progress_of(progress) as shown, Run.create(out, keep_images).writing() as store:
+        return prepare(models, question, store, about or {}, device, shown).execute(executor, shown)
 
 
 class Estimate(NamedTuple):
@@ -205,7 +210,7 @@ def estimate(
     """Return what `evaluate` would do for a question; nothing is attacked, and nothing is written."""
     with progress_of(progress) as shown:
         begun = out if Path(out).exists() else None
-        comparison = prepare(models, question, begun, True, {}, device, shown)
+        comparison = prepare(models, question, Run.create(begun), {}, device, shown)
     planned = comparison.plan
     queries = planned.queries(comparison.store)
     missing = Counter(cell.attack for cell, count in queries.items() if count)
@@ -231,8 +236,7 @@ def progress_of(progress: bool | Progress) -> Iterator[Progress]:
 def prepare(
     models: Models,
     question: Question,
-    out: str | os.PathLike[str] | None,
-    keep_images: bool,
+    store: Run,
     about: dict[str, Any],
     device: Device,
     progress: Progress,
@@ -240,7 +244,6 @@ def prepare(
     """Load the models, make them ready, choose the subset and plan the cells: everything before the first attack."""
     trained = ready(load(models, device, progress), question.suite, question.images, question.labels, progress)
     question = question.shared_by(trained)
-    store = Run.create(out, keep_images)
     trained, batch_sizes = with_batch_sizes(trained, store, question.images, question.batch_size)
     on_all = question.suite.subset == "all"
     subset = common(trained, question.images, question.labels, question.n, question.seed, on_all)
@@ -284,7 +287,9 @@ class Comparison:
 
     def execute(self, executor: Executor | None, progress: Progress) -> Evaluation:
         """Run the attacks that are missing, and put all results together."""
+        adopt(self.store)
         self.store.write_manifest(self.manifest)
+        discard_broken(self.store)
         execute(self.plan, self.store, executor, progress)
         dataset = assemble(
             self.store,

@@ -97,6 +97,14 @@ class StoreError(RobustcmpError):
     """A run's directory cannot be read or written."""
 
 
+class DiskError(RobustcmpError, OSError):
+    """A disk has no room for a file, or a quota or a limit does not allow it. What was there before is unchanged."""
+
+
+class SealError(RobustcmpError):
+    """A kept file is not as it was written. The message is the reason alone: the reader of the file adds the remedy."""
+
+
 def check_count(name: str, value: object) -> int:
     """Return a whole number of 1 or more, of NumPy or not, or raise `UsageError`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:

@@ -16,6 +16,7 @@ from .files import write_named
 from .records.checks import Checked
 from .records.contested import Contested
 from .records.store import Run
+from .records.upkeep import verify
 from .report.bibtex import to_bibtex
 from .report.frames import to_dataframe
 from .report.latex import to_latex
@@ -174,9 +175,9 @@ class Evaluation(Results):
             no such attack.
         """
         contested = self._models_for("conditioning").run_conditioning(attacks, progress)
-        stored = self.run.read_arrays("contested", self.question)
+        stored = self.run.read_arrays("contested", self.question, Contested.from_arrays)
         if stored is not None:
-            contested = contested.beside(Contested.from_arrays(stored))
+            contested = contested.beside(stored)
         self.run.write_arrays("contested", self.question, contested.to_arrays())
         self.conditioned = Conditioning(self, contested)
         return self.conditioning()
@@ -349,9 +350,8 @@ def answered(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evalua
     run = Run(directory)
     try:
         manifest = run.manifest()
-        if _without_command(manifest.get("about", {})) == _without_command(about):
-            for cell in manifest["cells"]:
-                run.load(cell["key"])  # a broken one is an error that should not be hidden
+        same = _without_command(manifest.get("about", {})) == _without_command(about)
+        if same and not any(finding.is_broken for finding in verify(run)):  # what is broken should not be hidden
             return open_run(directory)
     except RobustcmpError:
         pass  # whatever it is, `robustcmp.evaluate` says so or mends it

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+import secrets
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UsageError
+from .errors import DiskError, UsageError
+
+TEMPORARY = ".tmp"
+SURELY_DEAD = 86400.0  # seconds without a change, after which nobody is still writing a temporary file
+NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file is too large"}
 
 
 def user_cache() -> Path:
@@ -52,35 +66,189 @@ def json_digest(content: dict[str, Any]) -> str:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 (hex) of a file's bytes."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a file for reading, or raise `OSError` for what is none: a pipe or a device could block for ever."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+# who writes ------------------------------------------------------------------------------------------------------
+
+
+class Writer(NamedTuple):
+    """A process that writes, as other processes see it, also on other machines that share a disk.
+
+    Attributes
+    ----------
+    host : str
+        The name of the machine, in letters, digits and hyphens.
+    kernel : str
+        Which start of which machine it is: containers of one machine have the same, whatever their names.
+    pids : str
+        In which namespace its process number counts.
+    pid : int
+        The process number.
+    """
+
+    host: str
+    kernel: str
+    pids: str
+    pid: int
+
+    @classmethod
+    def this(cls) -> Writer:
+        """Return this process."""
+        return cls(*_this_machine(), os.getpid())
+
+    @property
+    def is_surely_dead(self) -> bool:
+        """Whether the process has ended, as far as this process can tell: it counts processes alike, or it does not."""
+        return (self.host, self.kernel, self.pids) == _this_machine() and not _is_alive(self.pid)
+
+
+@cache
+def _this_machine() -> tuple[str, str, str]:
+    host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:32] or "host"
+    return host, _short(_read("/proc/sys/kernel/random/boot_id") or host), _short(_link("/proc/self/ns/pid") or host)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name == "nt":  # there, signal 0 would end it
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
+
+
+# files that appear whole ---------------------------------------------------------------------------------------------
+
+
+def temporary_beside(path: Path) -> Path:
+    """Return the name of a temporary file that no other process, thread or machine uses, beside a file."""
+    writer = ".".join(map(str, Writer.this()))
+    return path.with_name(f".{path.name[:40]}.{writer}.{secrets.token_hex(8)}{TEMPORARY}")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file is what a process that was killed while it wrote may have left."""
+    return path.name.startswith(".") and path.name.endswith(TEMPORARY)
+
+
+def remove_left_over(directory: Path) -> None:
+    """Remove the temporary files of writers that have surely ended: processes of this machine, or after a day."""
+    for path in directory.glob(f".*{TEMPORARY}"):
+        *_, host, kernel, pids, pid, _token, _ = ["", "", "", "", *path.name.split(".")]
+        try:
+            old = time.time() - path.stat().st_mtime > SURELY_DEAD
+            if old or (pid.isdecimal() and Writer(host, kernel, pids, int(pid)).is_surely_dead):
+                path.unlink()
+        except OSError:
+            continue  # somebody else has removed it, or may
 
 
 def make_directory(directory: Path) -> None:
     """Make a directory if it is not there, and raise `UsageError` unless files can be made in it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / f".{os.getpid()}.tmp"
+        probe = temporary_beside(directory / "probe")
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from None
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to the disk and only then give it its name.
 
-    Whoever reads `path` sees the old file or the whole new one, whenever the process is killed.
+    Whoever reads `path` sees the old file or the whole new one, whenever the process is killed, and however many
+    processes write it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    write : callable
+        Is called with the name of the temporary file.
+    size : int, optional
+        How many bytes it writes, for the message where there is no room for them.
+
+    Raises
+    ------
+    DiskError
+        There is no room for the file. The old one is as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with room_for(path, size):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = temporary_beside(path)
+        try:
+            write(temporary)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_bytes_atomically(path: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all, as `write_atomically` does."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(content), len(content))
+
+
+@contextmanager
+def room_for(path: Path, size: int | None = None) -> Iterator[None]:
+    """Raise `DiskError` where the system says that there is no room for so many bytes of a file."""
     try:
-        write(temporary)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        needed = "" if size is None else f": it takes {size:,} bytes"
+        raise _disk_error(path, f"{NO_ROOM[error.errno]}{needed}", error.errno) from None
+
+
+def _disk_error(path: Path, reason: str, number: int) -> DiskError:
+    try:
+        free = f", and {shutil.disk_usage(path.parent).free:,} bytes are free in {path.parent}"
+    except OSError:
+        free = ""
+    error = DiskError(
+        f"{path} cannot be written, {reason}{free}. Make room there, or name another directory, and rerun the same "
+        "command: what is finished is kept."
+    )
+    error.errno = number
+    return error
 
 
 def write_named(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
@@ -93,19 +261,26 @@ def write_named(path: str | os.PathLike[str], write: Callable[[Path], object]) -
 
 def write_text_atomically(path: Path, text: str) -> None:
     """Write a text file that appears whole or not at all, as `write_atomically` does."""
-    write_atomically(path, lambda temporary: _write_text(temporary, text))
+    write_bytes_atomically(path, text.encode())
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a text file, on a line of its own whatever a killed process left, and flush it to the disk."""
-    with open(path, "a+b") as file:
+    """Append a line to a text file, on a line of its own whatever a killed process left, and flush it to the disk.
+
+    Raises
+    ------
+    DiskError
+        There is no room for the line. The file is as it was.
+    """
+    with room_for(path, len(line)), open(path, "a+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 1, 0))
         torn = file.read(1) not in (b"", b"\n")
-        file.write(b"\n" * torn + line.encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+        left = b"\n" * torn + line.encode() + b"\n"
+        try:
+            while left:
+                left = left[file.write(left) or 0 :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise

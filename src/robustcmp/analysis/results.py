@@ -395,8 +395,8 @@ class Results(Recorded):
     @cached_property
     def checked(self) -> Checked | None:
         """The health checks and PGD's success, None if they have not been run."""
-        stored = self.run.read_answer("checks", self.question)
-        return None if stored is None else self.noting(Checked.from_json(stored))
+        stored = self.run.read_answer("checks", self.question, Checked.from_json)
+        return None if stored is None else self.noting(stored)
 
     def noting(self, checked: Checked) -> Checked:
         """Return checks with those only noted that fail by the nature of an attack's settings."""
@@ -405,8 +405,11 @@ class Results(Recorded):
     @cached_property
     def transferred(self) -> xarray.Dataset | None:
         """The result of `Evaluation.transfer`, None if it has not been run."""
-        stored = self.run.read_answer("transfer", self.question)
-        return None if stored is None else as_dataset(np.array(stored["counts"]), self.labels, stored["attacks"])
+
+        def read(stored: dict[str, Any]) -> xarray.Dataset:
+            return as_dataset(np.array(stored["counts"]), self.labels, stored["attacks"])
+
+        return self.run.read_answer("transfer", self.question, read)
 
     @property
     def transfer_blocks(self) -> pandas.DataFrame:
@@ -437,8 +440,8 @@ class Results(Recorded):
     @cached_property
     def conditioned(self) -> Conditioning | None:
         """Rates on the subsets of fewer models, None if `Evaluation.run_conditioning` has not been run."""
-        stored = self.run.read_arrays("contested", self.question)
-        return None if stored is None else Conditioning(self, Contested.from_arrays(stored))
+        stored = self.run.read_arrays("contested", self.question, Contested.from_arrays)
+        return None if stored is None else Conditioning(self, stored)
 
     def conditioning(self, *, picks: int = PICKS, seed: int = 0) -> pandas.DataFrame:
         """Return the success rates against the number of models whose correct images are attacked.

@@ -7,7 +7,6 @@ leaves to the user, hold the SHA-256 of all that follow. No pickle, no code.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,13 +18,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import WeightsError
-from ..files import digest, write_atomically
+from .. import sealed
+from ..errors import SealError, WeightsError
+from ..files import digest, write_bytes_atomically
 from .architecture import Architecture, Shape
 
 Weights = dict[str, NDArray[np.float32]]
-USER_BLOCK = 512
-SEAL = b"robustcmp weights, sha256 "
+KIND = "weights"
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,14 @@ def _json(metadata: dict[str, Any]) -> str:
 def write_weights(path: Path, content: WeightsFile) -> None:
     """Write a weights file; it appears whole or not at all."""
 
-    def write(temporary: Path) -> None:
-        with h5py.File(temporary, "w", userblock_size=USER_BLOCK) as file:
-            for group, arrays in (("weights", content.weights), ("curves", content.curves)):
-                target = file.create_group(group)
-                for name, array in arrays.items():
-                    target.create_dataset(name, data=array, track_times=False)
-            file.attrs["metadata"] = _json(content.metadata)
-        _seal(temporary)
+    def write(file: h5py.File) -> None:
+        for group, arrays in (("weights", content.weights), ("curves", content.curves)):
+            target = file.create_group(group)
+            for name, array in arrays.items():
+                target.create_dataset(name, data=array, track_times=False)
+        file.attrs["metadata"] = _json(content.metadata)
 
-    write_atomically(path, write)
+    write_bytes_atomically(path, sealed.hdf5(KIND, write))
 
 
 def read_weights(path: Path, architecture: Architecture | None = None) -> WeightsFile:
@@ -89,20 +86,20 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
         network.
     """
     try:
-        _check_seal(path)
-        with h5py.File(path, "r") as file:
-            weights = _read_group(file["weights"])
-            curves = _read_group(file["curves"])
-            metadata = json.loads(file.attrs["metadata"])
+        with sealed.opened(path, KIND) as file:
+            if architecture is not None:  # before any array is read: a small file can declare large ones
+                check_shapes(_group(file, "weights"), architecture, str(path))
+            weights = {name: file.array(f"weights/{name}", np.float32) for name in _group(file, "weights")}
+            curves = {name: file.array(f"curves/{name}", np.float64) for name in _group(file, "curves")}
+            metadata: dict[str, Any] = json.loads(file.attribute("metadata"))
     except FileNotFoundError:
         raise WeightsError(f"no weights file at {path}") from None
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except SealError as error:
         raise WeightsError(
             f"{path} is not a weights file of robustcmp, or it is broken ({error}). "
             "Delete it and train again, or copy it again."
         ) from None
     if architecture is not None:
-        check_shapes(weights, architecture, str(path))
         trained = metadata.get("architecture", architecture.described)
         if trained != architecture.described:
             raise WeightsError(
@@ -114,41 +111,16 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
 
 def is_sealed(path: Path) -> bool:
     """Say whether a file begins as our weights files do."""
-    with open(path, "rb") as file:
-        return file.read(len(SEAL)) == SEAL
+    return sealed.is_sealed(path, KIND)
 
 
-def _seal(path: Path) -> None:
-    """Write the SHA-256 of a file's content into its user block."""
-    with open(path, "r+b") as file:
-        file.seek(USER_BLOCK)
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0)
-        file.write(SEAL + sha256.encode())
+def _group(file: sealed.Hdf5, group: str) -> dict[str, h5py.Dataset]:
+    """Return the arrays of a group by their names in it."""
+    prefix = f"{group}/"
+    return {name.removeprefix(prefix): array for name, array in file.arrays.items() if name.startswith(prefix)}
 
 
-def _check_seal(path: Path) -> None:
-    """Raise `WeightsError` unless a file is as it was written. HDF5 does not survive every broken file."""
-    with open(path, "rb") as file:
-        block = file.read(USER_BLOCK)
-        received = hashlib.file_digest(file, "sha256").hexdigest()
-    expected = block[len(SEAL) : len(SEAL) + 64].decode("ascii", "replace")
-    if not block.startswith(SEAL):
-        raise WeightsError(f"{path} is not a weights file of robustcmp. Delete it and train again, or copy it again.")
-    if expected != received:
-        raise WeightsError(
-            f"{path}: expected SHA-256 {expected}, received {received}: the file was changed after it was written, or "
-            "it is not whole. Delete it and train again, or copy it again."
-        )
-
-
-def _read_group(group: Any) -> dict[str, Any]:
-    arrays: dict[str, Any] = {}
-    group.visititems(lambda name, item: arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
-    return arrays
-
-
-def check_shapes(weights: Mapping[str, NDArray[Any]], architecture: Architecture, source: str) -> None:
+def check_shapes(weights: Mapping[str, NDArray[Any] | h5py.Dataset], architecture: Architecture, source: str) -> None:
     """Raise `WeightsError` unless names and shapes are those of the architecture."""
     expected = architecture.weight_shapes
     for name in [*expected, *weights]:

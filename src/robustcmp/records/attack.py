@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 Norm = Literal["l0", "l2", "linf"]
-OWN_NAMES = ("success", "l0", "l2", "linf", "adversarial_class", "queries")
-"""The values an image that every attack has."""
+OWN_TYPES: dict[str, type[np.generic]] = {
+    "success": np.bool_,
+    "l0": np.float64,
+    "l2": np.float64,
+    "linf": np.float64,
+    "adversarial_class": np.int64,
+    "queries": np.int64,
+}
+"""The values an image that every attack has, with their types."""
+OWN_NAMES = tuple(OWN_TYPES)
 
 
 class Extra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

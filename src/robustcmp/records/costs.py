@@ -10,7 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from ..errors import SealError
 from ..files import append_line
+from ..sealed import from_json, read_bytes, to_json
+
+KIND = "cost"
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -45,18 +49,32 @@ class Cost(msgspec.Struct, frozen=True):
 
 def log(path: Path, cost: Cost) -> None:
     """Append a record to a log, which is made if it is not there."""
-    append_line(path, msgspec.json.encode(cost).decode())
+    append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None))
 
 
-def logged(path: Path) -> Iterator[Cost]:
+def logged(path: Path, required: bool = True) -> Iterator[Cost]:
     """Yield the records of a log, none if there is no log.
 
-    A line that is no record is left out: a process that is killed while it writes leaves part of one.
+    A line that is no record, or is not as it was written, is left out: a process that is killed while it writes leaves
+    part of one. A record without a seal counts only if none is required.
     """
-    if not path.exists():
+    return (cost for cost in _read(path, required) if cost is not None)
+
+
+def broken(path: Path, required: bool = True) -> int:
+    """Return how many records of a log were changed; part of a record is none."""
+    return sum(cost is None for cost in _read(path, required))
+
+
+def _read(path: Path, required: bool) -> Iterator[Cost | None]:
+    """Yield the records of a log, None for one that was changed."""
+    try:
+        lines = read_bytes(path).splitlines()
+    except FileNotFoundError:
         return
-    for line in path.read_bytes().splitlines():
+    for line in lines:
         try:
-            yield msgspec.json.decode(line, type=Cost)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
+            yield msgspec.convert(from_json(line, KIND, required=required), Cost)
+        except (SealError, msgspec.ValidationError):
+            if line.endswith(b"}"):
+                yield None

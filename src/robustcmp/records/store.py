@@ -2,37 +2,48 @@
 
 ``manifest.json`` says what was asked for and with what; ``cells/KEY.h5`` is one cell; ``results.h5`` holds a value an
 image of every cell that was asked for last, for xarray or h5py; ``costs.jsonl`` logs what each task cost. No pickle
-anywhere. A file appears whole or not at all, and the log line by line, so a run can be killed at any moment.
+anywhere. A file appears whole or not at all, and the log line by line, so a run can be killed at any moment. Every file
+is sealed, see `robustcmp.sealed`; those of runs that are older than seals are read without.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import StoreError, UsageError, nearest
-from ..files import make_directory, write_atomically, write_text_atomically
-from . import format_1
-from .attack import OWN_NAMES
+from .. import sealed
+from ..errors import RobustcmpError, SealError, StoreError, UsageError, nearest
+from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
+from ..locks import NAME as LOCK
+from ..locks import sole_writer
+from . import costs, format_1
+from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
-from .costs import Cost, log, logged
-from .manifest import FORMAT, is_known, upgraded
+from .manifest import FORMAT, UNSEALED, is_known, part_of, upgraded
 
 if TYPE_CHECKING:
     import xarray
 
-
 COORDS = ("label",)  # beside those that are named as their dimensions
+DIMS = ("model", "training_seed", "attack", "repeat", "image")  # of what every attack has, in the results
+COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+
+T = TypeVar("T")
+
+_log = logging.getLogger("robustcmp")
 
 
 class Run:
@@ -42,6 +53,8 @@ class Run:
         self.directory = Path(directory)
         self._keep_images = keep_images
         self.temporary = False  # whether the directory goes with this object
+        self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
+        self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
 
     @classmethod
     def create(cls, directory: str | os.PathLike[str] | None, keep_images: bool = True) -> Run:
@@ -52,24 +65,37 @@ class Run:
         UsageError
             The directory cannot be written, or holds something that is no run.
         """
-        run = cls(tempfile.mkdtemp(prefix="robustcmp-") if directory is None else directory, keep_images)
+        run = cls(_temporary_directory() if directory is None else directory, keep_images)
         if directory is None:
             run.temporary = True
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
         make_directory(run.directory)
-        if not run._manifest_path.exists() and not all(_is_temporary(path) for path in run.directory.iterdir()):
+        if not run._manifest_path.exists() and not all(_may_be_left(path) for path in run.directory.iterdir()):
+            if run.has_results or any(run.directory.glob("cells/*.h5")):
+                raise StoreError(
+                    f"{run._manifest_path} is missing. Make it again with: robustcmp runs repair {run.directory}"
+                )
             raise UsageError(f"{run.directory} is not empty and is not a run of robustcmp. Name another directory.")
         if run._manifest_path.exists():
             run.manifest()  # a broken one is found before any work
-        run._remove_left_over()
         return run
 
-    def _remove_left_over(self) -> None:
-        """Remove what sessions that were killed while they wrote have left."""
-        for path in [*self.directory.glob(".*.tmp"), *self.directory.glob("cells/.*.tmp")]:
-            pid = path.name.split(".")[-2]
-            if pid.isdigit() and int(pid) != os.getpid() and not _is_alive(int(pid)):
-                path.unlink(missing_ok=True)
+    @contextmanager
+    def writing(self) -> Iterator[Run]:
+        """Be the only one who writes the run.
+
+        Raises
+        ------
+        StoreError
+            Another process, or another thread of this one, is writing it.
+        """
+        if self.temporary:
+            yield self
+            return
+        with sole_writer(self.directory):
+            for directory in (self.directory, self.directory / "cells"):
+                remove_left_over(directory)
+            yield self
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Run:
@@ -82,6 +108,10 @@ class Run:
         """
         run = cls(directory)
         if not run._manifest_path.exists():
+            if run.has_results:
+                raise StoreError(
+                    f"{run._manifest_path} is missing. Make it again with: robustcmp runs repair {run.directory}"
+                )
             raise UsageError(
                 f"{run.directory} is not a run of robustcmp: it has no manifest.json{_hint(run.directory)}"
             )
@@ -105,56 +135,137 @@ class Run:
     # the manifest ------------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
-        """Return what was asked for last, in today's format, or an empty dict if nothing was yet."""
-        if not self._manifest_path.exists():
-            return {}
+        """Return what was asked for last, in today's format, or an empty dict if nothing was yet.
+
+        Raises
+        ------
+        UsageError
+            The file has a format that is not known.
+        StoreError
+            It is no manifest, or was changed after it was written.
+        """
+        stored = self.stored_manifest()
+        return upgraded(stored) if stored else {}
+
+    def stored_manifest(self) -> dict[str, Any]:
+        """Return the manifest in the format in which it is stored; raise as `manifest` does."""
+        path, manifest = self._manifest_path, {}
         try:
-            manifest: dict[str, Any] = json.loads(self._manifest_path.read_text(encoding="utf-8"))
-            if not is_known(manifest):
-                raise UsageError(f"{self._manifest_path}: expected {FORMAT!r}, received {manifest['format']!r}")
-            return upgraded(manifest)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, UsageError):
-                raise
-            raise UsageError(f"{self._manifest_path} is not the manifest of a run: {error!r}") from None
+            with sealed.distrusted():
+                manifest = sealed.read_json(path, "manifest", required=lambda said: said["format"] == FORMAT)
+                known = is_known(manifest)
+                if known:
+                    self._know(upgraded(manifest), manifest["format"])
+        except FileNotFoundError:
+            return {}
+        except SealError as error:
+            raise StoreError(
+                f"{path} is not the manifest of a run, or it is broken ({error}). "
+                f"Make it again with: robustcmp runs repair {self.directory}"
+            ) from None
+        if not known:
+            raise UsageError(f"{path}: expected {FORMAT!r}, received {manifest['format']!r}")
+        return manifest
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest, unless it is there already word for word."""
-        text = json.dumps({"format": FORMAT} | manifest, indent=1, sort_keys=True) + "\n"
-        if not self._manifest_path.exists() or self._manifest_path.read_text(encoding="utf-8") != text:
-            write_text_atomically(self._manifest_path, text)
+        content = {"format": FORMAT} | manifest
+        text = sealed.to_json("manifest", content).encode()
+        if not self._manifest_path.exists() or sealed.read_bytes(self._manifest_path) != text:
+            write_bytes_atomically(self._manifest_path, text)
+        self._know(content, FORMAT)
+
+    def _know(self, manifest: dict[str, Any], stored_format: str) -> None:
+        """Keep what a manifest says that is needed for each cell."""
+        self._known = manifest | {"format": stored_format}
+        used = manifest.get("images", {}).get("used")
+        self._keys = {} if used is None else dict.fromkeys((cell["key"] for cell in manifest["cells"]), used)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether a file without a seal is refused: not in a run whose manifest is from before there were seals."""
+        if self._known is None:
+            try:
+                self.stored_manifest()
+            except RobustcmpError:
+                return True
+        return self._known is None or self._known["format"] not in UNSEALED
 
     # cells -------------------------------------------------------------------------------------------------------
 
-    def _cell_path(self, key: str) -> Path:
+    def cell_path(self, key: str) -> Path:
+        """Return where a cell is kept."""
         return self.directory / "cells" / f"{key}.h5"
 
     def __contains__(self, key: str) -> bool:
-        return self._cell_path(key).exists()
+        return self.cell_path(key).exists()
 
     def save(self, cell: Cell, result: AttackResult) -> None:
-        """Write a finished cell."""
+        """Write a finished cell, with what the manifest says about it.
 
-        def write(path: Path) -> None:
-            with h5py.File(path, "w") as file:
-                for name in OWN_NAMES:
-                    file.create_dataset(name, data=getattr(result, name), track_times=False)
-                for name, values in result.extras.items():
-                    file.create_dataset(f"extras/{name}", data=values, track_times=False)
-                if self._keep_images:
-                    file.create_dataset(
-                        "adversarials",
-                        data=result.adversarials.astype(np.float32),
-                        compression="gzip",
-                        compression_opts=4,
-                        shuffle=True,
-                        track_times=False,
-                    )
-                file.attrs.update(
-                    model=cell.model, training_seed=cell.training_seed, attack=cell.attack, repeat=cell.repeat
-                )
+        Raises
+        ------
+        StoreError
+            The result is none of so many images.
+        DiskError
+            There is no room for it.
+        """
+        arrays = {name: np.asarray(getattr(result, name)) for name in OWN_NAMES}
+        arrays |= {f"extras/{name}": np.asarray(values) for name, values in result.extras.items()}
+        images = result.adversarials.astype(np.float32) if self._keep_images else None
+        self.write_cell(cell, arrays, images)
 
-        write_atomically(self._cell_path(cell.key), write)
+    def write_cell(self, cell: Cell, arrays: Mapping[str, NDArray[Any]], images: NDArray[np.float32] | None) -> None:
+        """Write a cell from its arrays, named as `load` names them, and from its adversarial images, if any."""
+        known = self._known if cell.key in self._keys else None
+        said = {"cells": [asdict(cell)]} if known is None else part_of(known | {"format": FORMAT}, cell)
+
+        def write(file: h5py.File) -> None:
+            for name, values in arrays.items():
+                typed = values.astype(OWN_TYPES[name], casting="same_kind") if name in OWN_TYPES else values
+                file.create_dataset(name, data=typed, track_times=False)
+            if images is not None:
+                file.create_dataset("adversarials", data=images, track_times=False, **COMPRESSED)
+            file.attrs.update(asdict(cell))
+            file.attrs["manifest"] = json.dumps(said, sort_keys=True)
+
+        content, path = sealed.hdf5("cell", write), self.cell_path(cell.key)
+        try:
+            with sealed.from_bytes(content, "cell") as file:
+                self._read_cell(file, cell.key)
+        except SealError as error:
+            raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
+        write_bytes_atomically(path, content)
+
+    @contextmanager
+    def cell(self, key: str, required: bool | None = None) -> Iterator[sealed.Hdf5]:
+        """Open a cell's file.
+
+        Raises
+        ------
+        StoreError
+            It is missing or broken.
+        """
+        path = self.cell_path(key)
+        try:
+            with sealed.opened(path, "cell", required=self.is_sealed if required is None else required) as file:
+                if (said := file.attribute("key", otherwise=None if self.is_sealed else key)) != key:
+                    raise SealError(f"it is the cell {said}, which has another name")
+                yield file
+        except FileNotFoundError:
+            raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
+        except SealError as error:
+            raise StoreError(
+                f"{path} is broken ({error}). Delete it, and rerun the same command to recreate it."
+            ) from None
+
+    def _read_cell(self, file: sealed.Hdf5, key: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays of an open cell, but for the adversarial images, of as many images as they should be."""
+        success = file.array("success", OWN_TYPES["success"])
+        images = self._keys.get(key, success.size)
+        arrays = {name: file.array(name, dtype, (images,)) for name, dtype in OWN_TYPES.items()}
+        extras = [name for name in file.arrays if name.startswith("extras/")]
+        return arrays | {name: file.array(name, None, (images, ...)) for name in extras}
 
     def load(self, key: str) -> dict[str, NDArray[Any]]:
         """Return a cell's arrays by name, extras as ``extras/NAME``, without the adversarial images.
@@ -162,16 +273,10 @@ class Run:
         Raises
         ------
         StoreError
-            The cell's file is broken.
+            The cell's file is missing or broken.
         """
-        path = self._cell_path(key)
-        try:
-            with h5py.File(path, "r") as file:
-                arrays = {name: file[name][()] for name in OWN_NAMES}
-                extras = file.get("extras", {})
-                return arrays | {f"extras/{name}": extras[name][()] for name in extras}
-        except (OSError, KeyError) as error:
-            raise self._broken_cell(key, error) from None
+        with self.cell(key) as file:
+            return self._read_cell(file, key)
 
     def extras(self, key: str) -> Extras:
         """Return what only a cell's attack has.
@@ -179,25 +284,17 @@ class Run:
         Raises
         ------
         StoreError
-            The cell's file is broken.
+            The cell's file is missing or broken.
         """
         arrays = self.load(key).items()
         return {name.removeprefix("extras/"): values for name, values in arrays if name.startswith("extras/")}
-
-    def _broken_cell(self, key: str, error: Exception) -> StoreError:
-        return StoreError(
-            f"{self._cell_path(key)} is broken ({error}). Delete it, and rerun the same command to recreate it."
-        )
 
     def has_images(self, key: str) -> bool:
         """Whether a cell was stored with its adversarial images."""
         if key not in self:
             return False
-        try:
-            with h5py.File(self._cell_path(key), "r") as file:
-                return "adversarials" in file
-        except OSError as error:
-            raise self._broken_cell(key, error) from None
+        with self.cell(key) as file:
+            return "adversarials" in file.arrays
 
     def adversarials(self, key: str) -> NDArray[np.float32]:
         """Return a cell's adversarial images (N, H, W, C), the clean ones where the attack failed.
@@ -205,46 +302,57 @@ class Run:
         Raises
         ------
         StoreError
-            The cell was stored without images, or its file is gone or broken.
+            The cell was stored without images, or its file is missing or broken.
         """
-        path = self._cell_path(key)
-        try:
-            with h5py.File(path, "r") as file:
-                if "adversarials" not in file:
-                    raise StoreError(
-                        f"{path} was stored without images. Delete it, and rerun with keep_images=True.",
-                        parameters=["keep_images"],
-                    )
-                images: NDArray[np.float32] = file["adversarials"][()]
-                return images
-        except FileNotFoundError:
-            raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
-        except OSError as error:
-            raise self._broken_cell(key, error) from None
+        with self.cell(key) as file:
+            if "adversarials" not in file.arrays:
+                raise StoreError(
+                    f"{self.cell_path(key)} was stored without images. Delete it, and rerun with keep_images=True.",
+                    parameters=["keep_images"],
+                )
+            return self._read_images(file, key)
+
+    def _read_images(self, file: sealed.Hdf5, key: str) -> NDArray[np.float32]:
+        images = len(self._read_cell(file, key)["success"])
+        adversarials: NDArray[np.float32] = file.array("adversarials", np.float32, (images, ...))
+        return adversarials
 
     # arrays beside the cells ---------------------------------------------------------------------------------------
 
     def write_arrays(self, name: str, answers: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write `NAME.h5` with the question that its arrays belong to."""
 
-        def write(path: Path) -> None:
-            with h5py.File(path, "w") as file:
-                for array_name, values in arrays.items():
-                    options = {"compression": "gzip", "compression_opts": 4, "shuffle": True, "track_times": False}
-                    file.create_dataset(array_name, data=values, **options)
-                file.attrs["answers"] = answers
+        def write(file: h5py.File) -> None:
+            for array_name, values in arrays.items():
+                file.create_dataset(array_name, data=values, track_times=False, **COMPRESSED)
+            file.attrs["answers"] = answers
 
-        write_atomically(self.directory / f"{name}.h5", write)
+        write_bytes_atomically(self.directory / f"{name}.h5", sealed.hdf5(name, write))
 
-    def read_arrays(self, name: str, answers: str) -> dict[str, NDArray[Any]] | None:
-        """Return what `write_arrays` wrote, or None if there is nothing, or it belongs to another question."""
+    @overload
+    def read_arrays(self, name: str, answers: str) -> dict[str, NDArray[Any]] | None: ...
+    @overload
+    def read_arrays(self, name: str, answers: str, read: Callable[[dict[str, NDArray[Any]]], T]) -> T | None: ...
+    def read_arrays(self, name: str, answers: str, read: Callable[[dict[str, NDArray[Any]]], Any] = dict) -> Any:
+        """Return what `read` makes of what `write_arrays` wrote.
+
+        None if there is nothing, or it belongs to another question.
+
+        Raises
+        ------
+        StoreError
+            The file is broken.
+        """
+        path = self.directory / f"{name}.h5"
         try:
-            with h5py.File(self.directory / f"{name}.h5", "r") as file:
-                if file.attrs["answers"] != answers:
+            with sealed.opened(path, name, required=self.is_sealed) as file:
+                if file.attribute("answers") != answers:
                     return None
-                return {array_name: values[()] for array_name, values in file.items()}
-        except (OSError, KeyError):
-            return None  # they are written anew
+                return read({array_name: file.array(array_name) for array_name in file.arrays})
+        except FileNotFoundError:
+            return None
+        except SealError as error:
+            raise _broken_answer(path, error) from None
 
     def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
@@ -255,18 +363,29 @@ class Run:
             self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
 
     def read_clean(self, answers: str) -> NDArray[np.float32] | None:
-        """Return the clean images, or None if there are none, or they belong to another question."""
+        """Return the clean images, or None if there are none, or they belong to another question.
+
+        Raises
+        ------
+        StoreError
+            The file is broken.
+        """
         return (self.read_arrays("clean", answers) or {}).get("images")
 
     # costs -------------------------------------------------------------------------------------------------------
 
-    def log_cost(self, cost: Cost) -> None:
+    def log_cost(self, cost: costs.Cost) -> None:
         """Add what a task cost to the log."""
-        log(self._costs_path, cost)
+        costs.log(self._costs_path, cost)
 
-    def costs(self) -> list[Cost]:
-        """Return what the tasks of all sessions and questions cost; nothing of those before costs were logged."""
-        return list(logged(self._costs_path))
+    def costs(self) -> list[costs.Cost]:
+        """Return what the tasks of all sessions and questions cost; nothing of those before costs were logged.
+
+        Records that were changed are left out, with a warning.
+        """
+        if changed := costs.broken(self._costs_path, self.is_sealed):
+            _log.warning("%s: %d records were changed and are left out", self._costs_path, changed)
+        return list(costs.logged(self._costs_path, self.is_sealed))
 
     @property
     def _costs_path(self) -> Path:
@@ -276,15 +395,14 @@ class Run:
 
     def write_results(self, results: xarray.Dataset, manifest: dict[str, Any]) -> None:
         """Write `results.h5` with the manifest that it answers, unless the same is there already."""
-        path = self._results_path
         content = results.assign_attrs(manifest=json.dumps({"format": FORMAT} | manifest, sort_keys=True))
-        if path.exists():
+        if self.has_results:
             try:
                 if self._load().identical(content):
                     return
             except StoreError:
                 pass  # it is written anew
-        write_atomically(path, lambda temporary: _write_netcdf(temporary, content))
+        write_bytes_atomically(self._results_path, sealed.hdf5("results", lambda file: _write_netcdf(file, content)))
 
     def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
         """Return what `write_results` wrote.
@@ -299,7 +417,7 @@ class Run:
         content = self._load()
         try:
             manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._broken_results(error) from None
         asked = self.manifest()
         if upgraded({"format": format_1.FORMAT} | manifest) != asked:
@@ -308,27 +426,39 @@ class Run:
 
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
-        text = json.dumps({"answers": answers, name: content}, indent=1) + "\n"
-        write_text_atomically(self.directory / f"{name}.json", text)
+        text = sealed.to_json(name, {"answers": answers, name: content})
+        write_bytes_atomically(self.directory / f"{name}.json", text.encode())
 
-    def read_answer(self, name: str, answers: str) -> dict[str, Any] | None:
-        """Return what `write_answer` wrote, or None if there is nothing, or it answers something else."""
+    def read_answer(self, name: str, answers: str, read: Callable[[dict[str, Any]], T]) -> T | None:
+        """Return what `read` makes of what `write_answer` wrote, None if there is nothing, or of something else.
+
+        Raises
+        ------
+        StoreError
+            The file is broken.
+        """
+        path = self.directory / f"{name}.json"
         try:
-            content = json.loads((self.directory / f"{name}.json").read_text(encoding="utf-8"))
-            answer: dict[str, Any] = content[name]
-            return answer if content["answers"] == answers else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # it is made anew
+            with sealed.distrusted():
+                content = sealed.read_json(path, name, required=self.is_sealed)
+                return read(content[name]) if content["answers"] == answers else None
+        except FileNotFoundError:
+            return None
+        except SealError as error:
+            raise _broken_answer(path, error) from None
 
     def _load(self) -> xarray.Dataset:
         try:
-            return _read_netcdf(self._results_path)
-        except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+            with sealed.opened(self._results_path, "results", required=self.is_sealed) as file:
+                return _read_netcdf(file)
+        except FileNotFoundError as error:
+            raise self._broken_results(error) from None
+        except SealError as error:
             raise self._broken_results(error) from None
 
     def _broken_results(self, error: Exception) -> StoreError:
         return StoreError(
-            f"{self._results_path} is broken ({error!r}). Delete it, and rerun the same command to "
+            f"{self._results_path} is broken ({error}). Delete it, and rerun the same command to "
             "recreate it from the cells."
         )
 
@@ -354,48 +484,58 @@ def _hint(directory: Path) -> str:
     return f". Did you mean {directory.with_name(near)}?" if near else ""
 
 
-def _is_alive(pid: int) -> bool:
+def _broken_answer(path: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{path} is broken ({error}). Delete it to read the run without it, or rerun the same command to recreate it."
+    )
+
+
+def _temporary_directory() -> str:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is somebody else's
-        return True
-    return True
+        return tempfile.mkdtemp(prefix="robustcmp-")
+    except OSError as error:
+        raise UsageError(
+            f"no directory can be made in {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR, or name one with out.",
+            parameters=["out"],
+        ) from None
 
 
-def _is_temporary(path: Path) -> bool:
+def _may_be_left(path: Path) -> bool:
     """Whether a file is what a session that was killed before its manifest was written may have left."""
-    return path.name.startswith(".") and path.name.endswith(".tmp")
+    return path.name == LOCK or is_temporary(path)
 
 
-def _read_netcdf(path: Path) -> xarray.Dataset:
+def _read_netcdf(file: sealed.Hdf5) -> xarray.Dataset:
     """Read what `_write_netcdf` wrote, as `xarray.load_dataset` does in five times the time."""
     import xarray
 
     variables: dict[str, Any] = {}
     coords: dict[str, Any] = {}
-    with h5py.File(path, "r") as file:
-        for name, item in file.items():
-            if item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension but not"):
-                continue
-            values = item.asstr()[()].astype(str) if h5py.check_string_dtype(item.dtype) else item[()]
-            if item.attrs.get("dtype") == "bool":
-                values = values.astype(np.bool_)
-            dims = (
-                [name] if item.is_scale else [item.dims[axis][0].name.rpartition("/")[2] for axis in range(item.ndim)]
-            )
-            (coords if dims == [name] or name in COORDS else variables)[name] = (dims, values)
-        attrs = {"manifest": file.attrs["manifest"]}
-    return xarray.Dataset(variables, coords, attrs)
+    for name, item in sorted(file.arrays.items()):
+        if str(_text(file.attribute("NAME", name, ""))).startswith("This is a netCDF dimension but not"):
+            continue
+        values = file.strings(name) if h5py.check_string_dtype(item.dtype) else file.array(name)
+        if _text(file.attribute("dtype", name)) == "bool":
+            values = values.astype(np.bool_)
+        dims = [name] if item.is_scale else [item.dims[axis][0].name.rpartition("/")[2] for axis in range(item.ndim)]
+        if name in OWN_TYPES and (tuple(dims) != DIMS or values.dtype != OWN_TYPES[name]):
+            raise SealError(f"{name} should be {np.dtype(OWN_TYPES[name])} over {DIMS}, received {values.dtype} {dims}")
+        (coords if dims == [name] or name in COORDS else variables)[name] = (dims, values)
+    if missing := [name for name in OWN_NAMES if name not in variables]:
+        raise SealError(f"{', '.join(missing)} missing")
+    return xarray.Dataset(variables, coords, {"manifest": file.attribute("manifest")})
 
 
-def _write_netcdf(path: Path, content: xarray.Dataset) -> None:
+def _text(value: Any) -> Any:
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else value
+
+
+def _write_netcdf(file: h5py.File, content: xarray.Dataset) -> None:
     import h5netcdf  # type: ignore[import-untyped, unused-ignore]
     from xarray.backends import H5NetCDFStore
 
     # With its order tracked, as `to_netcdf` has it, a file also holds the time at which it was written.
-    with h5netcdf.File(path, "w", track_order=False) as file:
+    with h5netcdf.File(file, "w", track_order=False) as netcdf:
         per_image = [name for name, variable in content.data_vars.items() if "image" in variable.dims]
         compressed = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in per_image}
-        content.dump_to_store(H5NetCDFStore(file), encoding=compressed)
+        content.dump_to_store(H5NetCDFStore(netcdf), encoding=compressed)

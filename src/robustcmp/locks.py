@@ -1,0 +1,190 @@
+"""One writer at a time in a directory, also where several machines share the disk.
+
+The lock is a file with the writer's name. On one machine the kernel holds it, and releases it when the process ends,
+however it ends. Other machines may not see that: for them the writer touches the file every few seconds, and a file
+that was not touched for two minutes is nobody's. Where the kernel cannot lock files, the writer's process number and
+the touches have to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import StoreError
+from .files import Writer, room_for, temporary_beside
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+NAME = ".writer.lock"
+BEAT = 15.0  # seconds between two touches
+SILENCE = 120.0  # seconds without one, after which a writer on another machine has ended
+UNSUPPORTED = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
+ATTEMPTS = 100  # at a file that others make and remove meanwhile
+
+_held: set[int] = set()  # descriptors
+
+
+class Holder(NamedTuple):
+    """Who holds a lock, and since when."""
+
+    writer: Writer
+    since: str
+
+    def __str__(self) -> str:
+        return f"process {self.writer.pid} on {self.writer.host} since {self.since}"
+
+
+@contextmanager
+def sole_writer(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory.
+
+    Raises
+    ------
+    StoreError
+        Another process, or another thread of this one, holds it.
+    """
+    path = directory / NAME
+    descriptor = _acquired(path)
+    _held.add(descriptor)
+    stop = threading.Event()
+    beating = threading.Thread(target=_beat, args=(descriptor, stop), name="robustcmp lock", daemon=True)
+    beating.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        beating.join()
+        if _is_at(descriptor, path):
+            path.unlink(missing_ok=True)
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+
+def _acquired(path: Path) -> int:
+    """Return the descriptor of a lock file that is this process's, or raise `StoreError`."""
+    for _ in range(ATTEMPTS):
+        opened = _opened(path)
+        if opened is None:
+            continue
+        descriptor, is_new = opened
+        try:
+            locked = _locked(descriptor)
+            holder = _holder(descriptor)
+            if locked is False or not (is_new or _has_ended(holder, path, locked is True)):
+                raise StoreError(
+                    f"{path.parent} is being written by {holder or 'another process'}. Wait until it has finished, "
+                    f"name another directory, or remove {path} if that process is gone.",
+                    parameters=["out"],
+                )
+            if _is_at(descriptor, path):  # else whoever held it has just removed it
+                if locked or is_new:
+                    _sign(descriptor, path)
+                    return descriptor
+                path.unlink(missing_ok=True)  # only who makes the file anew has it
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise StoreError(f"{path} cannot be locked: other processes make and remove it. Rerun the command.")
+
+
+def _opened(path: Path) -> tuple[int, bool] | None:
+    """Open a lock file, and say whether it was made; None if it was removed meanwhile."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644), True
+    except FileExistsError:
+        pass
+    try:
+        return os.open(path, os.O_RDWR), False
+    except FileNotFoundError:
+        return None
+
+
+def _locked(descriptor: int) -> bool | None:
+    """Lock a file, and say whether it is ours now; None if the kernel cannot lock it."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in UNSUPPORTED:
+            return None
+        raise
+    return True
+
+
+def _holder(descriptor: int) -> Holder | None:
+    """Return who signed a lock file; None before it is signed."""
+    try:
+        said = json.loads(os.read(descriptor, 4096))
+        return Holder(
+            Writer(str(said["host"]), str(said["kernel"]), str(said["pids"]), int(said["pid"])), said["since"]
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _has_ended(holder: Holder | None, path: Path, locked: bool) -> bool:
+    """Say whether the holder of a lock file has ended; `locked`, whether the kernel gave us its lock."""
+    if locked and (holder is None or holder.writer.kernel == Writer.this().kernel):
+        return True
+    if holder is not None and holder.writer.is_surely_dead:
+        return True
+    probe = temporary_beside(path)
+    try:
+        probe.touch()
+        return probe.stat().st_mtime - path.stat().st_mtime > SILENCE  # both by the clock of the disk
+    except FileNotFoundError:
+        return True
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Say whether an open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sign(descriptor: int, path: Path) -> None:
+    """Write this process's name into a lock file, which is removed where there is no room for it."""
+    said = Writer.this()._asdict() | {"since": datetime.now(UTC).isoformat(" ", "seconds")}
+    try:
+        with room_for(path):
+            os.truncate(descriptor, 0)
+            os.write(descriptor, json.dumps(said).encode())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _beat(descriptor: int, stop: threading.Event) -> None:
+    """Touch a lock file until told to stop."""
+    while not stop.wait(BEAT):
+        with suppress(OSError):  # the disk may be away for a while
+            os.utime(descriptor)
+
+
+def _forget() -> None:
+    """Let go of the locks of the process that forked this one: they end with that process."""
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

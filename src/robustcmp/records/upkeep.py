@@ -1,0 +1,258 @@
+"""The upkeep of a run's files: what is wrong with them, a lost manifest made again, older files sealed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from .. import sealed
+from ..errors import RobustcmpError, SealError, StoreError, UsageError
+from ..files import write_bytes_atomically, write_text_atomically
+from . import costs
+from .cell import Cell
+from .manifest import UNSEALED, merged
+from .store import Run
+
+ANSWERS = ("checks", "transfer")  # in JSON
+ARRAYS = ("clean", "contested")  # in HDF5
+
+_log = logging.getLogger("robustcmp")
+
+
+class Finding(NamedTuple):
+    """What is wrong with a file of a run.
+
+    Attributes
+    ----------
+    file : Path
+        The file.
+    state : str
+        ``"broken"``; ``"missing"``; or ``"unsealed"``, for one that can be read and is older than seals.
+    reason : str
+        What is wrong, and what to do about it.
+    """
+
+    file: Path
+    state: Literal["broken", "missing", "unsealed"]
+    reason: str
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the file cannot be read as it is, so that an opened run may be wrong or fail."""
+        return self.state != "unsealed"
+
+
+def verify(run: Run) -> Iterator[Finding]:
+    """Read every file of a run, and yield what is wrong with it: its seal, its shapes, and what is not there."""
+    path = run.directory / "manifest.json"
+    try:
+        manifest = run.manifest()
+    except RobustcmpError as error:
+        yield Finding(path, "broken", str(error))
+        return
+    if not manifest:
+        yield Finding(path, "missing", f"Make it again with: robustcmp runs repair {run.directory}")
+        return
+    rerun = "Rerun the same command to recreate it."
+    older = "It is older than seals. Rerun the same command to seal it."
+    if not run.is_sealed:
+        yield Finding(path, "unsealed", older)
+    for key in dict.fromkeys(cell["key"] for cell in manifest["cells"]):
+        if key not in run:
+            yield Finding(run.cell_path(key), "missing", rerun)
+    readers: dict[Path, Callable[[], object]] = {
+        path: partial(_read_cell, run, path.stem) for path in sorted(run.directory.glob("cells/*.h5"))
+    }
+    readers |= _answers(run)
+    if run.has_results:
+        readers[run.directory / "results.h5"] = run.read_results
+    else:
+        yield Finding(run.directory / "results.h5", "missing", rerun)
+    for file, read in readers.items():
+        try:
+            read()
+        except RobustcmpError as error:
+            yield Finding(file, "broken", str(error))
+        else:
+            if not run.is_sealed and file.exists() and not has_seal(file):
+                yield Finding(file, "unsealed", older)
+    log = run.directory / "costs.jsonl"
+    with suppress(FileNotFoundError):
+        if changed := costs.broken(log, run.is_sealed):
+            yield Finding(log, "broken", f"{changed} of its records were changed. They are left out.")
+        elif not run.is_sealed and costs.broken(log):
+            yield Finding(log, "unsealed", older)
+
+
+def _read_cell(run: Run, key: str) -> None:
+    run.load(key)
+    if run.has_images(key):
+        run.adversarials(key)
+
+
+def has_seal(path: Path) -> bool:
+    """Say whether a file of a run has a seal, whatever it is."""
+    content = sealed.read_bytes(path)
+    if path.suffix == ".json":
+        return sealed.MEMBER in json.loads(content)
+    return content[-sealed.BLOCK :].startswith(sealed.MARK)
+
+
+def discard_broken(run: Run) -> None:
+    """Remove the answers of a run that are broken, with a warning: they are made anew when they are asked for."""
+    for path, read in _answers(run).items():
+        try:
+            read()
+        except StoreError as error:
+            _log.warning("%s It is removed.", error)
+            path.unlink()
+
+
+def _answers(run: Run) -> dict[Path, Callable[[], object]]:
+    """Return how to read the files that hold answers to further questions, if they are there."""
+    arrays = {run.directory / f"{name}.h5": partial(run.read_arrays, name, "") for name in ARRAYS}
+    return arrays | {run.directory / f"{name}.json": partial(run.read_answer, name, "", dict) for name in ANSWERS}
+
+
+# older runs ----------------------------------------------------------------------------------------------------------
+
+
+def adopt(run: Run) -> None:
+    """Seal the files of a run that is older than seals, which are taken as they are, before its manifest is written.
+
+    What cannot be read stays as it is, and is an error once it is asked for.
+    """
+    if run.is_sealed:
+        return
+    listed = {cell["key"]: Cell(**cell) for cell in run.manifest()["cells"]}
+    adopted = 0
+    for path in sorted(run.directory.glob("cells/*.h5")):
+        with suppress(StoreError):
+            if not has_seal(path):
+                _adopt_cell(run, path.stem, listed.get(path.stem))
+                adopted += 1
+    for name in ANSWERS:
+        path = run.directory / f"{name}.json"
+        with suppress(FileNotFoundError, SealError):
+            content = sealed.read_json(path, name, required=False)
+            write_bytes_atomically(path, sealed.to_json(name, content).encode())
+    for name in ARRAYS:
+        path = run.directory / f"{name}.h5"
+        with suppress(FileNotFoundError, SealError):
+            with sealed.opened(path, name, required=False) as file:
+                answers = str(file.attribute("answers"))
+                arrays = {array: file.array(array) for array in file.arrays}
+            run.write_arrays(name, answers, arrays)
+    if records := run.costs():
+        lines = [sealed.to_json(costs.KIND, msgspec.to_builtins(record), indent=None) for record in records]
+        write_text_atomically(run.directory / "costs.jsonl", "\n".join(lines) + "\n")
+    _log.info("%s: %d cells from before files were sealed are sealed as they are", run.directory, adopted)
+
+
+def _adopt_cell(run: Run, key: str, listed: Cell | None) -> None:
+    """Seal a cell: as the one that the manifest lists, or as the file says."""
+    arrays = run.load(key)
+    images = run.adversarials(key) if run.has_images(key) else None
+    with run.cell(key) as file:
+        said = {name: file.attribute(name) for name in ("model", "training_seed", "attack", "repeat")}
+    cell = listed or Cell(said["model"], int(said["training_seed"]), said["attack"], int(said["repeat"]), key)
+    run.write_cell(cell, arrays, images)
+
+
+# a lost manifest -----------------------------------------------------------------------------------------------------
+
+
+def repair(run: Run) -> list[str]:
+    """Make the manifest of a run again if it is lost or broken, and say what was done and what could not be.
+
+    Its source is `results.h5`, which has the manifest of the last finished question; without it, the cells, which say
+    enough that the same command finds them again.
+
+    Raises
+    ------
+    StoreError
+        Neither says what was asked.
+    """
+    path = run.directory / "manifest.json"
+    try:
+        if run.stored_manifest():
+            return [f"{path} is whole"]
+    except UsageError:
+        raise
+    except StoreError:
+        broken = path.with_name(f"{path.name}.broken")
+        path.replace(broken)
+        said = [f"the broken manifest is kept as {broken}"]
+    else:
+        said = []
+    manifest = _of_results(run)
+    if manifest is not None:
+        _write(run, manifest)
+        listed = {cell["key"] for cell in manifest["cells"]}
+        others = sum(cell.stem not in listed for cell in run.directory.glob("cells/*.h5"))
+        said.append(f"{path} is made again from results.h5: the question that was finished last")
+        if others:
+            said.append(f"{others} other cells are of other questions, or of one that was not finished; they are kept")
+        return said
+    parts, unusable = _of_cells(run)
+    if not parts:
+        raise StoreError(
+            f"{run.directory} has no results.h5 and no cell that says what was asked, so its manifest cannot be made "
+            "again. Move its files away, and rerun the command."
+        )
+    manifest = merged(parts)
+    _write(run, manifest)
+    said.append(f"{path} is made again from {len(manifest['cells'])} cells. Rerun the same command to resume")
+    if len(parts) > len(manifest["cells"]):
+        said.append(f"{len(parts) - len(manifest['cells'])} cells are of other questions; they are kept")
+    if unusable:
+        said.append(f"{unusable} cells are broken, or do not say what they are; they are kept")
+    said.append("not recovered: the repeats that were asked for, models and attacks without a cell, notes and twins")
+    return said
+
+
+def _write(run: Run, manifest: dict[str, Any]) -> None:
+    """Write a manifest in its own format: in an older one, the run's other files need no seal."""
+    if manifest["format"] in UNSEALED:
+        write_text_atomically(run.directory / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    else:
+        run.write_manifest(manifest)
+
+
+def _of_results(run: Run) -> dict[str, Any] | None:
+    """Return the manifest in the results, None if there is none that can be read."""
+    path = run.directory / "results.h5"
+    try:
+        with sealed.opened(path, "results", required=False) as file:
+            manifest: dict[str, Any] = json.loads(file.attribute("manifest"))
+            manifest.setdefault("format", UNSEALED[0])
+            if manifest["format"] not in UNSEALED and not has_seal(path):
+                return None
+            return manifest
+    except (FileNotFoundError, SealError):
+        return None
+
+
+def _of_cells(run: Run) -> tuple[list[dict[str, Any]], int]:
+    """Return what the sealed cells say of their manifest, the latest first, and how many say nothing."""
+    parts, unusable = [], 0
+    paths = sorted(run.directory.glob("cells/*.h5"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in paths:
+        try:
+            with run.cell(path.stem) as file:
+                part = json.loads(file.attribute("manifest"))
+        except StoreError:
+            unusable += 1
+            continue
+        if "models" in part:
+            parts.append(part)
+        else:
+            unusable += 1
+    return parts, unusable

@@ -1,0 +1,324 @@
+"""Sealed files: whatever robustcmp keeps says what kind of file it is, and has the SHA-256 of its content.
+
+The seal is a line, ``robustcmp KIND, sha256 HEX``. In JSON it is the member ``seal``, over the canonical form of the
+other members. In HDF5 it stands in a block of 512 bytes that HDF5 does not look at: behind the file's content, so that
+any program opens the file, or before it, in the user block, in files of trained weights.
+
+HDF5 files are built in memory and are written only when they are whole: the library crashes on a full disk. They are
+read in memory as well, after the seal was checked: the library crashes or hangs on some broken files. What anybody may
+have sealed is still read with distrust: an HDF5 file can name other files as the place of its values, and declare
+arrays that are far larger than itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import EllipsisType
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .errors import SealError
+from .files import open_regular
+
+MARK = b"robustcmp "
+BLOCK = 512
+IN_FRONT = ("weights",)  # the kinds whose seal is the user block
+MEMBER = "seal"
+LARGEST = 2**36  # bytes that are read of a file, if its reader knows no better limit
+LARGEST_JSON = 2**30
+DEFLATED = 1032  # times that DEFLATE can shrink bytes at the most
+FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE}
+LAYOUTS = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}
+TYPES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM, h5py.h5t.STRING}
+BROKEN = (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError, ArithmeticError)
+"""What h5py, json and the readers of their content raise for a file that is not as it should be."""
+
+Shape = tuple[int | EllipsisType, ...]
+
+
+def seal(kind: str, content: bytes | memoryview) -> str:
+    """Return the seal of some content."""
+    return f"robustcmp {kind}, sha256 {hashlib.sha256(content).hexdigest()}"
+
+
+@contextmanager
+def distrusted() -> Iterator[None]:
+    """Raise `SealError` for whatever h5py, json or a reader of their content raises; `FileNotFoundError` stays."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except BROKEN as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or repr(error)
+        raise SealError(" ".join(reason.split())[:300]) from None
+
+
+# bytes ---------------------------------------------------------------------------------------------------------------
+
+
+def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
+    """Return the bytes of a regular file, or raise `SealError` for what is none, or larger than the limit."""
+    with distrusted(), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise SealError(f"expected at most {limit:,} bytes, received {size:,}")
+        return file.read(size)
+
+
+def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:
+    """Say whether a file begins as those of a kind do whose seal stands in front."""
+    start = MARK + kind.encode() + b","
+    with open_regular(path) as file:
+        return file.read(len(start)) == start
+
+
+def _check(content: bytes, kind: str, required: bool) -> bytes:
+    """Return HDF5's part of a file's bytes, or raise `SealError` unless they are as they were sealed."""
+    in_front = content.startswith(MARK)
+    block = content[:BLOCK] if in_front else content[-BLOCK:]
+    if not block.startswith(MARK):
+        if required:
+            raise SealError("it has no seal")
+        return content
+    said = block.rstrip(b"\0").decode("ascii", "replace")
+    received = seal(kind, memoryview(content)[BLOCK:] if in_front else memoryview(content)[:-BLOCK])
+    if said != received:
+        title, _, expected = said.partition(", sha256 ")
+        if title != f"robustcmp {kind}":
+            raise SealError(f"expected a file of the kind {kind!r}, received {title[len(MARK) :][:40]!r}")
+        raise SealError(
+            f"expected SHA-256 {expected[:64]}, received {received[-64:]}: the file was changed after it was written, "
+            "or it is not whole"
+        )
+    return content if in_front else content[:-BLOCK]
+
+
+# HDF5 ----------------------------------------------------------------------------------------------------------------
+
+
+def hdf5(kind: str, write: Callable[[h5py.File], object]) -> bytes:
+    """Return a sealed HDF5 file, built in memory by `write`."""
+    in_front = kind in IN_FRONT
+    options = {"driver": "core", "backing_store": False, "block_size": 2**20}
+    with h5py.File(secrets.token_hex(16), "w", userblock_size=BLOCK if in_front else 0, **options) as file:
+        write(file)
+        file.flush()
+        content: bytes = file.id.get_file_image()
+    block = seal(kind, content).encode().ljust(BLOCK, b"\0")
+    return block + content if in_front else content + block
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str], kind: str, *, required: bool = True, limit: int = LARGEST) -> Iterator[Hdf5]:
+    """Open a sealed HDF5 file for reading.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    kind : str
+        What it should be.
+    required : bool
+        Whether a file without a seal is refused.
+    limit : int
+        The most bytes that it may have.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no file.
+    SealError
+        It is not as it was written, or holds what robustcmp does not write. So is everything that goes wrong while it
+        is open.
+    """
+    with from_bytes(read_bytes(path, limit), kind, required=required) as file:
+        yield file
+
+
+@contextmanager
+def from_bytes(content: bytes, kind: str, *, required: bool = True) -> Iterator[Hdf5]:
+    """Open the bytes of a sealed HDF5 file, as `opened` opens a file."""
+    with distrusted():
+        image = _check(content, kind, required)
+        access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+        access.set_fapl_core(backing_store=False)
+        access.set_file_image(image)
+        name = secrets.token_hex(16).encode()  # HDF5 takes two files in memory with one name for the same
+        with h5py.File(h5py.h5f.open(name, h5py.h5f.ACC_RDONLY, access)) as file:
+            yield Hdf5(file, len(image))
+
+
+class Hdf5:
+    """An HDF5 file in memory that has only what robustcmp writes: groups and arrays, linked once, with their values.
+
+    Attributes
+    ----------
+    arrays : dict of str to h5py.Dataset
+        The arrays by their whole names. Nothing of them was read.
+    size : int
+        The bytes of the file.
+    """
+
+    def __init__(self, file: h5py.File, size: int):
+        self.size = size
+        self._root = file
+        self.arrays = dict(_arrays(file))
+
+    def array(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> NDArray[Any]:
+        """Return an array.
+
+        Parameters
+        ----------
+        name : str
+            Its whole name.
+        dtype : dtype, optional
+            What it should have; any numbers if nothing is said.
+        shape : tuple, optional
+            What it should have; an ellipsis at the end stands for any further axes.
+
+        Raises
+        ------
+        SealError
+            There is no such array, or it is another one, or the file has not got all of its values.
+        """
+        if name not in self.arrays:
+            raise SealError(f"{name} is missing")
+        array = self.arrays[name]
+        expected, received = None if dtype is None else np.dtype(dtype), array.dtype
+        if received.kind not in "biufS" or (expected is not None and expected != received):
+            raise SealError(f"{name} should be {expected or 'of numbers'}, received {received}")
+        if shape is not None and not _fits(array.shape, shape):
+            said = ", ".join("…" if length is ... else str(length) for length in shape)
+            raise SealError(f"{name} should have the shape ({said}), received {array.shape}")
+        self._check_stored(name, array)
+        values: NDArray[Any] = np.asarray(array[()])
+        return values
+
+    def _check_stored(self, name: str, array: h5py.Dataset) -> None:
+        """Raise `SealError` for an array that declares more than is stored: the rest would be made up."""
+        stored, declared = array.id.get_storage_size(), math.prod(array.shape) * array.dtype.itemsize
+        most = stored * (DEFLATED if array.compression else 1)
+        if stored > self.size or declared > most:
+            raise SealError(f"{name} declares {declared:,} bytes, but the file has {stored:,} of it")
+
+    def strings(self, name: str) -> NDArray[np.str_]:
+        """Return an array of strings, one after another: many may be one and the same long one in the file."""
+        array, left, values = self.arrays[name], self.size, []
+        if h5py.check_string_dtype(array.dtype) is None or array.ndim != 1 or len(array) > self.size:
+            raise SealError(f"{name} should be a list of strings, received {array.dtype} {array.shape}")
+        for place in range(len(array)):
+            values.append(array.asstr()[place])
+            left -= len(values[-1])
+            if left < 0:
+                raise SealError(f"{name} is longer than the file")
+        return np.array(values, np.str_)
+
+    def attribute(self, name: str, of: str = "", otherwise: Any = None) -> Any:
+        """Return an attribute, a string or one number, of the file or of an array of it."""
+        owner = self.arrays[of] if of else self._root
+        if name not in owner.attrs:
+            return otherwise
+        found = h5py.h5a.open(owner.id, name.encode())
+        if found.shape != () or found.get_storage_size() > self.size or found.get_type().get_class() not in TYPES:
+            raise SealError(f"the attribute {name} should be a string or a number")
+        value = owner.attrs[name]
+        return value.item() if isinstance(value, np.generic) else value
+
+    def attributes(self) -> dict[str, Any]:
+        """Return all attributes of the file."""
+        return {name: self.attribute(name) for name in self._root.attrs}
+
+
+def _fits(received: tuple[int, ...] | None, expected: Shape) -> bool:
+    if received is None:
+        return False
+    if expected and expected[-1] is ...:
+        return received[: len(expected) - 1] == expected[:-1] and len(received) >= len(expected) - 1
+    return received == expected
+
+
+def _arrays(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yield the arrays of a file by their names, or raise `SealError` for anything but groups and arrays."""
+    groups, seen = [("", file["/"])], set()
+    while groups:
+        prefix, group = groups.pop()
+        address = h5py.h5o.get_info(group.id).addr
+        if address in seen:
+            raise SealError(f"the group {prefix or '/'} is linked twice")
+        seen.add(address)
+        for name in group:
+            whole = prefix + name
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                raise SealError(f"{whole} is a link to another place")
+            item = group[name]
+            if isinstance(item, h5py.Group):
+                groups.append((f"{whole}/", item))
+            elif isinstance(item, h5py.Dataset):
+                _check_kept_here(whole, item)
+                yield whole, item
+            else:
+                raise SealError(f"{whole} is neither an array nor a group")
+
+
+def _check_kept_here(name: str, array: h5py.Dataset) -> None:
+    """Raise `SealError` unless the values of an array are in its file, as robustcmp writes them."""
+    made = array.id.get_create_plist()
+    if made.get_layout() not in LAYOUTS or made.get_external_count():
+        raise SealError(f"{name} has its values in other files")
+    filters = {made.get_filter(place)[0] for place in range(made.get_nfilters())}
+    if not filters <= FILTERS:
+        raise SealError(f"{name} is stored with the filters {sorted(filters)}, expected gzip and shuffle alone")
+    if array.id.get_type().get_class() not in TYPES:
+        raise SealError(f"{name} should be of numbers or strings, received {array.dtype}")
+
+
+# JSON ----------------------------------------------------------------------------------------------------------------
+
+
+def to_json(kind: str, content: dict[str, Any], indent: int | None = 1) -> str:
+    """Return JSON with a seal, which ends in a line break where it has several lines."""
+    plain = json.loads(json.dumps(content))
+    text = json.dumps(plain | {MEMBER: _json_seal(kind, plain)}, indent=indent, sort_keys=True)
+    return text if indent is None else f"{text}\n"
+
+
+def from_json(text: bytes, kind: str, *, required: bool | Callable[[dict[str, Any]], bool] = True) -> dict[str, Any]:
+    """Return the content of sealed JSON, without its seal.
+
+    `required` says whether JSON without a seal is refused, by its content if it can be called.
+
+    Raises
+    ------
+    SealError
+        It is no JSON, or not as it was written; or it has no seal, and that is required.
+    """
+    with distrusted():
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise SealError(f"expected a JSON object, received {type(content).__name__}")
+        said = content.pop(MEMBER, None)
+        if said is None and (required(content) if callable(required) else required):
+            raise SealError("it has no seal")
+        if said is not None and said != (received := _json_seal(kind, content)):
+            raise SealError(f"its seal is {str(said)[:100]!r}, but its content has {received!r}: it was changed")
+        return content
+
+
+def read_json(
+    path: str | os.PathLike[str], kind: str, *, required: bool | Callable[[dict[str, Any]], bool] = True
+) -> dict[str, Any]:
+    """Return the content of a sealed JSON file, as `from_json` does; raise `FileNotFoundError` if there is none."""
+    return from_json(read_bytes(path, LARGEST_JSON), kind, required=required)
+
+
+def _json_seal(kind: str, plain: dict[str, Any]) -> str:
+    return seal(kind, json.dumps(plain, sort_keys=True).encode())
