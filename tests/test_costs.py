@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import foolbox as fb
+import msgspec
 import numpy as np
 import pandas
 import pytest
@@ -20,6 +21,7 @@ from robustcmp.attacks import AttackResult
 from robustcmp.records.cell import Cell
 from robustcmp.records.costs import Cost, log, logged
 from robustcmp.records.store import Run
+from robustcmp.sealed import to_json
 
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
@@ -90,7 +92,7 @@ def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -
 def test_fields_of_a_later_version_are_no_error(tmp_path: Path) -> None:
     path = tmp_path / "costs.jsonl"
     log(path, COST)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"worker": 3}) + "\n")
+    path.write_text(to_json("cost", msgspec.to_builtins(COST) | {"worker": 3}, indent=None) + "\n")
     assert list(logged(path)) == [COST]
 
 

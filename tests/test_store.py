@@ -130,7 +130,9 @@ def test_a_cell_is_plain_hdf5(tmp_path: Path) -> None:
     (path,) = (tmp_path / "run" / "cells").iterdir()
     assert path.name == f"{CELL.key}.h5"
     with h5py.File(path) as file:
-        assert dict(file.attrs) == {"model": "a", "training_seed": 0, "attack": "fgsm", "repeat": 0}
+        said = dict(file.attrs)
+        assert json.loads(said.pop("manifest"))["cells"] == [said]
+        assert said == {"model": "a", "training_seed": 0, "attack": "fgsm", "repeat": 0, "key": CELL.key}
         assert file["adversarials"].dtype == np.float32
         assert file["adversarials"].compression == "gzip"
         assert file["success"].dtype == np.bool_
@@ -166,7 +168,7 @@ def test_a_cell_that_is_broken(tmp_path: Path) -> None:
         run.adversarials(CELL.key)
     with h5py.File(path, "w") as file:
         file["success"] = [True]
-    with pytest.raises(StoreError, match=r"is broken .*l0.*Delete it, and rerun the same command to recreate it"):
+    with pytest.raises(StoreError, match=r"is broken .*no seal.*Delete it, and rerun the same command to recreate it"):
         run.load(CELL.key)
 
 
@@ -214,11 +216,12 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest
         Run.create(tmp_path / "run")
 
 
-@pytest.mark.parametrize("content", ["no JSON", "[]", "{}", "3", '{"format": "robustcmp run 99"}', "\xff"])
+@pytest.mark.parametrize("content", ["no JSON", "[]", "{}", "3", '{"format": "robustcmp run 99"}', "\xff", "[" * 9999])
 def test_a_manifest_that_is_none(tmp_path: Path, evaluate: Evaluate, content: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text(content, encoding="latin-1")
-    with pytest.raises(UsageError, match=r"manifest\.json( is not the manifest of a run|: expected 'robustcmp run 2')"):
+    said = r"manifest\.json( is not the manifest of a run.* runs repair |: expected 'robustcmp run 3')"
+    with pytest.raises((StoreError, UsageError), match=said):
         evaluate()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["manifest.json"]
 
@@ -239,7 +242,8 @@ def test_the_files_of_a_run(tmp_path: Path, evaluate: Evaluate) -> None:
     files = {"manifest.json", "results.h5", "clean.h5", "costs.jsonl"} | {f"cells/{key}.h5" for key in keys}
     assert set(stamps(tmp_path / "run")) == files
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest == {"format": "robustcmp run 1"} | ev.manifest
+    assert manifest.pop("seal").startswith("robustcmp manifest, sha256 ")
+    assert manifest == {"format": "robustcmp run 3"} | ev.manifest
 
 
 def test_the_manifest_says_what_was_asked_and_with_what(evaluate: Evaluate) -> None:

@@ -174,7 +174,13 @@ class Hdf5:
         self.arrays = dict(_arrays(file))
 
     def array(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> NDArray[Any]:
-        """Return an array.
+        """Return an array, once `check` has found nothing wrong with it."""
+        self.check(name, dtype, shape)
+        values: NDArray[Any] = np.asarray(self.arrays[name][()])
+        return values
+
+    def check(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> None:
+        """Check what an array declares, before anything of it is read.
 
         Parameters
         ----------
@@ -200,8 +206,6 @@ class Hdf5:
             said = ", ".join("…" if length is ... else str(length) for length in shape)
             raise SealError(f"{name} should have the shape ({said}), received {array.shape}")
         self._check_stored(name, array)
-        values: NDArray[Any] = np.asarray(array[()])
-        return values
 
     def _check_stored(self, name: str, array: h5py.Dataset) -> None:
         """Raise `SealError` for an array that declares more than is stored: the rest would be made up."""

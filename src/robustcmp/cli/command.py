@@ -26,7 +26,7 @@ COMMANDS = {
     "zoo": "list the trained models",
     "suites": "list the suites of attacks",
     "data": "list the datasets, and where they are",
-    "runs": "list the runs in a directory",
+    "runs": "list the runs in a directory, verify or repair one",
     "hosts": "manage frameworks that run in separate environments",
     "completion": "print a shell's completion script",
 }

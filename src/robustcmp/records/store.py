@@ -71,10 +71,8 @@ class Run:
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
         make_directory(run.directory)
         if not run._manifest_path.exists() and not all(_may_be_left(path) for path in run.directory.iterdir()):
-            if run.has_results or any(run.directory.glob("cells/*.h5")):
-                raise StoreError(
-                    f"{run._manifest_path} is missing. Make it again with: robustcmp runs repair {run.directory}"
-                )
+            if _is_run(run.directory):
+                raise run.lost_manifest
             raise UsageError(f"{run.directory} is not empty and is not a run of robustcmp. Name another directory.")
         if run._manifest_path.exists():
             run.manifest()  # a broken one is found before any work
@@ -108,16 +106,21 @@ class Run:
         """
         run = cls(directory)
         if not run._manifest_path.exists():
-            if run.has_results:
-                raise StoreError(
-                    f"{run._manifest_path} is missing. Make it again with: robustcmp runs repair {run.directory}"
-                )
+            if _is_run(run.directory):
+                raise run.lost_manifest
             raise UsageError(
                 f"{run.directory} is not a run of robustcmp: it has no manifest.json{_hint(run.directory)}"
             )
         if not run.has_results:
             raise UsageError(run._interrupted)
         return run
+
+    @property
+    def lost_manifest(self) -> StoreError:
+        """The error for a run whose manifest is missing."""
+        return StoreError(
+            f"{self._manifest_path} is missing. Make it again with: robustcmp runs repair {self.directory}"
+        )
 
     @property
     def has_results(self) -> bool:
@@ -310,12 +313,26 @@ class Run:
                     f"{self.cell_path(key)} was stored without images. Delete it, and rerun with keep_images=True.",
                     parameters=["keep_images"],
                 )
-            return self._read_images(file, key)
+            self._check_images(file, self._read_cell(file, key))
+            images: NDArray[np.float32] = file.array("adversarials")
+            return images
 
-    def _read_images(self, file: sealed.Hdf5, key: str) -> NDArray[np.float32]:
-        images = len(self._read_cell(file, key)["success"])
-        adversarials: NDArray[np.float32] = file.array("adversarials", np.float32, (images, ...))
-        return adversarials
+    def check_cell(self, key: str) -> None:
+        """Check all that a cell's file has, but for the values of its adversarial images.
+
+        Raises
+        ------
+        StoreError
+            It is missing or broken.
+        """
+        with self.cell(key) as file:
+            arrays = self._read_cell(file, key)
+            if "adversarials" in file.arrays:
+                self._check_images(file, arrays)
+
+    @staticmethod
+    def _check_images(file: sealed.Hdf5, arrays: Mapping[str, NDArray[Any]]) -> None:
+        file.check("adversarials", np.float32, (len(arrays["success"]), ...))
 
     # arrays beside the cells ---------------------------------------------------------------------------------------
 
@@ -420,8 +437,16 @@ class Run:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._broken_results(error) from None
         asked = self.manifest()
+        expected = {
+            "model": len({model["name"] for model in asked["models"]}),
+            "attack": len(asked["suite"]["attacks"]),
+            "image": asked["images"]["used"],
+        }
         if upgraded({"format": format_1.FORMAT} | manifest) != asked:
             raise UsageError(self._interrupted)
+        received = {name: content.sizes[name] for name in expected}
+        if received != expected:
+            raise self._broken_results(SealError(f"expected {expected}, as in the manifest, received {received}"))
         return content, asked
 
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
@@ -472,7 +497,14 @@ class Run:
 
 def runs_in(directory: str | os.PathLike[str]) -> list[Run]:
     """Return the runs that lie side by side in a directory, finished or not; none where it is no directory."""
-    return [Run(path.parent) for path in sorted(Path(directory).glob("*/manifest.json"))]
+    return [Run(path) for path in sorted(Path(directory).glob("*/")) if _is_run(path)]
+
+
+def _is_run(directory: Path) -> bool:
+    """Whether a directory has what a run has, with or without its manifest."""
+    return any((directory / name).exists() for name in ("manifest.json", "results.h5")) or any(
+        directory.glob("cells/*.h5")
+    )
 
 
 def _hint(directory: Path) -> str:

@@ -58,17 +58,21 @@ def verify(run: Run) -> Iterator[Finding]:
         yield Finding(path, "broken", str(error))
         return
     if not manifest:
-        yield Finding(path, "missing", f"Make it again with: robustcmp runs repair {run.directory}")
+        yield Finding(path, "missing", str(run.lost_manifest))
         return
     rerun = "Rerun the same command to recreate it."
     older = "It is older than seals. Rerun the same command to seal it."
     if not run.is_sealed:
         yield Finding(path, "unsealed", older)
-    for key in dict.fromkeys(cell["key"] for cell in manifest["cells"]):
+    keys = dict.fromkeys(cell["key"] for cell in manifest["cells"])
+    if keys and not (run.directory / "cells").is_dir():
+        yield Finding(run.directory / "cells", "missing", f"{rerun} It has {len(keys)} cells.")
+        keys = {}
+    for key in keys:
         if key not in run:
             yield Finding(run.cell_path(key), "missing", rerun)
     readers: dict[Path, Callable[[], object]] = {
-        path: partial(_read_cell, run, path.stem) for path in sorted(run.directory.glob("cells/*.h5"))
+        path: partial(run.check_cell, path.stem) for path in sorted(run.directory.glob("cells/*.h5"))
     }
     readers |= _answers(run)
     if run.has_results:
@@ -89,12 +93,6 @@ def verify(run: Run) -> Iterator[Finding]:
             yield Finding(log, "broken", f"{changed} of its records were changed. They are left out.")
         elif not run.is_sealed and costs.broken(log):
             yield Finding(log, "unsealed", older)
-
-
-def _read_cell(run: Run, key: str) -> None:
-    run.load(key)
-    if run.has_images(key):
-        run.adversarials(key)
 
 
 def has_seal(path: Path) -> bool:
