@@ -247,7 +247,7 @@ def test_transfer_leaves_twins_out(run: Path) -> None:
 def test_an_older_manifest_has_no_twins(run: Path, tmp_path: Path) -> None:
     now = rc.open_run(run)
     run = Path(shutil.copytree(run, tmp_path / "older"))
-    manifest = {key: value for key, value in now.manifest.items() if key != "twins"}
+    manifest = {key: value for key, value in now.manifest.items() if key != "twins"} | {"format": "robustcmp run 2"}
     (run / "manifest.json").write_text(json.dumps(manifest))
     with h5py.File(run / "results.h5", "r+") as file:
         file.attrs["manifest"] = json.dumps(manifest)

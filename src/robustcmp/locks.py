@@ -167,6 +167,7 @@ def _sign(descriptor: int, path: Path) -> None:
     try:
         with room_for(path):
             os.truncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, json.dumps(said).encode())
     except OSError:
         path.unlink(missing_ok=True)

@@ -163,7 +163,7 @@ class Hdf5:
     Attributes
     ----------
     arrays : dict of str to h5py.Dataset
-        The arrays by their whole names. Nothing of them was read.
+        The arrays by their whole names, group by group. Nothing of them was read.
     size : int
         The bytes of the file.
     """
@@ -171,7 +171,7 @@ class Hdf5:
     def __init__(self, file: h5py.File, size: int):
         self.size = size
         self._root = file
-        self.arrays = dict(_arrays(file))
+        self.arrays = dict(sorted(_arrays(file), key=lambda pair: pair[0].split("/")))
 
     def array(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> NDArray[Any]:
         """Return an array, once `check` has found nothing wrong with it."""

@@ -64,27 +64,27 @@ def part_of(manifest: dict[str, Any], cell: Cell) -> dict[str, Any]:
 
 
 def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the manifest that `part_of` took parts of, as far as they say: the first part's question.
+    """Return the manifest that `part_of` took parts of, as far as they say, of the question of the last part.
 
     Parts about other images, or with another seed, belong to other questions, and only their batch sizes count.
     """
-    first = parts[0]
-    same = [part for part in parts if (part["seed"], part["images"]) == (first["seed"], first["images"])]
+    last = parts[-1]
+    same = [part for part in parts if (part["seed"], part["images"]) == (last["seed"], last["images"])]
     cells = [cell for part in same for cell in part["cells"]]
     models = {(model["name"], model["training_seed"]): model for part in same for model in part["models"]}
     attacks = {name: said for part in same for name, said in part["suite"]["attacks"].items()}
     repeats = [cell["repeat"] + 1 for cell in cells]
-    return first | {
-        "suite": first["suite"] | {"description": "", "digest": "", "attacks": attacks},
-        "batch_sizes": {label: size for part in parts[::-1] for label, size in part["batch_sizes"].items()},
+    return last | {
+        "suite": last["suite"] | {"description": "", "digest": "", "attacks": attacks},
+        "batch_sizes": {label: size for part in parts for label, size in part["batch_sizes"].items()},
         "same_weights": None,
         "twins": [],
         "repeats": max(repeats),
         "spread": False,
-        "images": first["images"] | {"asked": first["images"]["used"], "correct_by_all": None},
+        "images": last["images"] | {"asked": last["images"]["used"], "correct_by_all": None},
         "models": [model | {"not_applicable": {}} for model in models.values()],
         "cells": cells,
-        "environment": first["environment"] | {"recovered": True},
+        "environment": last["environment"] | {"recovered": True},
     }
 
 

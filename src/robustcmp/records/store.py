@@ -399,10 +399,20 @@ class Run:
         """Return what the tasks of all sessions and questions cost; nothing of those before costs were logged.
 
         Records that were changed are left out, with a warning.
+
+        Raises
+        ------
+        StoreError
+            The log cannot be read.
         """
-        if changed := costs.broken(self._costs_path, self.is_sealed):
-            _log.warning("%s: %d records were changed and are left out", self._costs_path, changed)
-        return list(costs.logged(self._costs_path, self.is_sealed))
+        try:
+            if changed := costs.broken(self._costs_path, self.is_sealed):
+                _log.warning("%s: %d records were changed and are left out", self._costs_path, changed)
+            return list(costs.logged(self._costs_path, self.is_sealed))
+        except SealError as error:
+            raise StoreError(
+                f"{self._costs_path} cannot be read ({error}). Delete it: nothing depends on it."
+            ) from None
 
     @property
     def _costs_path(self) -> Path:

@@ -239,9 +239,9 @@ def _of_results(run: Run) -> dict[str, Any] | None:
 
 
 def _of_cells(run: Run) -> tuple[list[dict[str, Any]], int]:
-    """Return what the sealed cells say of their manifest, the latest first, and how many say nothing."""
+    """Return what the sealed cells say of their manifest, the latest last, and how many say nothing."""
     parts, unusable = [], 0
-    paths = sorted(run.directory.glob("cells/*.h5"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    paths = sorted(run.directory.glob("cells/*.h5"), key=lambda path: path.stat().st_mtime_ns)
     for path in paths:
         try:
             with run.cell(path.stem) as file:

@@ -1,0 +1,833 @@
+"""Files that robustcmp keeps: sealed, read with distrust, and written by one at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import h5py
+import numpy as np
+import pytest
+import xarray
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp import locks, sealed
+from robustcmp.cli import command
+from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, WeightsError
+from robustcmp.files import remove_left_over, temporary_beside, write_atomically, write_text_atomically
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.networks.weights import read_weights, write_weights
+from robustcmp.records.cell import AttackResult, Cell
+from robustcmp.records.store import Run
+from robustcmp.records.upkeep import repair, verify
+from robustcmp.zoo.recipes import SHIPPED
+
+N = 12
+IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
+IMAGES[::2, 0, 0, 0] = 0.9
+IMAGES[-1, 0, 0, 0] = 0.4  # the second model is wrong
+LABELS = np.arange(N) % 2
+SUITE = """
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 9
+[attacks.walk]
+attack = "Boundary"
+iterations = 2
+max_directions = 2
+"""
+WEIGHTS = Path(str(SHIPPED)) / "weights" / "lenet1-digits-jax-default-0.h5"
+Evaluate = Callable[..., rc.Evaluation]
+Damage = Callable[[h5py.File], object]
+
+
+def corner(threshold: float) -> fb.NumPyModel:
+    """A model that looks at the first pixel only: class 0 where it is bright."""
+
+    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
+        gap = x[:, 0, 0, 0] - np.float32(threshold)
+        return np.stack([gap, -gap], axis=1) * 4
+
+    return fb.NumPyModel(logits, bounds=(0, 1))
+
+
+def evaluated(directory: Path, **options: Any) -> rc.Evaluation:
+    """Return an evaluation of two planted models into ``directory / "run"``."""
+    suite = directory / "suite.toml"
+    suite.write_text(SUITE)
+    defaults = {"suite": suite, "n": 5, "repeats": 2, "out": directory / "run", "batch_size": 16, "progress": False}
+    return rc.evaluate({"a": corner(0.5), "b": corner(0.3)}, IMAGES, LABELS, **defaults | options)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a run that has every file that a run can have."""
+    directory = tmp_path_factory.mktemp("sealed")
+    ev = evaluated(directory)
+    ev.run_checks()
+    ev.run_transfer()
+    ev.run_conditioning()
+    return directory
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    return Path(shutil.copytree(whole / "run", tmp_path / "run"))
+
+
+def used(run: Path) -> None:
+    """Read everything that an opened run has."""
+    ev = rc.open_run(run)
+    str(ev)
+    _ = ev.checks, ev.transfer(), ev.conditioning(), ev.clean
+    for cell in ev.manifest["cells"]:
+        ev.run.load(cell["key"])
+        ev.run.adversarials(cell["key"])
+
+
+def older(run: Path) -> None:
+    """Make of a run one from before files were sealed."""
+    for path in [*run.rglob("*.json"), run / "costs.jsonl"]:
+        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+        contents = [json.loads(line) for line in lines]
+        for content in contents:
+            content.pop("seal", None)
+            if "format" in content:
+                content["format"] = "robustcmp run 2"
+        path.write_text("\n".join(map(json.dumps, contents)) + "\n")
+    for path in run.rglob("*.h5"):
+        with h5py.File(path, "r+") as file:  # HDF5 cuts off what is behind its content
+            for name in ("key", "manifest") if path.parent.name == "cells" else ():
+                file.attrs.pop(name, None)
+            if path.name == "results.h5":
+                manifest = json.loads(file.attrs["manifest"]) | {"format": "robustcmp run 2"}
+                file.attrs["manifest"] = json.dumps(manifest)
+
+
+def cells(run: Path) -> list[Path]:
+    return sorted((run / "cells").iterdir())
+
+
+def changed(path: Path, damage: Damage, kind: str | None = None) -> None:
+    """Change an HDF5 file as a stranger can, who also seals it as a kind if one is named."""
+    content = sealed.read_bytes(path)
+    front = content.startswith(sealed.MARK)
+    path.write_bytes(content if front else content[: -sealed.BLOCK])
+    with h5py.File(path, "r+") as file:
+        damage(file)
+    if kind:
+        image = path.read_bytes()
+        block = sealed.seal(kind, image[sealed.BLOCK :] if front else image).encode().ljust(sealed.BLOCK, b"\0")
+        path.write_bytes(block + image[sealed.BLOCK :] if front else image + block)
+
+
+# one bit -------------------------------------------------------------------------------------------------------------
+
+
+def stored_places(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield each array of an HDF5 file with where a byte of its values is stored."""
+    found: dict[str, int] = {}
+
+    def look(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset) and item.size:
+            if item.chunks and item.id.get_num_chunks():
+                chunk = item.id.get_chunk_info(0)
+                found[name] = chunk.byte_offset + chunk.size // 2
+            elif item.id.get_offset():
+                found[name] = item.id.get_offset() + item.id.get_storage_size() // 2
+
+    with h5py.File(path) as file:
+        file.visititems(look)
+    return iter(found.items())
+
+
+@pytest.mark.parametrize("name", ["cells", "results.h5", "clean.h5", "contested.h5"])
+def test_one_bit_of_any_stored_array(run: Path, name: str) -> None:
+    path = cells(run)[2] if name == "cells" else run / name
+    content = path.read_bytes()
+    places = dict(stored_places(path))
+    assert len(places) >= (1 if name == "clean.h5" else 5)
+    for place in places.values():
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match=rf"{path.name} is broken .*SHA-256"):
+            used(run)
+    path.write_bytes(content)
+    used(run)
+
+
+@pytest.mark.parametrize("name", ["checks.json", "transfer.json", "manifest.json"])
+def test_one_digit_of_an_answer(run: Path, name: str) -> None:
+    path = run / name
+    text = path.read_text()
+    digits = [place for place, letter in enumerate(text) if letter.isdigit()]
+    for place in digits[:: max(1, len(digits) // 40)]:
+        path.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
+        with pytest.raises(
+            RobustcmpError, match=rf"{name} is (not the manifest of a run, or it is )?broken|{name}: exp"
+        ):
+            used(run)
+    path.write_text(text)
+    used(run)
+
+
+def test_one_bit_of_a_seal_or_beside_it(run: Path) -> None:
+    path = cells(run)[0]
+    content = path.read_bytes()
+    for place in (-sealed.BLOCK, -sealed.BLOCK + 12, -sealed.BLOCK + 40, -1):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(StoreError, match="is broken"):
+            Run(run).load(path.stem)
+
+
+def test_a_changed_record_of_costs_is_left_out_and_said(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = Run(run).costs()
+    text = (run / "costs.jsonl").read_text()
+    (run / "costs.jsonl").write_text(text.replace('"images": 5', '"images": 6', 1))
+    assert Run(run).costs() == before[1:]
+    assert "1 records were changed and are left out" in caplog.text
+
+
+def test_two_cells_exchanged(run: Path) -> None:
+    one, other, *_ = cells(run)
+    contents = one.read_bytes(), other.read_bytes()
+    other.write_bytes(contents[0])
+    one.write_bytes(contents[1])
+    with pytest.raises(StoreError, match=rf"{one.name} is broken \(it is the cell {other.stem}"):
+        rc.open_run(run).run.load(one.stem)
+
+
+def test_a_sealed_file_of_another_kind(run: Path) -> None:
+    shutil.copyfile(run / "clean.h5", run / "results.h5")
+    with pytest.raises(StoreError, match=r"results\.h5 is broken \(expected a file of the kind 'results'"):
+        rc.open_run(run)
+
+
+def test_a_broken_answer_of_a_finished_run_is_said_and_made_again(tmp_path: Path, run: Path) -> None:
+    evaluated(tmp_path)
+    for name in ("checks.json", "transfer.json", "clean.h5", "contested.h5"):
+        (run / name).write_bytes(b"{")
+    with pytest.raises(StoreError, match=r"checks\.json is broken .*Delete it to read the run without it"):
+        str(rc.open_run(run))
+    ev = evaluated(tmp_path)
+    ev.run_checks()
+    assert ev.clean is not None
+    assert ev.transferred is None
+    assert [finding.file.name for finding in verify(Run(run))] == []
+
+
+# strangers -----------------------------------------------------------------------------------------------------------
+
+
+def replaced(name: str, values: Any, **options: Any) -> Damage:
+    def damage(file: h5py.File) -> None:
+        del file[name]
+        file.create_dataset(name, data=values, **options)
+
+    return damage
+
+
+@pytest.mark.parametrize("by", ["a stranger who seals", "an older run"])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (replaced("l2", 1.0), r"l2 should have the shape \(5\), received \(\)"),
+        (replaced("success", np.True_), r"success should have the shape \(5\), received \(\)"),
+        (replaced("success", np.ones(4, bool)), r"success should have the shape \(5\), received \(4,\)"),
+        (replaced("queries", np.ones(5)), r"queries should be int64, received float64"),
+        (replaced("extras/start", np.float64(1)), r"extras/start should have the shape \(5, …\), received \(\)"),
+        (replaced("adversarials", np.float32(0)), r"adversarials should have the shape \(5, …\), received \(\)"),
+        (lambda file: file.pop("linf"), "linf is missing"),
+    ],
+)
+def test_a_cell_of_other_values(run: Path, by: str, damage: Damage, said: str) -> None:
+    if by == "an older run":
+        older(run)
+    path = next(path for path in cells(run) if "extras/start" in h5py.File(path))
+    changed_path = path if by == "an older run" else None
+    if changed_path:
+        with h5py.File(path, "r+") as file:
+            damage(file)
+    else:
+        changed(path, damage, "cell")
+    with pytest.raises(StoreError, match=rf"{path.name} is broken \({said}"):
+        used(run)
+
+
+def secret_of(tmp_path: Path) -> Path:
+    """A file that a stranger wants to read: 5 numbers in HDF5 and as bytes."""
+    path = tmp_path / "secret.h5"
+    with h5py.File(path, "w") as file:
+        file["l2"] = np.arange(5.0)
+    return path
+
+
+def external(secret: Path, name: str, file: h5py.File) -> None:
+    shape, dtype = file[name].shape, file[name].dtype
+    del file[name]
+    file.create_dataset(name, shape, dtype, external=[(str(secret), 0, h5py.h5f.UNLIMITED)])
+
+
+def virtual(secret: Path, name: str, file: h5py.File) -> None:
+    shape, dtype = file[name].shape, file[name].dtype
+    del file[name]
+    layout = h5py.VirtualLayout(shape, dtype)
+    layout[...] = h5py.VirtualSource(str(secret), "l2", shape)
+    file.create_virtual_dataset(name, layout)
+
+
+def soft(secret: Path, name: str, file: h5py.File) -> None:
+    file.move(name, f"{name}2")
+    file[name] = h5py.SoftLink(f"/{name}2")
+
+
+def external_link(secret: Path, name: str, file: h5py.File) -> None:
+    del file[name]
+    file[name] = h5py.ExternalLink(str(secret), "l2")
+
+
+def other_filter(secret: Path, name: str, file: h5py.File) -> None:
+    values = file[name][()]
+    del file[name]
+    file.create_dataset(name, data=values, compression="lzf")
+
+
+def cycle(secret: Path, name: str, file: h5py.File) -> None:
+    file.create_group("loop")["again"] = file["/"]
+
+
+def huge(secret: Path, name: str, file: h5py.File) -> None:
+    dtype = file[name].dtype
+    del file[name]
+    file.create_dataset(name, (2**28,), dtype, chunks=(2**16,), compression="gzip", fillvalue=1)
+
+
+STRANGE = [external, virtual, soft, external_link, other_filter, cycle, huge]
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+@pytest.mark.parametrize(
+    ("kind", "name"), [("cell", "l2"), ("clean", "images"), ("contested", "success"), ("results", "epsilon_curve")]
+)
+def test_what_a_stranger_may_seal_into_a_run(
+    run: Path, tmp_path: Path, strange: Callable[..., None], kind: str, name: str
+) -> None:
+    path = cells(run)[0] if kind == "cell" else run / f"{kind}.h5"
+    changed(path, lambda file: strange(secret_of(tmp_path), name, file), kind)
+    with pytest.raises(StoreError, match=rf"{path.name} is broken"):
+        used(run)
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+@pytest.mark.parametrize("name", ["weights/conv1/bias", "curves/loss"])
+def test_what_a_stranger_may_seal_into_weights(tmp_path: Path, strange: Callable[..., None], name: str) -> None:
+    path = Path(shutil.copyfile(WEIGHTS, tmp_path / "w.h5"))
+    changed(path, lambda file: strange(secret_of(tmp_path), name, file), "weights")
+    assert path.stat().st_size < 300_000
+    for architecture in (None, get_architecture("lenet1")):
+        with pytest.raises(WeightsError, match=r"w\.h5"):
+            read_weights(path, architecture)
+
+
+def test_strings_that_are_one_long_one(run: Path) -> None:
+    def damage(file: h5py.File) -> None:
+        del file["attack"]
+        file.create_dataset("attack", (10_000,), h5py.string_dtype())[...] = "a" * 10_000
+
+    changed(run / "results.h5", damage, "results")
+    content = bytearray((run / "results.h5").read_bytes())
+    assert len(content) > 10_000
+    with pytest.raises(StoreError, match=r"results\.h5 is broken"):
+        rc.open_run(run)
+
+
+READER = """
+import sys
+from pathlib import Path
+import robustcmp as rc
+from robustcmp.errors import RobustcmpError
+from robustcmp.networks.weights import is_sealed, read_weights
+from robustcmp.files import file_digest
+from robustcmp.records.store import Run
+run, name = Path(sys.argv[1]), sys.argv[2]
+def ask(call, *given):
+    try:
+        call(*given)
+    except (RobustcmpError, OSError) as error:
+        print(type(error).__name__, error)
+if name == "weights.h5":
+    ask(read_weights, run / name)
+    ask(is_sealed, run / name)
+    ask(file_digest, run / name)
+else:
+    ask(lambda: rc.open_run(run).checks)
+    ask(lambda: Run(run).costs())
+    if name.startswith("cells"):
+        ask(lambda: Run(run).load(name.removeprefix("cells/").removesuffix(".h5")))
+"""
+
+
+@pytest.mark.parametrize("name", ["weights.h5", "results.h5", "manifest.json", "checks.json", "costs.jsonl", "cells"])
+def test_a_pipe_is_no_file(run: Path, name: str) -> None:
+    path = cells(run)[0] if name == "cells" else run / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    name = path.relative_to(run).as_posix()
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(run), name], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert path.name in done.stdout
+    assert "is not a regular file" in done.stdout
+
+
+# older runs ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_older_run_opens_as_it_was_and_is_sealed_when_it_goes_on(run: Path, tmp_path: Path) -> None:
+    before = rc.open_run(run)
+    arrays = {path.stem: before.run.load(path.stem) for path in cells(run)}
+    shown, checked, transferred, costs = repr(before), before.checked, before.transferred, before.run.costs()
+    older(run)
+    kept = {path: path.read_bytes() for path in run.rglob("*.*")}
+    used(run)
+    opened = rc.open_run(run)
+    assert repr(opened) == shown
+    assert opened.dataset.identical(before.dataset)
+    assert {finding.state for finding in verify(Run(run))} == {"unsealed"}
+    assert {path: path.read_bytes() for path in run.rglob("*.*")} == kept
+    ev = evaluated(tmp_path)
+    assert list(verify(ev.run)) == []
+    assert ev.dataset.identical(before.dataset)
+    assert ev.checked == checked
+    assert transferred is not None
+    assert transferred.identical(ev.transferred)
+    assert ev.run.costs() == costs
+    assert {path.stem for path in cells(run)} == arrays.keys()
+    for key, of_cell in arrays.items():
+        now = ev.run.load(key)
+        assert all(np.array_equal(now[name], values, equal_nan=True) for name, values in of_cell.items())
+
+
+def test_a_cell_without_a_seal_in_a_run_of_today(run: Path, tmp_path: Path) -> None:
+    path = cells(run)[0]
+    path.write_bytes(path.read_bytes()[: -sealed.BLOCK])
+    with pytest.raises(StoreError, match=r"is broken \(it has no seal\)\. Delete it, and rerun"):
+        evaluated(tmp_path)
+
+
+def test_weights_are_written_as_they_were(tmp_path: Path) -> None:
+    write_weights(tmp_path / "w.h5", read_weights(WEIGHTS))
+    assert (tmp_path / "w.h5").read_bytes() == WEIGHTS.read_bytes()
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", None])
+def test_results_open_in_xarray(run: Path, engine: Any) -> None:
+    with xarray.open_dataset(run / "results.h5", engine=engine) as content:
+        assert content.success.shape == (2, 1, 2, 2, 5)
+
+
+# names and locks -----------------------------------------------------------------------------------------------------
+
+
+def test_threads_that_write_one_file(tmp_path: Path) -> None:
+    path, failures = tmp_path / "file", []
+
+    def write(letter: str) -> None:
+        for _ in range(30):
+            try:
+                write_text_atomically(path, letter * 50_000)
+            except OSError as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(letter,)) for letter in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(set(path.read_text())) == 1
+    assert os.listdir(tmp_path) == ["file"]
+
+
+WRITER = """
+import os, sys
+from pathlib import Path
+from robustcmp.files import remove_left_over, write_text_atomically
+path = Path(sys.argv[1])
+for _ in range(40):
+    remove_left_over(path.parent)
+    write_text_atomically(path, sys.argv[2] * 50_000)
+print(os.getpid())
+"""
+UNSHARED = ["unshare", "--pid", "--fork"]
+
+
+def has_namespaces() -> bool:
+    return bool(shutil.which("unshare")) and subprocess.run([*UNSHARED, "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="needs namespaces of process numbers, as containers have them")
+def test_containers_that_write_one_file(tmp_path: Path) -> None:
+    writers = [
+        subprocess.Popen(
+            [*UNSHARED, sys.executable, "-c", WRITER, str(tmp_path / "file"), letter],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for letter in "abc"
+    ]
+    outputs = [writer.communicate(timeout=100) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0, 0], outputs
+    assert {output for output, _ in outputs} == {"1\n"}  # they all have one process number
+    assert len(set((tmp_path / "file").read_text())) == 1
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_left_over_files_of_whom_has_surely_ended(tmp_path: Path) -> None:
+    path = tmp_path / "cell.h5"
+    ours, here = temporary_beside(path), temporary_beside(path).name
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    parts = here.split(".")
+    dead = ours.with_name(".".join([*parts[:-3], ended.stdout.strip(), *parts[-2:]]))
+    elsewhere = dead.with_name(dead.name.replace(parts[-6], "another"))
+    forgotten = dead.with_name(dead.name.replace(parts[-6], "forgotten"))
+    for each in (ours, dead, elsewhere, forgotten):
+        each.touch()
+    day = time.time() - 90_000
+    os.utime(forgotten, (day, day))
+    remove_left_over(tmp_path)
+    assert set(tmp_path.iterdir()) == {ours, elsewhere}
+
+
+HOLDER = """
+import sys, time
+from robustcmp.records.store import Run
+with Run.create(sys.argv[1]).writing():
+    print("ready", flush=True)
+    time.sleep(100)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that writes the run."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_another_process_is_writing(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+    start = time.monotonic()
+    with pytest.raises(
+        StoreError, match=rf"run is being written by process {holder.pid} on \S+ since .* remove .*lock"
+    ):
+        evaluated(tmp_path)
+    assert time.monotonic() - start < 30
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert evaluated(tmp_path).dataset.sizes["image"] == 5
+    assert not (tmp_path / "run" / locks.NAME).exists()
+
+
+def test_a_run_is_read_while_it_is_written(run: Path) -> None:
+    with Run.create(run).writing():
+        used(run)
+        assert list(verify(Run(run))) == []
+
+
+def test_another_thread_is_writing(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    held, said = [], []
+
+    def hold() -> None:
+        try:
+            with locks.sole_writer(tmp_path / "run"):
+                held.append(True)
+                time.sleep(0.3)
+        except StoreError as error:
+            said.append(str(error))
+
+    threads = [threading.Thread(target=hold) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(held) == 1
+    assert len(said) == 5
+    assert f"process {os.getpid()} on " in said[0]
+    assert os.listdir(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("kernel_locks", [True, False])
+def test_a_writer_on_another_machine(tmp_path: Path, kernel_locks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not kernel_locks:
+        monkeypatch.setattr(locks, "fcntl", None)  # as on Windows
+    lock = tmp_path / locks.NAME
+    said = {"host": "elsewhere", "kernel": "another", "pids": "another", "pid": 7, "since": "2026-01-01 10:00:00"}
+    lock.write_text(json.dumps(said))
+    with (
+        pytest.raises(StoreError, match="is being written by process 7 on elsewhere since 2026-01-01 10:00:00"),
+        locks.sole_writer(tmp_path),
+    ):
+        pass
+    long_ago = time.time() - locks.SILENCE - 10
+    os.utime(lock, (long_ago, long_ago))
+    with locks.sole_writer(tmp_path):
+        assert json.loads(lock.read_text())["pid"] == os.getpid()
+        with pytest.raises(StoreError, match=f"process {os.getpid()} on"), locks.sole_writer(tmp_path):
+            pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_is_not_kept_by_a_process_that_was_forked(tmp_path: Path) -> None:
+    code = """
+import os, sys, time
+from pathlib import Path
+from robustcmp.locks import sole_writer
+with sole_writer(Path(sys.argv[1])):
+    if not os.fork():
+        os.close(1)
+        time.sleep(5)
+        os._exit(0)
+    time.sleep(0.5)
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)])
+    with locks.sole_writer(tmp_path):
+        pass
+
+
+# a lost manifest -----------------------------------------------------------------------------------------------------
+
+
+def identities(run: Path) -> dict[str, tuple[int, int]]:
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in cells(run)}
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-9])])
+def test_a_manifest_is_made_again_from_the_results(run: Path, damage: Callable[[Path], object]) -> None:
+    manifest = (run / "manifest.json").read_bytes()
+    damage(run / "manifest.json")
+    with pytest.raises(StoreError, match=r"manifest\.json is .*robustcmp runs repair .*run"):
+        rc.open_run(run)
+    with pytest.raises(StoreError, match="robustcmp runs repair"):
+        evaluated(run.parent)
+    assert command.main(["runs", "repair", str(run)]) == 0
+    assert (run / "manifest.json").read_bytes() == manifest
+    used(run)
+
+
+def test_a_manifest_is_made_again_from_the_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = evaluated(tmp_path, batch_size=None, about={"model": "planted", "dataset": "noise"})  # it is measured
+    run = tmp_path / "run"
+    before = identities(run)
+    for name in ("manifest.json", "results.h5"):
+        (run / name).unlink()
+    with pytest.raises(StoreError, match=r"manifest\.json is missing\. Make it again with: robustcmp runs repair"):
+        evaluated(tmp_path, batch_size=None)
+    assert command.main(["runs", str(tmp_path), "--json"]) == 0
+    assert "runs repair" in json.loads(capsys.readouterr().out)[0]["state"]
+    assert command.main(["runs", "repair", str(run)]) == 0
+    said = capsys.readouterr().err
+    assert "manifest.json is made again from 8 cells" in said
+    assert "not recovered: the repeats that were asked for" in said
+    assert command.main(["runs", str(tmp_path), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["model"], row["compared"], row["images"], row["state"]) == ("planted", "a, b", 5, "interrupted")
+    again = evaluated(tmp_path, batch_size=None, about={"model": "planted", "dataset": "noise"})
+    assert identities(run) == before
+    assert again.dataset.identical(first.dataset)
+    assert again.manifest == first.manifest
+
+
+def test_the_manifest_of_an_older_run_is_made_again_as_it_was(run: Path) -> None:
+    older(run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").unlink()
+    repair(Run(run))
+    assert json.loads((run / "manifest.json").read_text()) == manifest
+    used(run)
+
+
+def test_cells_that_say_nothing_make_no_manifest(run: Path) -> None:
+    older(run)
+    for name in ("manifest.json", "results.h5"):
+        (run / name).unlink()
+    with pytest.raises(StoreError, match="cannot be made again"):
+        repair(Run(run))
+
+
+def test_what_is_wrong_with_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["runs", "verify", str(run)]) == 0
+    assert "every file is as it was written" in capsys.readouterr().err
+    first, second, third, *_ = cells(run)
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-1])
+    changed(third, replaced("l0", 1.0), "cell")
+    (run / "checks.json").write_text("{}")
+    assert command.main(["runs", "verify", str(run), "--json"]) == 1
+    out, err = capsys.readouterr()
+    found = {(Path(row["file"]).name, row["state"]) for row in json.loads(out)}
+    broken = {(path.name, "broken") for path in (second, third, run / "checks.json")}
+    assert found == broken | {(first.name, "missing")}
+    assert "is not whole: 3 broken, 1 missing" in err
+    assert command.main(["runs", "verify", "nowhere"]) == 2
+    assert command.main(["runs", "verify"]) == 2
+
+
+# a full disk ---------------------------------------------------------------------------------------------------------
+
+
+FILLER = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import test_sealed
+from robustcmp.errors import RobustcmpError
+limit = int(sys.argv[3])
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    ev = test_sealed.evaluated(Path(sys.argv[1]))
+    ev.run_checks()
+    print("done")
+except RobustcmpError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def filled(directory: Path, limit: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", FILLER, str(directory), str(Path(__file__).parent), str(limit)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    return done.stdout
+
+
+def check_nothing_broken(run: Path) -> None:
+    if (run / "manifest.json").exists():
+        assert [finding for finding in verify(Run(run)) if finding.state == "broken"] == []
+    assert [path for path in run.rglob("*") if path.suffix == ".tmp" or path.name == locks.NAME] == []
+
+
+@pytest.mark.parametrize("limit", [700, 12_000, 20_000])
+def test_files_that_may_not_be_so_large(tmp_path: Path, limit: int) -> None:
+    said = filled(tmp_path, limit)
+    assert said.startswith("DiskError"), said
+    assert "cannot be written, the file is too large: it takes" in said
+    check_nothing_broken(tmp_path / "run")
+    assert filled(tmp_path) == "done\n"
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Return a function that gives a small disk so many KiB, and its directory."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True)
+    if made.returncode:
+        pytest.skip("may not mount a disk")
+
+    def sized(kib: int) -> Path:
+        subprocess.run(["mount", "-o", f"remount,size={kib}k", str(disk)], check=True)
+        return disk
+
+    yield sized
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk(mounted: Callable[[int], Path], tmp_path: Path) -> None:
+    for kib in (8, 16, 32, 60, 100, 140):
+        disk = mounted(kib)
+        said = filled(disk)
+        assert said.startswith(("DiskError", "UsageError")), said
+        if said.startswith("DiskError"):
+            assert "the disk is full" in said
+            assert f"bytes are free in {disk}" in said
+        check_nothing_broken(disk / "run")
+    disk = mounted(2000)
+    assert filled(disk) == "done\n"
+    evaluated(tmp_path).run_checks()
+    kept = {path.name: path.read_bytes() for path in [*cells(disk / "run"), disk / "run" / "results.h5"]}
+    assert kept == {
+        name: path.read_bytes()
+        for name, path in {
+            path.name: path for path in [*cells(tmp_path / "run"), tmp_path / "run" / "results.h5"]
+        }.items()
+    }
+
+
+def test_a_log_on_a_full_disk_is_as_it_was(tmp_path: Path) -> None:
+    code = """
+import resource, sys
+from pathlib import Path
+from robustcmp.files import append_line
+path = Path(sys.argv[1])
+append_line(path, "whole")
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+append_line(path, "another line")
+"""
+    path = tmp_path / "log"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert "DiskError" in done.stderr
+    assert path.read_text() == "whole\n"
+
+
+def test_a_write_without_room_is_a_disk_error(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    with pytest.raises(
+        DiskError, match=r"file cannot be written, the disk is full, and [\d,]+ bytes are free in"
+    ) as no:
+        write_atomically(tmp_path / "file", write)
+    assert no.value.errno == 28
+
+
+# readers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"1" * 5000, b'{"a": ' + b"1" * 5000 + b"}", b"\xff", b"", b"3"])
+def test_json_that_is_none(text: bytes) -> None:
+    with pytest.raises(SealError):
+        sealed.from_json(text, "checks")
+
+
+def test_sealed_json_comes_back() -> None:
+    content = {"a": [1, 0.1, None, "ü", {"b": 1e300}], "c": float("inf")}
+    text = sealed.to_json("answer", content)
+    assert sealed.from_json(text.encode(), "answer") == content
+    with pytest.raises(SealError, match="it was changed"):
+        sealed.from_json(text.encode(), "another")
+
+
+def test_a_result_that_cannot_be_kept(tmp_path: Path) -> None:
+    ones = np.ones(3)
+    bad = AttackResult(ones, np.ones(3, bool), ones, ones[:2], ones, np.ones(3, int), np.ones(3, int))
+    run = Run.create(tmp_path / "run")
+    with pytest.raises(StoreError, match=r"gave a result that cannot be kept: l2 should have the shape \(3\)"):
+        run.save(Cell("a", 0, "fgsm", 0, "0" * 32), bad)
+    assert not (tmp_path / "run" / "cells").exists()
