@@ -288,10 +288,10 @@ def _check_kept_here(name: str, array: h5py.Dataset) -> None:
 # JSON ----------------------------------------------------------------------------------------------------------------
 
 
-def to_json(kind: str, content: dict[str, Any], indent: int | None = 1) -> str:
+def to_json(kind: str, content: dict[str, Any], indent: int | None = 1, sort_keys: bool = False) -> str:
     """Return JSON with a seal, which ends in a line break where it has several lines."""
     plain = json.loads(json.dumps(content))
-    text = json.dumps(plain | {MEMBER: _json_seal(kind, plain)}, indent=indent, sort_keys=True)
+    text = json.dumps(plain | {MEMBER: _json_seal(kind, plain)}, indent=indent, sort_keys=sort_keys)
     return text if indent is None else f"{text}\n"
 
 

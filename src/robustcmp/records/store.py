@@ -173,7 +173,7 @@ class Run:
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Write the manifest, unless it is there already word for word."""
         content = {"format": FORMAT} | manifest
-        text = sealed.to_json("manifest", content).encode()
+        text = sealed.to_json("manifest", content, sort_keys=True).encode()
         if not self._manifest_path.exists() or sealed.read_bytes(self._manifest_path) != text:
             write_bytes_atomically(self._manifest_path, text)
         self._know(content, FORMAT)
