@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +25,15 @@ def notes(results: Results) -> list[str]:
         "however small the difference between them."
     )
     if results.same_weights:
-        return [*_control_notes(results), f"{conditional}.", settings]
+        varying = [*varying_notes(results.manifest["models"]), *_kept_notes(results)]
+        return [*_control_notes(results), *varying, f"{conditional}.", settings]
     return [
         f"{conditional}{_subset_changes(results)}.",
         settings + r * results.has_indicator,
         *_fewer_images(results),
         *_model_notes(results),
+        *varying_notes(results.manifest["models"]),
+        *_kept_notes(results),
         *_attack_notes(results),
         *_training_notes(results),
         *(_order_notes(results) if len(results.models) > 1 and results.has_indicator else []),
@@ -120,6 +124,41 @@ def _model_notes(results: Results) -> list[str]:
         text.append("Only one model: there is nothing to compare, so P and R are 0.")
     elif len(results.models) == 1:
         text.append("Only one framework: P and R are 0, and the pairs compare its trainings.")
+    return text
+
+
+def varying_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say of which models, by their entries in a manifest, the answers vary with the pass or the batch."""
+    text: list[str] = []
+    for model in models:
+        label = model["name"]
+        identity = model.get("identity", {})
+        noise, gradient = identity.get("noise", 0.0), identity.get("gradient_noise", 0.0)
+        if model.get("depends_on_batch"):
+            text.append(f"{label}: answers depend on the other images of a batch, so each image was asked alone.")
+        if noise or gradient:
+            found = (
+                "Its cells are found again by its weights."
+                if identity["weights"]
+                else "Its weights are not known, so its cells cannot be found again and are computed anew each time."
+            )
+            differ = f"logits by up to {noise:.1g}" if noise else f"gradients by up to {gradient:.1g}"
+            text.append(
+                f"{label}: two passes over the same images differ, {differ}, and so can outcomes at near ties. {found}"
+            )
+    return text
+
+
+def _kept_notes(results: Results) -> list[str]:
+    """Say how many cells come from another machine, whose last bits differ."""
+    text: list[str] = []
+    for kept in results.manifest.get("kept", ()):
+        made, count = kept["environment"], len(kept["cells"])
+        where = made.get("processor") or f"{made['system']}, {made['machine']}, {made['cpus']} processors"
+        text.append(
+            f"{count} cell{'s were' if count != 1 else ' was'} computed on another machine ({where}), whose results "
+            "differ in the last bits, and kept."
+        )
     return text
 
 
