@@ -465,6 +465,58 @@ def test_cells_of_another_machine_can_be_kept(
     assert saved == []
 
 
+def test_cells_are_kept_also_if_their_keeping_is_interrupted(
+    compare: Compare,
+    saved: list[tuple[str, str]],
+    zoo_model: Zoo,
+    other_machine: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = {"torch": zoo_model("torch", "lenet1")}
+    compare(models)
+    saved.clear()
+    other_machine()
+    adopt, adopted = Run.adopt, []
+
+    def once(self: Run, key: str, other: str) -> None:
+        if adopted:
+            raise KeyboardInterrupt
+        adopted.append(key)
+        adopt(self, key, other)
+
+    monkeypatch.setattr(Run, "adopt", once)
+    with pytest.raises(KeyboardInterrupt):
+        compare(models, keep_cells=True)
+    monkeypatch.setattr(Run, "adopt", adopt)
+    assert "3 cells were computed on another machine" in compare(models, keep_cells=True).to_text()
+    assert saved == []
+
+
+def test_the_command_keeps_cells(
+    saved: list[tuple[str, str]],
+    other_machine: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from robustcmp.cli.eval import main
+
+    out, options = tmp_path / "run", "--model lenet1 --dataset digits --framework torch --training-seeds 0 --repeats 1"
+    arguments = [*options.split(), "--suite", "smoke", "--images", "5", "--batch-size", "64", "--out", str(out)]
+    assert main(arguments) == 0
+    saved.clear()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # otherwise the finished run is shown, and no model is asked
+    other_machine()
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "fgsm: 1 of 1 cells to do" in capsys.readouterr().out
+    assert main([*arguments, "--keep-cells", "--dry-run"]) == 0
+    assert "fgsm: 0 of 1 cells to do" in capsys.readouterr().out
+    assert main([*arguments, "--keep-cells"]) == 0
+    assert "3 cells were computed on another machine" in capsys.readouterr().out
+    assert main([*arguments, "--keep-cells"]) == 0
+    assert saved == []
+
+
 def test_nothing_of_another_network_is_kept(
     compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, other_machine: Callable[[], None]
 ) -> None:

@@ -284,7 +284,7 @@ def prepare(
         adopted |= elsewhere
     elif elsewhere:
         _log.warning("%s", _redone(len(elsewhere), len(planned.cells), stored, manifest))
-    kept = kept_cells(stored, manifest, elsewhere if keep_cells else {})
+    kept = kept_cells(store, stored, manifest, elsewhere if keep_cells else {})
     return Comparison(store, planned, subset, question, manifest | ({"kept": kept} if kept else {}), adopted)
 
 
@@ -322,8 +322,7 @@ class Comparison:
 
     def execute(self, executor: Executor | None, progress: Progress) -> Evaluation:
         """Run the attacks that are missing, and put all results together."""
-        for key, other in self.adopted.items():
-            self.store.adopt(key, other)
+        self._adopt()
         self.store.write_manifest(self.manifest)
         execute(self.plan, self.store, executor, progress)
         dataset = assemble(
@@ -340,6 +339,18 @@ class Comparison:
         evaluation = Evaluation(self.store, dataset, self.store.manifest(), ModelsAtHand(self))
         self.store.write_clean(evaluation.question, self.plan.images)
         return evaluation
+
+    def _adopt(self) -> None:
+        """Give cells that are there under other keys their keys; killed in between, the same command goes on with it.
+
+        The last question's manifest, by which they are found, stays until all have theirs. Where some come from another
+        machine, it says so from the first on.
+        """
+        stored = self.store.manifest()
+        if self.adopted and "kept" in self.manifest:
+            self.store.write_manifest(stored | {"kept": self.manifest["kept"]})
+        for key, other in self.adopted.items():
+            self.store.adopt(key, other)
 
     def seconds(self) -> dict[str, float]:
         """Return about how long each attack would take for what is missing, by the forward rates of the models now."""
@@ -450,20 +461,33 @@ class _Known:
         return self._store.extras(self._adopted.get(key, key))
 
 
-def kept_cells(stored: Mapping[str, Any], manifest: Mapping[str, Any], kept: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return which cells of a question were computed on other machines, a list of keys for each machine.
+def kept_cells(
+    store: CellStore, stored: Mapping[str, Any], manifest: Mapping[str, Any], kept: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return which cells of a question were computed on other machines: for each machine its environment and their keys.
 
     Parameters
     ----------
+    store : CellStore
+        What is there.
     stored, manifest : dict
-        The manifest of the last question, and that of this one.
+        The manifest of the run's last question, and that of this one.
     kept : dict of str to str
         The cells that are kept now, by their keys.
     """
     asked = {cell["key"] for cell in manifest["cells"]}
-    before = [entry | {"cells": [key for key in entry["cells"] if key in asked]} for entry in stored.get("kept", ())]
-    now = [{"environment": stored["environment"], "cells": list(kept)}] if kept else []
-    return [entry for entry in (*before, *now) if entry["cells"]]
+    before = [
+        (entry["environment"], [key for key in entry["cells"] if key in asked and key in store])
+        for entry in stored.get("kept", ())
+    ]
+    machines: list[dict[str, Any]] = []
+    for environment, cells in (*before, (stored.get("environment"), list(kept))):
+        same = next((entry for entry in machines if entry["environment"] == environment), None)
+        if same:
+            same["cells"] += cells
+        elif cells:
+            machines.append({"environment": environment, "cells": cells})
+    return machines
 
 
 def _redone(count: int, of: int, stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:

@@ -54,7 +54,8 @@ def key_notes(results: Results) -> list[str]:
     if results.same_weights:
         return _control_notes(results)
     r = [_weight_note(results)] * (len(results.models) > 1 and results.has_indicator)
-    return [*_model_notes(results), *_attack_notes(results), conditional, *r, *_fewer_images(results)]
+    varying = [*varying_notes(results.manifest["models"]), *_kept_notes(results)]
+    return [*_model_notes(results), *varying, *_attack_notes(results), conditional, *r, *_fewer_images(results)]
 
 
 def _weight_note(results: Results) -> str:
