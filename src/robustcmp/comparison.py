@@ -464,7 +464,7 @@ class _Known:
 def kept_cells(
     store: CellStore, stored: Mapping[str, Any], manifest: Mapping[str, Any], kept: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return which cells of a question were computed on other machines: for each machine its environment and their keys.
+    """Return which cells of a question were computed on other machines: each environment with its keys.
 
     Parameters
     ----------
