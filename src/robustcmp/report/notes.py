@@ -156,9 +156,11 @@ def _kept_notes(results: Results) -> list[str]:
     for kept in results.manifest.get("kept", ()):
         made, count = kept["environment"], len(kept["cells"])
         where = made.get("processor") or f"{made['system']}, {made['machine']}, {made['cpus']} processors"
+        threads = made.get("omp_num_threads")
+        where += f", {threads} thread{'s' * (threads != '1')}" * bool(threads)
         text.append(
-            f"{count} cell{'s were' if count != 1 else ' was'} computed on another machine ({where}), whose results "
-            "differ in the last bits, and kept."
+            f"{count} cell{'s were' if count != 1 else ' was'} computed on another machine or with another number of "
+            f"threads ({where}). Results there differ in the last bits."
         )
     return text
 
