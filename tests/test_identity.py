@@ -396,7 +396,7 @@ def test_noise_is_said_and_cells_are_found_by_the_weights(
         again = compare(models)
         assert saved == []
     assert "noisy: two passes over the same images differ" in again.to_text()
-    assert "found again by its weights" in again.to_text()
+    assert "found again by the weights" in again.to_text()
 
 
 def test_noise_without_known_weights_is_said_to_strand_cells(compare: Compare, saved: list[tuple[str, str]]) -> None:

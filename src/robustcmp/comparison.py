@@ -435,7 +435,7 @@ def manifest_of(
                 "framework_version": model.classifier.framework.version(),
                 "batch_size": model.classifier.batch_size,
                 "clean_accuracy": float(correct.mean()),
-                "logits": planned.identities[model.key].logits,
+                "logits": planned.logits[model.key],
                 "identity": msgspec.to_builtins(planned.identities[model.key]),
                 "depends_on_batch": model.depends_on_batch,
                 "info": model.info,
@@ -503,8 +503,9 @@ def _redone(count: int, of: int, stored: Mapping[str, Any], manifest: Mapping[st
     cause = "; ".join(changed) or "the same description, so perhaps another number of threads"
     return (
         f"{count} of {of} cells of this run will be computed again: the models have the same weights, but their logits "
-        f"differ from those of the stored run in the last bits. The machine: {cause}. To use the stored cells as they "
-        "are, stop now and rerun with keep_cells=True (--keep-cells)."
+        "or gradients differ from those of the stored run in the last bits. "
+        f"The machine: {cause}. To use the stored cells as they are, stop now and rerun with keep_cells=True "
+        "(--keep-cells)."
     )
 
 

@@ -129,23 +129,23 @@ def _model_notes(results: Results) -> list[str]:
 
 
 def varying_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say of which models, by their entries in a manifest, the answers vary with the pass or the batch."""
+    """Say of which models, by their entries in a manifest, the answers vary with the batch or from pass to pass."""
     text: list[str] = []
-    for model in models:
-        label = model["name"]
-        identity = model.get("identity", {})
-        noise, gradient = identity.get("noise", 0.0), identity.get("gradient_noise", 0.0)
-        if model.get("depends_on_batch"):
-            text.append(f"{label}: answers depend on the other images of a batch, so each image was asked alone.")
+    for name in dict.fromkeys(model["name"] for model in models):
+        trained = [model for model in models if model["name"] == name]
+        if any(model.get("depends_on_batch") for model in trained):
+            text.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
+        identities = [model["identity"] for model in trained if "identity" in model]
+        noise, gradient = (max((of[kind] for of in identities), default=0.0) for kind in ("noise", "gradient_noise"))
         if noise or gradient:
             found = (
-                "Its cells are found again by its weights."
-                if identity["weights"]
-                else "Its weights are not known, so its cells cannot be found again and are computed anew each time."
+                "Cells are found again by the weights."
+                if all(identity["weights"] for identity in identities)
+                else "The weights are not known, so cells cannot be found again and are computed anew each time."
             )
             differ = f"logits by up to {noise:.1g}" if noise else f"gradients by up to {gradient:.1g}"
             text.append(
-                f"{label}: two passes over the same images differ, {differ}, and so can outcomes at near ties. {found}"
+                f"{name}: two passes over the same images differ, {differ}, and so can outcomes at near ties. {found}"
             )
     return text
 

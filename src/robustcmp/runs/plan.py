@@ -136,6 +136,11 @@ class Plan:
     former: dict[str, str] = field(default_factory=dict)
     elsewhere: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def logits(self) -> dict[tuple[str, int], str]:
+        """A digest of each model's clean logits, by its key."""
+        return {key: identity.logits for key, identity in self.identities.items()}
+
     def model(self, key: tuple[str, int]) -> TrainedModel:
         """Return the model of a key."""
         return next(model for model in self.models if model.key == key)
