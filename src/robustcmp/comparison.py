@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections import Counter
@@ -23,12 +24,14 @@ from .files import digest
 from .frameworks import Device
 from .models.batches import check_batch_size
 from .models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels
-from .provenance import made_with
+from .provenance import made_with, processor
+from .records.cell import Extras
 from .records.checks import Checked
 from .records.contested import Contested
 from .records.manifest import FORMAT
 from .records.store import Run
-from .records.upkeep import adopt, discard_broken
+from .records.upkeep import discard_broken, seal_older
+from .report.notes import varying_notes
 from .report.progress import shown_progress
 from .runs.assembly import assemble, declared_extras
 from .runs.checks import Clean, run_checks
@@ -36,12 +39,13 @@ from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
 from .runs.executor import Executor, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
-from .runs.plan import Plan, TrainedModel, plan
+from .runs.plan import CellStore, Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
 from .runs.subset import Subset, common
 from .runs.transfer import run_transfer
 from .runs.twins import twins
 
+_log = logging.getLogger("robustcmp")
 RATE_SECONDS = 0.3
 ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
 
@@ -103,6 +107,7 @@ def evaluate(
     about: dict[str, Any] | None = None,
     device: Device = "auto",
     executor: Executor | None = None,
+    keep_cells: bool = False,
 ) -> Evaluation:
     """Attack the images that all models classify correctly, and compare how often each model is fooled.
 
@@ -148,6 +153,10 @@ def evaluate(
         Where origins are loaded: ``"auto"``, ``"cpu"`` or ``"cuda"``. Models that are passed stay on their device.
     executor : Executor, optional
         Runs the cells, see `robustcmp.runs.executor` (default: this process).
+    keep_cells : bool, default False
+        Use stored cells of the same weights even if they were computed on a machine whose results differ in the last
+        bits; the run then says so. Without it these cells are computed again, after a warning. Cells are only kept
+        where the weights are known and the logits agree to three digits.
 
     Returns
     -------
@@ -181,7 +190,8 @@ def evaluate(
     """
     question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
     with progress_of(progress) as shown, Run.create(out, keep_images).writing() as store:
-        return prepare(models, question, store, about or {}, device, shown).execute(executor, shown)
+        comparison = prepare(models, question, store, about or {}, device, shown, keep_cells)
+        return comparison.execute(executor, shown)
 
 
 class Estimate(NamedTuple):
@@ -205,14 +215,20 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    models: Models, question: Question, *, out: str | os.PathLike[str], progress: bool | Progress, device: Device
+    models: Models,
+    question: Question,
+    *,
+    out: str | os.PathLike[str],
+    progress: bool | Progress,
+    device: Device,
+    keep_cells: bool = False,
 ) -> Estimate:
     """Return what `evaluate` would do for a question; nothing is attacked, and nothing is written."""
     with progress_of(progress) as shown:
         begun = out if Path(out).exists() else None
-        comparison = prepare(models, question, Run.create(begun), {}, device, shown)
+        comparison = prepare(models, question, Run.create(begun), {}, device, shown, keep_cells)
     planned = comparison.plan
-    queries = planned.queries(comparison.store)
+    queries = planned.queries(comparison.known)
     missing = Counter(cell.attack for cell, count in queries.items() if count)
     return Estimate(
         len(planned.models),
@@ -240,10 +256,13 @@ def prepare(
     about: dict[str, Any],
     device: Device,
     progress: Progress,
+    keep_cells: bool = False,
 ) -> Comparison:
     """Load the models, make them ready, choose the subset and plan the cells: everything before the first attack."""
-    trained = ready(load(models, device, progress), question.suite, question.images, question.labels, progress)
+    loaded = load(models, device, progress)
+    trained = ready(loaded, question.suite, question.images, question.labels, question.batch_size, progress)
     question = question.shared_by(trained)
+    stored = store.manifest()
     trained, batch_sizes = with_batch_sizes(trained, store, question.images, question.batch_size)
     on_all = question.suite.subset == "all"
     subset = common(trained, question.images, question.labels, question.n, question.seed, on_all)
@@ -257,8 +276,19 @@ def prepare(
         question.repeats,
         question.seed,
         question.spread,
+        stored,
     )
-    return Comparison(store, planned, subset, question, manifest_of(question, planned, subset, batch_sizes, about))
+    manifest = manifest_of(question, planned, subset, batch_sizes, about)
+    for sentence in varying_notes(manifest["models"]):
+        _log.warning("%s", sentence)
+    adopted = planned.adoptable(store)
+    elsewhere = planned.from_elsewhere(store)
+    if elsewhere and keep_cells:
+        adopted |= elsewhere
+    elif elsewhere:
+        _log.warning("%s", _redone(len(elsewhere), len(planned.cells), stored, manifest))
+    kept = kept_cells(store, stored, manifest, elsewhere if keep_cells else {})
+    return Comparison(store, planned, subset, question, manifest | ({"kept": kept} if kept else {}), adopted)
 
 
 @dataclass(frozen=True)
@@ -277,6 +307,8 @@ class Comparison:
         What was asked.
     manifest : dict
         What the run keeps about it.
+    adopted : dict of str to str
+        The cells that are there under other keys, by their keys.
     """
 
     store: Run
@@ -284,10 +316,17 @@ class Comparison:
     subset: Subset
     question: Question
     manifest: dict[str, Any]
+    adopted: dict[str, str]
+
+    @property
+    def known(self) -> CellStore:
+        """The store as it is once cells have been adopted; nothing is written."""
+        return _Known(self.store, self.adopted)
 
     def execute(self, executor: Executor | None, progress: Progress) -> Evaluation:
         """Run the attacks that are missing, and put all results together."""
-        adopt(self.store)
+        seal_older(self.store)
+        self._adopt()
         self.store.write_manifest(self.manifest)
         discard_broken(self.store)
         execute(self.plan, self.store, executor, progress)
@@ -306,6 +345,19 @@ class Comparison:
         self.store.write_clean(evaluation.question, self.plan.images)
         return evaluation
 
+    def _adopt(self) -> None:
+        """Give cells that are there under other keys their keys; killed in between, the same command goes on with it.
+
+        The last question's manifest, by which they are found, stays until all have theirs. Where some come from another
+        machine, it says so from the first on.
+        """
+        stored = self.store.manifest()
+        if self.adopted and "kept" in self.manifest:
+            self.store.write_manifest(stored | {"kept": self.manifest["kept"]})
+        for cell in self.plan.cells:
+            if cell.key in self.adopted:
+                self.store.adopt(cell, self.adopted[cell.key], self.manifest)
+
     def seconds(self) -> dict[str, float]:
         """Return about how long each attack would take for what is missing, by the forward rates of the models now."""
         rates: dict[str, float] = {}
@@ -314,7 +366,7 @@ class Comparison:
                 classifier = model.classifier
                 rates[model.name] = classifier.rate(self.plan.images, classifier.batch_size, RATE_SECONDS)
         taken = dict.fromkeys(self.question.suite.attacks, 0.0)
-        for cell, queries in self.plan.queries(self.store).items():
+        for cell, queries in self.plan.queries(self.known).items():
             taken[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
         return taken
 
@@ -390,14 +442,77 @@ def manifest_of(
                 "batch_size": model.classifier.batch_size,
                 "clean_accuracy": float(correct.mean()),
                 "logits": planned.logits[model.key],
+                "identity": msgspec.to_builtins(planned.identities[model.key]),
+                "depends_on_batch": model.depends_on_batch,
                 "info": model.info,
                 "not_applicable": planned.not_applicable[model.key],
             }
             for model, correct in zip(planned.models, subset.correct, strict=True)
         ],
         "cells": [asdict(cell) for cell in planned.cells],
-        "environment": made_with(),
+        "environment": made_with() | {"processor": processor()},
     }
+
+
+class _Known:
+    """A store in which some cells are also known under other keys."""
+
+    def __init__(self, store: Run, adopted: Mapping[str, str]):
+        self._store, self._adopted = store, adopted
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._store or key in self._adopted
+
+    def extras(self, key: str) -> Extras:
+        return self._store.extras(self._adopted.get(key, key))
+
+
+def kept_cells(
+    store: CellStore, stored: Mapping[str, Any], manifest: Mapping[str, Any], kept: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return which cells of a question were computed on other machines: each environment with its keys.
+
+    Parameters
+    ----------
+    store : CellStore
+        What is there.
+    stored, manifest : dict
+        The manifest of the run's last question, and that of this one.
+    kept : dict of str to str
+        The cells that are kept now, by their keys.
+    """
+    asked = {cell["key"] for cell in manifest["cells"]}
+    before = [
+        (entry["environment"], [key for key in entry["cells"] if key in asked and key in store])
+        for entry in stored.get("kept", ())
+    ]
+    machines: list[dict[str, Any]] = []
+    for environment, cells in (*before, (stored.get("environment"), list(kept))):
+        same = next((entry for entry in machines if entry["environment"] == environment), None)
+        if same:
+            same["cells"] += cells
+        elif cells:
+            machines.append({"environment": environment, "cells": cells})
+    return machines
+
+
+def _redone(count: int, of: int, stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
+    """Say that cells will be computed again, and why probably."""
+    then, now = stored.get("environment", {}), manifest["environment"]
+    changed = [
+        f"{name} {then.get(name) or 'unknown'} then, {now[name] or 'unknown'} now"
+        for name in ("processor", "machine", "system", "cpus", "omp_num_threads", "versions")
+        if then.get(name) != now[name] and name != "versions"
+    ]
+    if then.get("versions") != now["versions"]:
+        changed.append("other versions of Python or its packages")
+    cause = "; ".join(changed) or "the same description, so perhaps another number of threads"
+    return (
+        f"{count} of {of} cells of this run will be computed again: the models have the same weights, but their logits "
+        "or gradients differ from those of the stored run in the last bits. "
+        f"The machine: {cause}. To use the stored cells as they are, stop now and rerun with keep_cells=True "
+        "(--keep-cells)."
+    )
 
 
 def control(models: list[TrainedModel], images: NDArray[np.float32]) -> dict[str, float] | None:

@@ -28,6 +28,15 @@ def framework_versions(framework: str) -> list[str | None]:
     return [package_version(package) for package in (framework, f"{framework}-cpu", "keras", "jaxlib")]
 
 
+def processor() -> str:
+    """Return what the processor calls itself, "" where the system does not tell."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        return platform.processor()
+
+
 def made_with() -> dict[str, Any]:
     """Return the versions and the hardware that a result may depend on in its last bits."""
     return {

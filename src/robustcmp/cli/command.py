@@ -95,6 +95,7 @@ OPTIONS = {
     "dataset": "--dataset",
     "epochs": "--epochs",
     "framework": "--framework",
+    "keep_cells": "--keep-cells",
     "keep_images": "--no-images",
     "n": "--images",
     "out": "--out",

@@ -108,6 +108,11 @@ def _add_attacks(group: _ArgumentGroup) -> None:
 def _add_machine(group: _ArgumentGroup) -> None:
     group.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     group.add_argument("--batch-size", type=int, metavar="N", help="images per forward pass (default: measured)")
+    group.add_argument(
+        "--keep-cells",
+        action="store_true",
+        help="use stored cells also if this machine's results differ from them in the last bits",
+    )
     group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
 
 
@@ -186,6 +191,7 @@ def _arguments(
         | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
         "device": options.device,
         "progress": not options.quiet,
+        "keep_cells": options.keep_cells,
     }
 
 
@@ -207,7 +213,9 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
 
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size")
     question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
-    work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})
+    work = estimate(
+        asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device", "keep_cells")}
+    )
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
     print(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
     for attack, seconds in work.seconds.items():

@@ -155,6 +155,13 @@ class Framework(ABC):
 
     # networks ----------------------------------------------------------------------------------------------------
 
+    def parameters(self, native: Any) -> list[NDArray[Any]] | None:
+        """Return all that a network has learned, in an order of its own; None where that cannot be had.
+
+        An array may hold the bytes of a kind of number that NumPy has not.
+        """
+        return None
+
     @abstractmethod
     def place(self, native: Any, device: Device) -> tuple[Function, Any]:
         """Put a network on a device; return it as a differentiable function, and an empty tensor on that device.

@@ -74,6 +74,9 @@ class Hosted(NumPy, TrainableFramework):
             raise error
         _log.warning("%s It is started again.", error)
 
+    def parameters(self, native: Any) -> list[NDArray[Any]] | None:
+        return [*self.get_weights(native, native._architecture).values()] if isinstance(native, HostedNetwork) else None
+
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
         if not isinstance(native, HostedNetwork):
             raise ModelError(f"expected a network that {self.name} has built, received {type(native).__name__}")

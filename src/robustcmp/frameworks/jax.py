@@ -287,6 +287,9 @@ class Jax(TrainableFramework):
         finally:
             JAXTensor.key = kept
 
+    def parameters(self, native: Any) -> list[NDArray[Any]] | None:
+        return [*self.get_weights(native, native.architecture).values()] if isinstance(native, JaxNetwork) else None
+
     def place(self, native: Any, device: Device) -> tuple[Function, jax.Array]:
         if not callable(native):
             raise ModelError(f"expected a function from images to logits, received {type(native).__name__}")

@@ -135,6 +135,9 @@ class TensorFlow(TrainableFramework):
             del state["_rng"]
             state.update(kept)
 
+    def parameters(self, native: Any) -> list[NDArray[Any]] | None:
+        return [np.asarray(weight) for weight in native.weights] if isinstance(native, keras.Model) else None
+
     def place(self, native: Any, device: Device) -> tuple[Function, tf.Tensor]:
         if not isinstance(native, keras.Model):
             raise ModelError(f"expected a keras.Model, received {type(native).__name__}")

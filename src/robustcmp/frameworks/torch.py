@@ -183,6 +183,15 @@ class Torch(TrainableFramework):
 
         return function, torch.zeros(0, device=where)
 
+    def parameters(self, native: Any) -> list[NDArray[Any]] | None:
+        if not isinstance(native, torch.nn.Module):
+            return None
+        try:
+            tensors = [tensor.detach().cpu().contiguous() for tensor in native.state_dict().values()]
+            return [tensor.flatten().view(torch.uint8).numpy() for tensor in tensors]  # NumPy has no bfloat16
+        except (AttributeError, RuntimeError, TypeError, ValueError, NotImplementedError):
+            return None  # packed, quantised, sparse or lazy ones
+
     def through(self, function: Function, pullback: Pullback) -> tuple[Function, torch.Tensor]:
         class Through(torch.autograd.Function):
             @staticmethod

@@ -66,22 +66,33 @@ def _first(bad: NDArray[np.bool_]) -> int:
     return int(np.flatnonzero(bad.any(axis=(1, 2, 3)))[0])
 
 
-def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+SOME = 32  # images that a model is asked about before any work
+ALONE = 4  # of them, one at a time
+DEPENDENCE = (
+    1e-3  # of the largest logit, between batches: rounding makes 3e-6, batch norm by the batch's statistics 0.1
+)
+
+
+def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64]) -> bool:
     """Ask a model about a few images and raise unless its answers are those of a classifier giving logits.
+
+    Returns
+    -------
+    bool
+        Whether its answers depend on the other images of a batch; only with a batch size of 1, where none are.
 
     Raises
     ------
     ModelError
-        It does not accept the images, answers another shape or NaN, answers probabilities without saying so, or
-        answers differently when asked twice.
+        It does not accept the images, answers another shape or NaN, answers probabilities without saying so,
+        answers differently when asked twice, or in another batch.
     UsageError
         A label is none of its classes.
     """
-    some = images[: min(len(images), classifier.batch_size, 32)]
+    some = images[: min(len(images), SOME)]
     try:
         logits = classifier.logits(some)
         again = classifier.logits(some)
-        alone = classifier.logits(some[:1])
     except HostError:
         raise
     except ModelError as error:
@@ -91,10 +102,11 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "
             f"{type(error).__name__}: {error}"
         ) from error
-    if alone.shape != (1, logits.shape[1]):
+    alone = _alone(name, classifier, some)
+    if alone.shape[1:] != logits.shape[1:]:
         raise ModelError(
             f"model {name!r} should return logits (1, {logits.shape[1]}) for one image, as it returns "
-            f"{logits.shape} for {len(some)}; received shape {alone.shape}"
+            f"{logits.shape} for {len(some)}; received shape (1, {alone.shape[1]})"
         )
     if not np.isfinite(logits).all():
         raise ModelError(f"model {name!r} returns NaN or infinity; check its weights and preprocessing")
@@ -117,6 +129,46 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"{np.abs(logits - again).max():.2g}): switch off dropout and any other randomness"
         )
     check_labels(labels, len(images), logits.shape[1])
+    return _check_batches(name, classifier, some, alone, 2 * float(np.abs(logits - again).max()))
+
+
+def _alone(name: str, classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logits of the first images, each asked alone."""
+    try:
+        return classifier.with_batch_size(1).logits(images[:ALONE])
+    except HostError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"model {name!r} answers {len(images)} images at once, but not one alone: {type(error).__name__}: {error}. "
+            "It should answer each image by itself: call model.eval(), and train batch norm with running statistics."
+        ) from error
+
+
+def _check_batches(
+    name: str, classifier: Classifier, images: NDArray[np.float32], alone: NDArray[np.float32], noise: float
+) -> bool:
+    """Say whether answers depend on the other images of a batch; raise `ModelError` if they do, and there are others.
+
+    Compared are a batch, the same in another order, the half of it, and each image alone. `noise` is what two passes
+    over one batch may differ by.
+    """
+    whole, part = classifier.with_batch_size(len(images)), images[: max(1, len(images) // 2)]
+    together = whole.logits(images)
+    others = [whole.logits(images[::-1].copy())[::-1], whole.logits(part), alone]
+    difference = max(float(np.abs(other - together[: len(other)]).max()) for other in others)
+    largest = float(np.abs(together).max())
+    if difference <= DEPENDENCE * largest + noise:
+        return False
+    if classifier.batch_size == 1:
+        return True
+    raise ModelError(
+        f"model {name!r} answers an image differently beside other images: its logits, of up to {largest:.2g}, change "
+        f"by up to {difference:.2g} with the batch, so outcomes would depend on the batch size. Call model.eval(), and "
+        "use batch norm with running statistics (in torch track_running_stats=True); or pass batch_size=1, with which "
+        "each image is asked alone.",
+        parameters=["batch_size"],
+    )
 
 
 def check_gradient(name: str, classifier: Classifier, images: NDArray[np.float32]) -> None:

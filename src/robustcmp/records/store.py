@@ -218,9 +218,18 @@ class Run:
         images = result.adversarials.astype(np.float32) if self._keep_images else None
         self.write_cell(cell, arrays, images)
 
-    def write_cell(self, cell: Cell, arrays: Mapping[str, NDArray[Any]], images: NDArray[np.float32] | None) -> None:
-        """Write a cell from its arrays, named as `load` names them, and from its adversarial images, if any."""
-        known = self._known if cell.key in self._keys else None
+    def write_cell(
+        self,
+        cell: Cell,
+        arrays: Mapping[str, NDArray[Any]],
+        images: NDArray[np.float32] | None,
+        manifest: dict[str, Any] | None = None,
+    ) -> None:
+        """Write a cell from its arrays, named as `load` names them, and from its adversarial images, if any.
+
+        It keeps what the manifest says about it: the run's, if no other is passed.
+        """
+        known = manifest or (self._known if cell.key in self._keys else None)
         said = {"cells": [asdict(cell)]} if known is None else part_of(known | {"format": FORMAT}, cell)
 
         def write(file: h5py.File) -> None:
@@ -269,6 +278,18 @@ class Run:
         arrays = {name: file.array(name, dtype, (images,)) for name, dtype in OWN_TYPES.items()}
         extras = [name for name in file.arrays if name.startswith("extras/")]
         return arrays | {name: file.array(name, None, (images, ...)) for name in extras}
+
+    def adopt(self, cell: Cell, other: str, manifest: dict[str, Any]) -> None:
+        """Let what is kept under another key also be a cell, with what a manifest says about it.
+
+        Raises
+        ------
+        StoreError
+            The other cell's file is broken.
+        """
+        if cell.key not in self:
+            images = self.adversarials(other) if self.has_images(other) else None
+            self.write_cell(cell, self.load(other), images, manifest)
 
     def load(self, key: str) -> dict[str, NDArray[Any]]:
         """Return a cell's arrays by name, extras as ``extras/NAME``, without the adversarial images.

@@ -122,7 +122,7 @@ def _answers(run: Run) -> dict[Path, Callable[[], object]]:
 # older runs ----------------------------------------------------------------------------------------------------------
 
 
-def adopt(run: Run) -> None:
+def seal_older(run: Run) -> None:
     """Seal the files of a run that is older than seals, which are taken as they are, before its manifest is written.
 
     What cannot be read stays as it is, and is an error once it is asked for.
@@ -130,12 +130,12 @@ def adopt(run: Run) -> None:
     if run.is_sealed:
         return
     listed = {cell["key"]: Cell(**cell) for cell in run.manifest()["cells"]}
-    adopted = 0
+    count = 0
     for path in sorted(run.directory.glob("cells/*.h5")):
         with suppress(StoreError):
             if not has_seal(path):
-                _adopt_cell(run, path.stem, listed.get(path.stem))
-                adopted += 1
+                _seal_cell(run, path.stem, listed.get(path.stem))
+                count += 1
     for name in ANSWERS:
         path = run.directory / f"{name}.json"
         with suppress(FileNotFoundError, SealError):
@@ -151,10 +151,10 @@ def adopt(run: Run) -> None:
     if records := run.costs():
         lines = [sealed.to_json(costs.KIND, msgspec.to_builtins(record), indent=None) for record in records]
         write_text_atomically(run.directory / "costs.jsonl", "\n".join(lines) + "\n")
-    _log.info("%s: %d cells from before files were sealed are sealed as they are", run.directory, adopted)
+    _log.info("%s: %d cells from before files were sealed are sealed as they are", run.directory, count)
 
 
-def _adopt_cell(run: Run, key: str, listed: Cell | None) -> None:
+def _seal_cell(run: Run, key: str, listed: Cell | None) -> None:
     """Seal a cell: as the one that the manifest lists, or as the file says."""
     arrays = run.load(key)
     images = run.adversarials(key) if run.has_images(key) else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +25,15 @@ def notes(results: Results) -> list[str]:
         "however small the difference between them."
     )
     if results.same_weights:
-        return [*_control_notes(results), f"{conditional}.", settings]
+        varying = [*varying_notes(results.manifest["models"]), *_kept_notes(results)]
+        return [*_control_notes(results), *varying, f"{conditional}.", settings]
     return [
         f"{conditional}{_subset_changes(results)}.",
         settings + r * results.has_indicator,
         *_fewer_images(results),
         *_model_notes(results),
+        *varying_notes(results.manifest["models"]),
+        *_kept_notes(results),
         *_attack_notes(results),
         *_training_notes(results),
         *(_order_notes(results) if len(results.models) > 1 and results.has_indicator else []),
@@ -50,7 +54,8 @@ def key_notes(results: Results) -> list[str]:
     if results.same_weights:
         return _control_notes(results)
     r = [_weight_note(results)] * (len(results.models) > 1 and results.has_indicator)
-    return [*_model_notes(results), *_attack_notes(results), conditional, *r, *_fewer_images(results)]
+    varying = [*varying_notes(results.manifest["models"]), *_kept_notes(results)]
+    return [*_model_notes(results), *varying, *_attack_notes(results), conditional, *r, *_fewer_images(results)]
 
 
 def _weight_note(results: Results) -> str:
@@ -120,6 +125,43 @@ def _model_notes(results: Results) -> list[str]:
         text.append("Only one model: there is nothing to compare, so P and R are 0.")
     elif len(results.models) == 1:
         text.append("Only one framework: P and R are 0, and the pairs compare its trainings.")
+    return text
+
+
+def varying_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say of which models, by their entries in a manifest, the answers vary with the batch or from pass to pass."""
+    text: list[str] = []
+    for name in dict.fromkeys(model["name"] for model in models):
+        trained = [model for model in models if model["name"] == name]
+        if any(model.get("depends_on_batch") for model in trained):
+            text.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
+        identities = [model["identity"] for model in trained if "identity" in model]
+        noise, gradient = (max((of[kind] for of in identities), default=0.0) for kind in ("noise", "gradient_noise"))
+        if noise or gradient:
+            found = (
+                "Cells are found again by the weights."
+                if all(identity["weights"] for identity in identities)
+                else "The weights are not known, so cells cannot be found again and are computed anew each time."
+            )
+            differ = f"logits by up to {noise:.1g}" if noise else f"gradients by up to {gradient:.1g}"
+            text.append(
+                f"{name}: two passes over the same images differ, {differ}, and so can outcomes at near ties. {found}"
+            )
+    return text
+
+
+def _kept_notes(results: Results) -> list[str]:
+    """Say how many cells come from another machine, whose last bits differ."""
+    text: list[str] = []
+    for kept in results.manifest.get("kept", ()):
+        made, count = kept["environment"], len(kept["cells"])
+        where = made.get("processor") or f"{made['system']}, {made['machine']}, {made['cpus']} processors"
+        threads = made.get("omp_num_threads")
+        where += f", {threads} thread{'s' * (threads != '1')}" * bool(threads)
+        text.append(
+            f"{count} cell{'s were' if count != 1 else ' was'} computed on another machine or with another number of "
+            f"threads ({where}). Results there differ in the last bits."
+        )
     return text
 
 

@@ -69,9 +69,12 @@ def ready(
     suite: Suite,
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
+    batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> list[TrainedModel]:
     """Return models compiled, once each has been seen to be a classifier that the suite can attack.
+
+    With a `batch_size` of 1, its answers may depend on the other images of a batch, as it is never asked a batch.
 
     Raises
     ------
@@ -88,10 +91,12 @@ def ready(
     compiled = []
     for model in models:
         classifier = model.classifier.compiled(images)
-        check_model(model.name, classifier, images, labels)
+        if batch_size == 1:
+            classifier = classifier.with_batch_size(1)
+        depends_on_batch = check_model(model.name, classifier, images, labels)
         if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
             check_gradient(model.name, classifier, images)
-        compiled.append(replace(model, classifier=classifier))
+        compiled.append(replace(model, classifier=classifier, depends_on_batch=depends_on_batch))
         progress.step()
     return compiled
 

@@ -1,0 +1,201 @@
+"""What tells a model from every other one, as far as its cells depend on it.
+
+No model can be seen whole: a wrapper may do anything with an image that nobody has asked about. So a cell's key holds
+all that can be known at a bounded cost:
+
+- the weights, where the framework gives them (torch, Keras, JAX networks of the zoo, hosts). They are not enough,
+  because a network can be wrapped in code that answers differently;
+- the logits on all images that are attacked;
+- the logits on perturbed copies of a few of these images. A defence that leaves clean images alone, such as one that
+  detects noise, shows there;
+- for an attack that follows the gradient, the gradient of the cross-entropy at the same few images and copies, taken as
+  the attacks take it. A model whose gradient is masked, or wrong, has the same logits as the plain one.
+
+The same network under two names has the same of all four, and shares its cells. Code that differs only on images other
+than these remains unseen.
+
+All four are compared bit by bit: a model that differs in the last bit may decide a near tie differently. Where the bits
+vary from pass to pass, or from one machine to the next, *sketches*, a few rounded numbers, say whether it is the same
+network nevertheless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attacks.draws import Draws
+from ..attacks.gradients import cross_entropy
+from ..files import digest
+from ..models.classifier import Classifier, unwrapped
+
+FEW = 16  # images that are perturbed
+SMALL, LARGE = 0.1, 0.5  # perturbations in L∞
+SIGNS, NOISE, UNIFORM = 0, 1, 2
+SKETCHED = 8  # of all probes, each is one number
+AGREEMENT = 1e-3  # of the largest number of a sketch, between two machines
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What tells a model from others.
+
+    Attributes
+    ----------
+    weights : str or None
+        The SHA-256 of its parameters, in their order; None where its framework cannot give them.
+    logits, probes : str
+        Of its logits on the attacked images, and on perturbed copies of a few of them.
+    gradient : str or None
+        Of its gradient there; None where no attack needs one.
+    logits_sketch, gradient_sketch : list of float
+        What is left of these answers to recognise the model by where their last bits differ.
+    noise, gradient_noise : float
+        The largest difference between two passes over the same images; 0 where they agree bit for bit.
+    """
+
+    weights: str | None
+    logits: str
+    probes: str
+    gradient: str | None
+    logits_sketch: list[float]
+    gradient_sketch: list[float]
+    noise: float = 0.0
+    gradient_noise: float = 0.0
+
+    def in_key(self, needs_gradient: bool) -> dict[str, str | None]:
+        """Return what of it determines the cells of an attack."""
+        known = {"weights": self.weights, "logits": self.logits, "probes": self.probes}
+        return known | {"gradient": self.gradient} if needs_gradient else known
+
+    def is_like(self, other: Identity) -> bool:
+        """Say whether this and another are one network, whose answers differ in their last bits at the most.
+
+        The weights have to be known and the same. Of the gradient half has to agree: where rounding breaks a tie of a
+        pool, the gradient takes another way.
+        """
+        return (
+            self.weights is not None
+            and self.weights == other.weights
+            and _agreeing(self.logits_sketch, other.logits_sketch) == 1
+            and (
+                None in (self.gradient, other.gradient) or _agreeing(self.gradient_sketch, other.gradient_sketch) > 0.5
+            )
+        )
+
+    def steadied(self, stored: Sequence[Identity]) -> Identity:
+        """Return this identity without its noise: bits that vary are those of an earlier session that is like it."""
+        if not self.noise and not self.gradient_noise:
+            return self
+        same = next((other for other in stored if self.is_like(other)), self)
+        names = ["logits", "probes", "logits_sketch", "noise"] if self.noise else []
+        if self.gradient_noise and same.gradient is not None:
+            names += ["gradient", "gradient_sketch", "gradient_noise"]
+        return msgspec.structs.replace(self, **{name: getattr(same, name) for name in names})
+
+
+def identify(
+    classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], needs_gradient: bool
+) -> tuple[Identity, NDArray[np.float32]]:
+    """Return what tells a model from others, and its logits (N, K) on the attacked images.
+
+    Everything is asked twice, so that noise is seen. The cost is two passes over the images and, where an attack needs
+    the gradient, two gradients of 64 images.
+
+    Parameters
+    ----------
+    classifier : Classifier
+        The model, with the batch size that it is attacked with.
+    images, labels : ndarray
+        The images that are attacked, (N, H, W, C) float32 in [0, 1], and their classes (N,).
+    needs_gradient : bool
+        Whether an attack follows its gradient.
+    """
+    some = probes(images)
+    logits, again = classifier.logits(images), classifier.logits(images)
+    answers, answers_again = classifier.logits(some), classifier.logits(some)
+    noise = max(_difference(logits, again), _difference(answers, answers_again))
+    slopes = slopes_again = None
+    if needs_gradient:
+        classes = np.tile(labels[:FEW], len(some) // len(labels[:FEW]))
+        slopes, slopes_again = (
+            classifier.vjp(some, cross_entropy(np.nan_to_num(each), classes)[1]) for each in (answers, answers_again)
+        )
+    identity = Identity(
+        weights=weights_digest(classifier),
+        logits=digest({"logits": logits}),
+        probes=digest({"logits": answers}),
+        gradient=None if slopes is None else digest({"gradient": slopes}),
+        logits_sketch=_sketch(answers),
+        gradient_sketch=[] if slopes is None else _sketch(slopes),
+        noise=noise,
+        gradient_noise=0.0 if slopes is None or slopes_again is None else _difference(slopes, slopes_again),
+    )
+    return identity, logits
+
+
+def probes(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the first few images and perturbed copies of them, (at most 64, H, W, C).
+
+    The perturbations are ±0.1 in each value, uniform noise of ±0.5, and uniform noise instead of the image. Each is a
+    function of the image alone.
+    """
+    few = images[:FEW]
+    draws, shape = Draws("Probe", 0, [0], few), few.shape[1:]
+    rows = range(len(few))
+    signs = np.array([draws.block(row, SIGNS).choice([-1.0, 1.0], shape) for row in rows])
+    noise = np.array([draws.block(row, NOISE).uniform(-1, 1, shape) for row in rows])
+    uniform = np.array([draws.block(row, UNIFORM).random(shape) for row in rows])
+    perturbed = [np.clip(few + SMALL * signs, 0, 1), np.clip(few + LARGE * noise, 0, 1), uniform]
+    return np.concatenate([few, *(images.astype(np.float32) for images in perturbed)])
+
+
+def weights_digest(classifier: Classifier) -> str | None:
+    """Return the SHA-256 of a model's parameters in their order, or None where they are not known.
+
+    Names have no part in it: Keras counts the layers of a process in them, and a module has others inside a wrapper.
+    """
+    native = getattr(unwrapped(classifier.model), "native", None)
+    parameters = classifier.framework.parameters(native)
+    if not parameters:
+        return None
+    return digest(
+        {
+            f"{place:06} {array.dtype} {array.shape}": np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            for place, array in enumerate(parameters)
+        }
+    )
+
+
+def _difference(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """Return the largest difference, 0 only where all bits are the same."""
+    if one.tobytes() == other.tobytes():
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(one.astype(np.float64) - other)
+    return max(float(np.nan_to_num(difference, posinf=0.0).max()), float(np.finfo(np.float32).tiny))
+
+
+def _sketch(answers: NDArray[np.float32]) -> list[float]:
+    """Return one number of each of a few rows: the sum of their values, each with a weight of its own."""
+    rows = np.nan_to_num(answers[:: max(1, len(answers) // SKETCHED)].reshape(-1, answers[0].size).astype(np.float64))
+    return [float(f"{value:.6g}") for value in rows @ np.cos(np.arange(1, rows.shape[1] + 1))]
+
+
+def _agreeing(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the share of two sketches that agree."""
+    if len(one) != len(other) or not one:
+        return 0.0
+    a, b = np.array(one), np.array(other)
+    return float((np.abs(a - b) <= AGREEMENT * max(np.abs(a).max(), np.abs(b).max())).mean())
+
+
+def stored_identity(entry: Mapping[str, Any]) -> Identity | None:
+    """Return the identity of a model in a stored manifest; None in those from before it was stored."""
+    try:
+        return msgspec.convert(entry["identity"], Identity)
+    except (KeyError, msgspec.ValidationError):
+        return None

@@ -1,0 +1,549 @@
+"""Which models share cells, which cells are found again, and what is said of models whose answers vary."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+import pytest
+from conftest import linear
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp import Evaluation
+from robustcmp.data.dataset import Dataset
+from robustcmp.errors import ModelError
+from robustcmp.files import digest, json_digest
+from robustcmp.models.classifier import Classifier, unwrapped
+from robustcmp.models.model import Model
+from robustcmp.models.preflight import check_model
+from robustcmp.records.cell import Cell
+from robustcmp.records.store import Run
+from robustcmp.runs.identity import Identity, weights_digest
+
+Zoo = Callable[..., Model]
+Compare = Callable[..., Evaluation]
+
+SUITE = """
+[attacks.fgsm]
+attack = "FGSM"
+epsilons = 10
+max_epsilon = 0.3
+
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 10
+exact = false
+
+[attacks.boundary]
+attack = "Boundary"
+iterations = 3
+max_directions = 2
+"""
+
+
+@pytest.fixture
+def compare(digits: Dataset, tmp_path: Path) -> Compare:
+    """Return a function that compares models on a few digits, in the directory ``run``."""
+    suite = tmp_path / "short.toml"
+    suite.write_text(SUITE, encoding="utf-8")
+
+    def run(models: dict[str, Any], **changes: Any) -> Evaluation:
+        given = {"suite": suite, "n": 20, "repeats": 1, "batch_size": 64, "progress": False, "out": tmp_path / "run"}
+        return rc.evaluate(models, digits.images, digits.labels, **(given | changes))
+
+    return run
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The model and the attack of every cell that is computed during the test."""
+    cells: list[tuple[str, str]] = []
+    save = Run.save
+
+    def counted(self: Run, cell: Cell, result: Any) -> None:
+        save(self, cell, result)
+        cells.append((cell.model, cell.attack))
+
+    monkeypatch.setattr(Run, "save", counted)
+    return cells
+
+
+def functions(model: fb.models.base.Model) -> tuple[Callable[..., NDArray[Any]], Callable[..., NDArray[Any]]]:
+    """The logits and the gradient of a linear model."""
+    return model.native, model._vjp  # type: ignore[attr-defined]
+
+
+def without_gradient(native: Any) -> Any:
+    """The same network with its gradient masked: the same logits, bit for bit, and a gradient of the wrong sign."""
+    import torch
+
+    class Masked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = native
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.detach() - (x - x.detach())
+            answer: torch.Tensor = self.inner(x)
+            return answer
+
+    return Masked().eval()
+
+
+# what is in a key ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["plain", "masked"])
+def test_a_masked_gradient_is_another_model_to_attacks_that_use_it(
+    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, first: str
+) -> None:
+    plain = zoo_model("torch", "lenet1").native
+    models = {"plain": rc.wrap(plain), "masked": rc.wrap(without_gradient(plain))}
+    ordered = {name: models[name] for name in (first, *(models.keys() - {first}))}
+    rates = compare(ordered).rates()
+    assert {attack for _, attack in saved if attack == "fgsm"} == {"fgsm"}
+    assert [attack for _, attack in saved].count("fgsm") == 2
+    assert rates["masked"]["fgsm"] < rates["plain"]["fgsm"]
+    assert [attack for _, attack in saved].count("boundary") == 1  # the same answers, the same weights
+
+
+@pytest.mark.parametrize(
+    "framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in ("tensorflow", "jax"))]
+)
+def test_the_same_network_under_two_names_shares_its_cells(
+    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, framework: str
+) -> None:
+    one = zoo_model(framework, "lenet1")
+    again = rc.load_model("lenet1", framework=framework, dataset="digits", device="cpu")
+    compare({"one": one, "again": again, "wrapped": rc.wrap(one.native, framework=framework)})
+    assert sorted(attack for _, attack in saved) == ["boundary", "fgsm", "pixel"]
+
+
+def test_a_network_in_a_host_is_known_by_its_weights(framework: Any, tiny: Any, random_weights: Any) -> None:
+    def digest_of(seed: int) -> str | None:
+        native = framework.build(tiny, 0, "cpu")
+        framework.set_weights(native, tiny, random_weights(tiny, seed))
+        return weights_digest(Classifier(rc.wrap(native, framework=framework.name)))
+
+    assert digest_of(0) is not None
+    assert digest_of(0) == digest_of(0) != digest_of(1)
+
+
+def test_a_defence_that_sees_perturbed_images_is_another_model(
+    compare: Compare, saved: list[tuple[str, str]], digits: Dataset
+) -> None:
+    logits, vjp = functions(linear(0))
+    known = {image.tobytes() for image in digits.images}
+
+    def guarded(x: NDArray[np.float32]) -> NDArray[Any]:
+        """Answer whatever is no clean image with the same class."""
+        answer = np.array(logits(x))
+        answer[[image.tobytes() not in known for image in x]] = np.eye(10)[0]
+        return answer
+
+    compare({"plain": rc.wrap_functions(logits=logits, vjp=vjp), "guarded": rc.wrap_functions(logits=guarded, vjp=vjp)})
+    assert len(saved) == 6
+
+
+def test_a_mended_gradient_is_followed_anew_and_other_cells_stay(
+    compare: Compare, saved: list[tuple[str, str]]
+) -> None:
+    logits, vjp = functions(linear(0))
+    wrong = compare({"mine": rc.wrap_functions(logits=logits, vjp=lambda x, v: -vjp(x, v))}).rates()
+    saved.clear()
+    right = compare({"mine": rc.wrap_functions(logits=logits, vjp=vjp)}).rates()
+    assert saved == [("mine", "fgsm")]
+    assert right["mine"]["fgsm"] > wrong["mine"]["fgsm"]
+
+
+def test_the_gradient_is_asked_of_only_where_an_attack_follows_it(compare: Compare, tmp_path: Path) -> None:
+    logits, vjp = functions(linear(0))
+    asked: list[int] = []
+
+    def counted(x: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[Any]:
+        asked.append(len(x))
+        return vjp(x, v)
+
+    suite = tmp_path / "pixel.toml"
+    suite.write_text('[attacks.pixel]\nattack = "SinglePixel"\nmax_pixels = 5\n', encoding="utf-8")
+    compare({"mine": rc.wrap_functions(logits=logits, vjp=counted)}, suite=suite)
+    assert not asked
+    compare({"mine": rc.wrap_functions(logits=logits, vjp=counted)}, n=200)
+    compare({"mine": rc.wrap_functions(logits=logits, vjp=counted)}, n=200)
+    assert sum(asked) <= 200 + 2 * 3 * 64  # of the second call none but its checks and probes
+
+
+def test_weights_that_no_image_shows_are_in_the_key(
+    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo
+) -> None:
+    import copy
+
+    import torch
+
+    native = zoo_model("torch", "lenet1").native
+    other = copy.deepcopy(native)
+    other.register_buffer("unused", torch.ones(3))
+    ev = compare({"one": rc.wrap(native), "other": rc.wrap(other)})
+    assert len(saved) == 6
+    one, two = (model["identity"] for model in ev.manifest["models"])
+    assert one["probes"] == two["probes"]
+    assert one["weights"] != two["weights"]
+
+
+# runs that were stored under former keys -----------------------------------------------------------------------------
+
+
+def as_before(directory: Path, tampered: Callable[[dict[str, Any]], object] = lambda manifest: None) -> None:
+    """Make a run what it was before keys named more than the logits: files under their former names, no identity."""
+    run = Run(directory)
+    manifest = run.manifest()
+    attacks = manifest["suite"]["attacks"]
+    attacked = np.asarray(rc.open_run(directory).dataset.image)
+    data = rc.load_dataset("digits", "test")
+    images = digest({"images": data.images[attacked], "labels": data.labels[attacked]})
+    models = {model["name"]: model for model in manifest["models"]}
+    for model in manifest["models"]:
+        del model["identity"]
+    for cell in manifest["cells"]:
+        model, attack = models[cell["model"]], attacks[cell["attack"]]
+        key = json_digest(
+            {
+                "model": model["logits"],
+                "framework": [model["framework"], model["framework_version"]],
+                "images": images,
+                "batch_size": model["batch_size"],
+                "seed": manifest["seed"],
+                "attack": [attack["class"], attack["semantics"], attack["settings"]],
+                "repeat": cell["repeat"],
+            }
+        )[:32]
+        path = directory / "cells" / f"{cell['key']}.h5"
+        if path.exists():
+            path.rename(path.with_name(f"{key}.h5"))
+        cell["key"] = key
+    tampered(manifest)
+    (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (directory / "results.h5").unlink()
+
+
+def test_a_run_of_yesterday_is_taken_over(
+    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {name: zoo_model("torch", name) for name in ("lenet1", "lenet5")}
+    before = compare(models)
+    as_before(tmp_path / "run")
+    saved.clear()
+    asked: list[int] = []
+    forward = Classifier.forward
+    monkeypatch.setattr(Classifier, "forward", lambda self, x: (asked.append(len(x)), forward(self, x))[1])
+    after = compare(models)
+    assert saved == []
+    assert after.dataset.identical(before.dataset)
+    assert sum(asked) < 2 * (3 * 500 + 500)  # the test set, checks and probes of two models
+    assert rc.open_run(tmp_path / "run").dataset.identical(before.dataset)
+
+
+def test_what_a_former_key_cannot_vouch_for_is_computed_again(
+    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, tmp_path: Path
+) -> None:
+    """Without the weights' digest in both, only cells without a gradient are taken over."""
+    compare({"linear": linear(0)})
+    as_before(tmp_path / "run")
+    saved.clear()
+    compare({"linear": linear(0)})
+    assert saved == [("linear", "fgsm")]
+
+    def others(manifest: dict[str, Any]) -> None:
+        manifest["models"][0]["info"]["sha256"] = "0" * 64
+
+    compare({"torch": zoo_model("torch", "lenet1")}, out=tmp_path / "zoo")
+    as_before(tmp_path / "zoo", others)
+    saved.clear()
+    compare({"torch": zoo_model("torch", "lenet1")}, out=tmp_path / "zoo")
+    assert saved == [("torch", "fgsm")]
+
+
+def test_former_cells_of_two_models_with_the_same_logits_are_nobodys(
+    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, tmp_path: Path
+) -> None:
+    plain = zoo_model("torch", "lenet1")
+    models = {"plain": plain, "masked": rc.wrap(without_gradient(plain.native))}
+    compare(models)
+    as_before(tmp_path / "run")
+    saved.clear()
+    compare(models)
+    assert sorted(saved) == [("masked", "fgsm"), ("plain", "fgsm")]
+
+
+def test_a_plan_tells_the_former_keys(digits: Dataset) -> None:
+    from robustcmp.attacks.suite import load_suite
+    from robustcmp.runs.plan import TrainedModel, plan
+
+    models = [TrainedModel("a", 0, Classifier(linear(0)))]
+    repeats = {"fgsm": 1, "single_pixel": 2, "boundary": 2}
+    planned = plan(models, load_suite("smoke"), digits.images[:9], digits.labels[:9], repeats, 0)
+    assert {cell.key for cell in planned.cells if cell.attack != "fgsm"} == planned.former.keys()
+    assert not {*planned.former.values()} & {cell.key for cell in planned.cells}
+
+
+# answers that depend on the batch ------------------------------------------------------------------------------------
+
+
+def batch_norm(track_running_stats: bool = False) -> Any:
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 5),
+            torch.nn.BatchNorm2d(4, track_running_stats=track_running_stats),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(4 * 24 * 24, 10),
+        ).eval()
+
+
+def test_answers_that_depend_on_the_batch_are_refused(compare: Compare) -> None:
+    with pytest.raises(ModelError, match=r"'mine'.*other images.*batch_size=1") as caught:
+        compare({"mine": rc.wrap(batch_norm())})
+    assert "batch_size" in caught.value.parameters
+
+
+def test_first_of_the_batch_is_found(digits: Dataset) -> None:
+    logits, _ = functions(linear(0))
+    model = rc.wrap_functions(logits=lambda x: logits(x - 0.1 * x[:1]))
+    with pytest.raises(ModelError, match="other images"):
+        check_model("m", Classifier(model), digits.images, digits.labels)
+
+
+def test_a_model_that_answers_no_image_alone_is_named(digits: Dataset) -> None:
+    logits, _ = functions(linear(0))
+
+    def many(x: NDArray[np.float32]) -> NDArray[Any]:
+        if len(x) == 1:
+            raise ValueError("Expected more than 1 value per channel")
+        return logits(x)
+
+    with pytest.raises(ModelError, match=r"'m' answers 32 images at once, but not one alone.*more than 1 value"):
+        check_model("m", Classifier(rc.wrap_functions(logits=many)), digits.images, digits.labels)
+
+
+def test_asked_one_at_a_time_answers_depend_on_nothing_else(
+    compare: Compare, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    suite = tmp_path / "one.toml"
+    suite.write_text('[attacks.boundary]\nattack = "Boundary"\niterations = 2\n', encoding="utf-8")
+    with caplog.at_level(logging.WARNING, "robustcmp"):
+        ev = compare({"mine": rc.wrap(batch_norm())}, batch_size=1, suite=suite, n=4)
+    assert "mine: answers depend on the other images" in caplog.text
+    assert [model["depends_on_batch"] for model in ev.manifest["models"]] == [True]
+    assert "mine: answers depend on the other images of a batch, so each image was asked alone" in ev.to_text()
+
+
+@pytest.mark.needs("zoo")
+def test_rounding_over_batch_sizes_is_no_dependence(framework: Any, zoo_model: Zoo, digits: Dataset) -> None:
+    classifier = Classifier(zoo_model(framework, "lenet5")).compiled(digits.images)
+    assert not check_model("m", classifier, digits.images, digits.labels)
+    for scale in (1e-3, 1e3):
+        scaled = rc.wrap_functions(logits=lambda x, scale=scale: scale * classifier.logits(x))  # type: ignore[misc]
+        assert not check_model("m", Classifier(scaled), digits.images, digits.labels)
+
+
+def test_batch_norm_with_running_statistics_is_no_dependence(digits: Dataset) -> None:
+    model = rc.wrap(batch_norm(track_running_stats=True))
+    assert not check_model("m", Classifier(model), digits.images, digits.labels)
+
+
+# answers that differ in their last bits ------------------------------------------------------------------------------
+
+
+def noisy(native: Any, size: float = 1e-6) -> Any:
+    """A network whose logits have noise that no seed governs."""
+    import torch
+
+    generator = torch.Generator()
+
+    class Noisy(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = native
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.inner(x)
+            return logits + size * torch.randn(logits.shape, generator=generator)
+
+    return Noisy().eval()
+
+
+def test_noise_is_said_and_cells_are_found_by_the_weights(
+    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, caplog: pytest.LogCaptureFixture
+) -> None:
+    native = zoo_model("torch", "lenet1").native
+    models = {"noisy": rc.wrap(noisy(native)), "plain": rc.wrap(native)}
+    with caplog.at_level(logging.WARNING, "robustcmp"):
+        compare(models)
+    assert "noisy: two passes over the same images differ" in caplog.text
+    assert "plain:" not in caplog.text
+    assert len(saved) == 6  # no cell is shared
+    saved.clear()
+    for _ in range(2):
+        again = compare(models)
+        assert saved == []
+    assert "noisy: two passes over the same images differ" in again.to_text()
+    assert "found again by the weights" in again.to_text()
+
+
+def test_noise_without_known_weights_is_said_to_strand_cells(compare: Compare, saved: list[tuple[str, str]]) -> None:
+    logits, vjp = functions(linear(0))
+    rng = np.random.default_rng(0)
+    model = rc.wrap_functions(logits=lambda x: logits(x) + 1e-6 * rng.normal(size=(len(x), 10)), vjp=vjp)
+    assert "cannot be found again" in compare({"noisy": model}).to_text()
+    saved.clear()
+    compare({"noisy": model})
+    assert len(saved) == 3
+
+
+def test_noise_hides_no_other_network(compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo) -> None:
+    native = zoo_model("torch", "lenet1").native
+    compare({"mine": rc.wrap(noisy(without_gradient(native)))})
+    saved.clear()
+    compare({"mine": rc.wrap(noisy(native))})
+    assert ("mine", "fgsm") in saved
+
+
+@pytest.fixture
+def other_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function from which on every model answers with other last bits, on another CPU."""
+
+    def move() -> None:
+        forward, pull_back = Classifier.forward, Classifier._pull_back
+        factor = np.float32(1 + 2e-7)
+        monkeypatch.setattr(Classifier, "forward", lambda self, x: forward(self, x) * factor)
+        monkeypatch.setattr(Classifier, "_pull_back", lambda self, x, v: pull_back(self, x, v) * factor)
+        monkeypatch.setattr("robustcmp.comparison.processor", lambda: "Another CPU")
+
+    return move
+
+
+def test_other_last_bits_are_said_before_anything_is_redone(
+    compare: Compare,
+    saved: list[tuple[str, str]],
+    zoo_model: Zoo,
+    other_machine: Callable[[], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    models = {"torch": zoo_model("torch", "lenet1")}
+    compare(models)
+    saved.clear()
+    other_machine()
+    with caplog.at_level(logging.WARNING, "robustcmp"):
+        compare(models)
+    assert len(saved) == 3
+    for said in ("3 of 3 cells", "Another CPU", "keep_cells"):
+        assert said in caplog.text
+    saved.clear()
+    caplog.clear()
+    compare(models)
+    assert (saved, caplog.text) == ([], "")
+
+
+@pytest.mark.parametrize("yesterday", [False, True], ids=["today's keys", "former keys"])
+def test_cells_of_another_machine_can_be_kept(
+    compare: Compare,
+    saved: list[tuple[str, str]],
+    zoo_model: Zoo,
+    other_machine: Callable[[], None],
+    tmp_path: Path,
+    yesterday: bool,
+) -> None:
+    models = {"torch": zoo_model("torch", "lenet1")}
+    first = compare(models)
+    if yesterday:
+        as_before(tmp_path / "run")
+    saved.clear()
+    other_machine()
+    kept = compare(models, keep_cells=True)
+    assert saved == []
+    assert kept.dataset.drop_vars("margin").identical(first.dataset.drop_vars("margin"))
+    assert "3 cells were computed on another machine" in kept.to_text()
+    assert "3 cells were computed on another machine" in compare(models).to_text()  # they are this run's now
+    assert saved == []
+
+
+def test_cells_are_kept_also_if_their_keeping_is_interrupted(
+    compare: Compare,
+    saved: list[tuple[str, str]],
+    zoo_model: Zoo,
+    other_machine: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = {"torch": zoo_model("torch", "lenet1")}
+    compare(models)
+    saved.clear()
+    other_machine()
+    adopt, adopted = Run.adopt, []
+
+    def once(self: Run, cell: Cell, other: str, manifest: dict[str, Any]) -> None:
+        if adopted:
+            raise KeyboardInterrupt
+        adopted.append(cell.key)
+        adopt(self, cell, other, manifest)
+
+    monkeypatch.setattr(Run, "adopt", once)
+    with pytest.raises(KeyboardInterrupt):
+        compare(models, keep_cells=True)
+    monkeypatch.setattr(Run, "adopt", adopt)
+    assert "3 cells were computed on another machine" in compare(models, keep_cells=True).to_text()
+    assert saved == []
+
+
+def test_the_command_keeps_cells(
+    saved: list[tuple[str, str]],
+    other_machine: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from robustcmp.cli.eval import main
+
+    out, options = tmp_path / "run", "--model lenet1 --dataset digits --framework torch --training-seeds 0 --repeats 1"
+    arguments = [*options.split(), "--suite", "smoke", "--images", "5", "--batch-size", "64", "--out", str(out)]
+    assert main(arguments) == 0
+    saved.clear()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # otherwise the finished run is shown, and no model is asked
+    other_machine()
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "fgsm: 1 of 1 cells to do" in capsys.readouterr().out
+    assert main([*arguments, "--keep-cells", "--dry-run"]) == 0
+    assert "fgsm: 0 of 1 cells to do" in capsys.readouterr().out
+    assert main([*arguments, "--keep-cells"]) == 0
+    assert "3 cells were computed on another machine" in capsys.readouterr().out
+    assert main([*arguments, "--keep-cells"]) == 0
+    assert saved == []
+
+
+def test_nothing_of_another_network_is_kept(
+    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, other_machine: Callable[[], None]
+) -> None:
+    native = zoo_model("torch", "lenet1").native
+    compare({"mine": rc.wrap(without_gradient(native))})
+    saved.clear()
+    other_machine()
+    compare({"mine": rc.wrap(native)}, keep_cells=True)
+    assert ("mine", "fgsm") in saved
+
+
+def test_an_identity_is_plain_data(compare: Compare) -> None:
+    import msgspec
+
+    ev = compare({"a": linear(0)})
+    [model] = ev.manifest["models"]
+    identity = msgspec.convert(model["identity"], Identity)
+    assert (identity.logits, identity.weights, identity.noise) == (model["logits"], None, 0.0)
+    assert unwrapped(linear(0)).info == {}
