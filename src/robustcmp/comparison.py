@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from . import limits
 from .analysis.results import Results
 from .attacks.suite import Suite, load_suite
-from .errors import UsageError, check_count, check_seed
+from .errors import UsageError, check_count, check_seed, enough_memory
 from .evaluation import Evaluation
 from .files import digest
 from .frameworks import Device
@@ -175,7 +176,7 @@ def evaluate(
     (3, ['jax', 'torch'])
     """
     question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
-    with progress_of(progress) as shown:
+    with progress_of(progress) as shown, enough_memory("this comparison", "batch_size or n"):
         return prepare(models, question, out, keep_images, about or {}, device, shown).execute(executor, shown)
 
 
@@ -342,9 +343,9 @@ def validate(
 
 def check_numbers(n: int | None, batch_size: int | None, seed: int) -> None:
     """Raise `UsageError` for a number that `evaluate` cannot use; None stands for what is found out later."""
-    for name, count in (("n", n), ("batch_size", batch_size)):
+    for name, count, most in (("n", n, limits.IMAGES), ("batch_size", batch_size, limits.BATCH_SIZE)):
         if count is not None:
-            check_count(name, count)
+            check_count(name, count, most)
     check_seed(seed)
 
 

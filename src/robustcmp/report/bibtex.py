@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any
 
 from ..analysis.results import Results
+from ..documents import read_toml
 
 SOFTWARE = """\
 @software{{robustcmp,
@@ -30,9 +29,7 @@ def to_bibtex(results: Results) -> str:
 
 def _entries(results: Results) -> Iterator[str]:
     manifest = results.manifest
-    references: dict[str, Any] = tomllib.loads(
-        (files("robustcmp.resources") / "references.toml").read_text(encoding="utf-8")
-    )
+    references = read_toml(files("robustcmp.resources") / "references.toml", "the references")
     cited_for, entries = references["cited_for"], references["entries"]
     yield SOFTWARE.format(version=manifest["environment"]["versions"].get("robustcmp") or "unknown")
     used = {
