@@ -1,7 +1,7 @@
 """TOML and JSON that a person may have written: one reader, in which every mistake is an error that names the file.
 
-It never waits for a pipe or a device, reads no more than a limit, and returns plain values only: whole numbers of 64 bits,
-finite numbers, and tables that are not nested beyond any use.
+It never waits for a pipe or a device, reads no more than a limit, and returns plain values only: whole numbers of 64
+bits, finite numbers, and tables that are not nested beyond any use.
 """
 
 from __future__ import annotations
@@ -121,19 +121,21 @@ def _too_deep() -> str:
 
 def _check(content: Any) -> None:
     """Raise `UsageError` for a value that is no number to compute with, or that is nested too deeply."""
-    left: list[tuple[str, int, Any]] = [("", 0, content)]
+    left: list[tuple[str, str, int, Any]] = [("", "", 0, content)]  # the table, what stands before a key in it, …
     while left:
-        table, level, value = left.pop()
+        table, before, level, value = left.pop()
         if level > limits.FILE_LEVELS:
             raise UsageError(_too_deep())
         for key, inner in _inside(value):
-            where = f"[{table}]: {key}" if table else key
+            where = f"[{table}]: {before}{key}" if table else f"{before}{key}"
             if isinstance(inner, int) and not -(2**63) <= inner < 2**63:
                 raise UsageError(f"{where} should be a number of 64 bits, received one of {_digits(inner)} digits")
             if isinstance(inner, float | Decimal) and not math.isfinite(inner):
                 raise UsageError(f"{where} should be a finite number, received {inner}")
-            if isinstance(inner, dict | list):
-                left.append((f"{table}.{key}" if table else key, level + 1, inner))
+            if isinstance(inner, list):
+                left.append((table, f"{before}{key}.", level + 1, inner))
+            elif isinstance(inner, dict):
+                left.append((f"{table}.{before}{key}" if table else f"{before}{key}", "", level + 1, inner))
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:

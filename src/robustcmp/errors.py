@@ -115,8 +115,8 @@ def enough_memory(doing: str, lower: str) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise OutOfMemoryError(
-            f"the memory of this machine does not suffice for {doing} ({str(error) or 'MemoryError'}). Lower {lower}, or "
-            "use a machine with more memory."
+            f"the memory of this machine does not suffice for {doing} ({str(error) or 'MemoryError'}). Lower {lower}, "
+            "or use a machine with more memory."
         ) from error
 
 
@@ -131,9 +131,9 @@ def check_count(name: str, value: object, most: int | None = None) -> int:
 
 def check_size(name: str, value: Any, most: float) -> float:
     """Return a number above 0 and at most `most`, or raise `UsageError`."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise UsageError(f"{name} should be more than 0 and finite, received {_shortened(value)}", parameters=[name])
-    if value > most:
+    if float(value) > most:
         raise UsageError(f"{name} should be at most {most:,g}, received {_shortened(value)}", parameters=[name])
     return float(value)
 
@@ -178,7 +178,7 @@ def unknown(kind: str, given: object, allowed: Iterable[str], also: Mapping[str,
     names = sorted(allowed)
     near = nearest(str(given), names, also)
     hint = f" did you mean '{near}'?" if near else ""
-    return UsageError(f"unknown {kind} {str(given)!r}:{hint} Expected one of {', '.join(names)}.")
+    return UsageError(f"unknown {kind} {_shortened(str(given))}:{hint} Expected one of {', '.join(names)}.")
 
 
 def nearest(given: str, allowed: Iterable[str], also: Mapping[str, str] | None = None) -> str | None:

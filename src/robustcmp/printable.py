@@ -16,8 +16,8 @@ _UNPRINTABLE = re.compile(
 def printable(text: str) -> str:
     r"""Return text with control characters written as Python writes them, ``\x1b`` for ESC; newline and tab stay.
 
-    Everything that goes to a terminal passes here: the messages of errors when they are made, the lines of the log, what
-    the commands say and print, and every text in a table. What is stored stays as it is.
+    Everything that goes to a terminal passes here: the messages of errors when they are made, the lines of the log,
+    what the commands say and print, and every text in a table. What is stored stays as it is.
 
     Examples
     --------

@@ -238,8 +238,8 @@ class _Epsilons(msgspec.Struct):
 def _parameters(cls: type, given: dict[str, Any]) -> dict[str, Any]:
     """Check parameters against the names and types of a constructor.
 
-    A file sets numbers, switches and words that the constructor lists. It names no file, directory or object: a parameter
-    that takes any text, as Foolbox's ``tensorboard`` does, writes wherever the author of a suite likes.
+    A file sets numbers, switches and words that the constructor lists. It names no file, directory or object: a
+    parameter that takes any text, as Foolbox's ``tensorboard`` does, writes wherever the author of a suite likes.
     """
     hints = get_type_hints(cls.__init__)  # type: ignore[misc]
     allowed = {
@@ -274,7 +274,7 @@ def _is_plain(hint: Any) -> bool:
 
 
 def _check_size(name: str, value: Any) -> None:
-    """Raise `UsageError` for a number that Foolbox, which has no limits, would take for ages or fill the memory with."""
+    """Raise `UsageError` for a number with which an attack of Foolbox, which has no limits, would not end."""
     if isinstance(value, (list, tuple)):
         for inner in value:
             _check_size(name, inner)

@@ -108,7 +108,7 @@ def described(name: str) -> dict[str, Any]:
         return {key: str(content[key]) for key in ABOUT}
     except (UsageError, TypeError, LookupError) as error:
         raise HostError(
-            f"the environment of {name} is broken ({error or repr(error)}). Recreate it: robustcmp hosts remove {name}, and "
+            f"the environment of {name} is broken ({error!r}). Recreate it: robustcmp hosts remove {name}, and "
             f"robustcmp hosts create {name}"
         ) from None
 

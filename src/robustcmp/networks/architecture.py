@@ -343,10 +343,11 @@ def _check_keys(table: dict[str, Any]) -> None:
     while left:
         layers = left.pop()
         for layer in layers if isinstance(layers, list) else ():
-            kind = KINDS.get(str(layer.get("type"))) if isinstance(layer, dict) else None
+            kind: Any = KINDS.get(str(layer.get("type"))) if isinstance(layer, dict) else None
+            allowed = (*kind.__struct_fields__, "type") if kind else ()
             for key in layer if kind else ():
-                if key not in (*kind.__struct_fields__, "type"):
-                    raise unknown(f"key of {layer['type']}", key, (*kind.__struct_fields__, "type"))
+                if key not in allowed:
+                    raise unknown(f"key of {layer['type']}", key, allowed)
             left += [layer.get(branch) for branch in ("layers", "shortcut")] if kind is Residual else []
 
 
