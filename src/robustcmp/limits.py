@@ -38,5 +38,9 @@ PARAMETERS = 10**9
 """The weights of a network: 4 GB in float32, and as much again for each of gradient and velocity."""
 LAYER_VALUES = 10**8
 """The values that a layer returns for one image, and those of the image: 400 MB in float32."""
+UNPACKED_BYTES = 2**28
+"""The bytes that a file of weights may hold, however small it is, and"""
+UNPACKED_RATIO = 20
+"""how many times its own size a larger one may hold."""
 DECIMALS = 17
 """The decimals of a published rate: float64 has no more."""

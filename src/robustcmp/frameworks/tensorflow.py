@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -29,6 +31,7 @@ from ..networks.architecture import (
     Residual,
     is_trainable,
 )
+from ..networks.untrusted import check_archive, check_hdf5
 from ..networks.weights import Weights, paired
 from ..threads import cores
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
@@ -196,6 +199,7 @@ class TensorFlow(TrainableFramework):
         if not isinstance(native, keras.Model | None):
             raise ModelError(f"expected a keras.Model for the weights of {path}, received {type(native).__name__}")
         whole = path.suffix == ".keras"
+        _check_content(path, whole)
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
@@ -238,6 +242,18 @@ def _variables(network: keras.Model, architecture: Architecture) -> dict[str, An
 
 def _shapes(network: keras.Model) -> dict[str, tuple[int, ...]]:
     return {variable.path: tuple(variable.shape) for variable in network.weights}
+
+
+def _check_content(path: Path, whole: bool) -> None:
+    """Raise `WeightsError` for a file that is broken, shows other files or is larger than it can be."""
+    if not whole:
+        return check_hdf5(path)
+    check_archive(path)
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".h5"):
+                check_hdf5(path, io.BytesIO(archive.read(name)))
+    return None
 
 
 def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:

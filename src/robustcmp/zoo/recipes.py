@@ -73,7 +73,10 @@ def _recipes(model: str, name: str) -> dict[str, Any]:
     file = Path(model) if model.endswith(".toml") else SHIPPED / f"{architecture.name}.toml"
     recipes: dict[str, dict[str, Any]] = read_toml(file, "the recipes")
     recipes.pop("architecture", None)
-    if not recipes or not all(isinstance(table, dict) for table in recipes.values()):
+    for key, table in recipes.items():
+        if not isinstance(table, dict):
+            raise UsageError(f"{file.name}: expected tables [RECIPE.DATASET], received {key}, see docs/extending.md")
+    if not recipes:
         raise UsageError(f"the model {model} has no recipe: add a table [default.DATASET], see docs/extending.md")
     if name not in recipes:
         raise unknown(f"recipe for {model}", name, recipes)
