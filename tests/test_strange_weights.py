@@ -110,7 +110,8 @@ def test_other_precisions_are_converted(dtype: str, tmp_path: Path) -> None:
 
 def test_a_script_is_named(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    with pytest.warns(DeprecationWarning):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         scripted = torch.jit.script(torch.nn.Linear(2, 2))
         torch.jit.save(scripted, tmp_path / "a.pt")
     with pytest.raises(WeightsError, match="TorchScript"):

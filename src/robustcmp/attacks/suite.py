@@ -35,6 +35,7 @@ from .. import attacks, limits
 from ..errors import RobustcmpError, UsageError, check_count, unknown
 from ..files import json_digest
 from ..models.classifier import Classifier
+from ..printable import is_name
 from ..records.attack import AttackRecord
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
@@ -184,7 +185,10 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
     """
     if isinstance(suite, Suite):
         return suite
-    path, content = Path(suite), read_suite_file(suite)
+    path = Path(suite)
+    if not is_name(path.stem):
+        raise UsageError(f"a suite's file should have a name without control characters, received {str(path)!r}")
+    content = read_suite_file(suite)
     try:
         attacks = {name: _attack(name, dict(table)) for name, table in content.attacks.items()}
         return Suite(path.stem, content.description, content.images, content.repeats, attacks, content.subset)

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 from ..analysis.results import Results
 from ..documents import read_toml
+from ..printable import printable
 
 SOFTWARE = """\
 @software{{robustcmp,
@@ -24,7 +25,7 @@ def to_bibtex(results: Results) -> str:
     for entry in _entries(results):
         key = re.match(r"\s*@\w+\{([^,\s]+),", entry)
         entries.setdefault(key[1] if key else entry, entry.strip())
-    return "\n\n".join(entries.values()) + "\n"
+    return printable("\n\n".join(entries.values())) + "\n"
 
 
 def _entries(results: Results) -> Iterator[str]:

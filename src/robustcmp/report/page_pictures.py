@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..printable import printable
 from .plots.style import COLORS
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it can be searched, read aloud and set in the page's font
+    "text.parse_math": False,  # a name with two dollars is a name
     "svg.hashsalt": "robustcmp",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -86,7 +88,7 @@ class Pictures:
             f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
             f"{inner}</svg>"
         )
-        return Picture(Markup(svg), width)
+        return Picture(Markup(printable(svg)), width)
 
 
 def _inner(svg: str, name: str) -> str:
