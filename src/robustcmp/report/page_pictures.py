@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,7 +77,8 @@ class Pictures:
         self.count += 1
         name = f"{self.prefix}{self.count}"
         stream = io.StringIO()
-        with rc_context(STYLE):
+        with rc_context(STYLE), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the browser has others
             figure = Figure()
             FigureCanvasSVG(figure)
             draw(figure)
