@@ -19,6 +19,9 @@ from robustcmp.frameworks import installed
 from robustcmp.networks.untrusted import check_hdf5
 from robustcmp.zoo.from_files import load_network
 
+# Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
 SHAPES = {
     "conv1/kernel": (5, 5, 1, 4),
     "conv1/bias": (4,),
@@ -263,6 +266,23 @@ def test_hdf5_shows_nothing_but_itself(make: Any, name: str, tmp_path: Path) -> 
             archive.write(tmp_path / "a.weights.h5", "model.weights.h5")
     with pytest.raises(WeightsError, match=HDF5[make]):
         load_network(str(tmp_path / name), "tensorflow", "lenet1")
+
+
+def test_a_model_of_keras_with_huge_layers_is_not_built(tmp_path: Path) -> None:
+    if "tensorflow" not in installed():
+        pytest.skip("tensorflow is not installed")
+    import keras
+
+    dense = keras.layers.Dense
+    keras.Sequential([keras.Input((28, 28, 1)), keras.layers.Flatten(), dense(111), dense(10)]).save(
+        tmp_path / "a.keras"
+    )
+    load_network(str(tmp_path / "a.keras"), "tensorflow")
+    with zipfile.ZipFile(tmp_path / "a.keras") as whole, zipfile.ZipFile(tmp_path / "huge.keras", "w") as changed:
+        for name in whole.namelist():
+            changed.writestr(name, whole.read(name).replace(b'"units": 111', b'"units": 111000000000'))
+    with pytest.raises(WeightsError, match=r"huge\.keras describes .* weights or more; expected at most 1,000,000,000"):
+        load_network(str(tmp_path / "huge.keras"), "tensorflow")
 
 
 def test_hard_links_are_followed_once(tmp_path: Path) -> None:

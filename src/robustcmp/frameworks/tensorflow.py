@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 import os
 import re
 import warnings
@@ -17,6 +19,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import limits
 from ..errors import ModelError, UsageError, WeightsError
 from ..networks.architecture import (
     Architecture,
@@ -253,7 +256,34 @@ def _check_content(path: Path, whole: bool) -> None:
         for name in archive.namelist():
             if name.endswith(".h5"):
                 check_hdf5(path, io.BytesIO(archive.read(name)))
+        try:
+            count = _count(json.loads(archive.read("config.json")))
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
+            raise WeightsError(
+                f"{path} describes no model ({type(error).__name__}). Save it with model.save('x.keras')."
+            ) from None
+    if count > limits.PARAMETERS:
+        raise WeightsError(f"{path} describes {count:,} weights or more; expected at most {limits.PARAMETERS:,}")
     return None
+
+
+def _count(config: Any) -> int:
+    """Return about how many weights a configuration of Keras describes, without making them."""
+    count, width, left = 0, 1, [config]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += reversed(part)
+        if not isinstance(part, dict):
+            continue
+        made = [part[name] for name in ("units", "filters", "output_dim") if isinstance(part.get(name), int)]
+        if made:
+            kernel = part.get("kernel_size", 1)
+            kernel = math.prod(kernel) if isinstance(kernel, list) else kernel
+            count += part.get("input_dim", width) * made[0] * kernel // max(part.get("groups", 1), 1)
+            width = made[0]
+        left += reversed(part.values())
+    return count
 
 
 def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:
