@@ -16,7 +16,7 @@ import robustcmp
 
 SOURCE = Path(robustcmp.__file__).parent
 
-GROUND = ["errors", "files", "locks", "provenance", "sealed", "threads"]
+GROUND = ["documents", "errors", "files", "limits", "locks", "printable", "provenance", "sealed", "threads"]
 # A folder may import those above its own line, and itself.
 RUNNING = [
     [*GROUND],

@@ -587,8 +587,10 @@ def test_another_thread_is_writing(tmp_path: Path) -> None:
     assert all(f"process {os.getpid()} on " in message for message in said)
     hold()
     assert held
+    assert os.listdir(tmp_path / "run") == []
 
 
+@pytest.mark.parametrize("kernel_locks", [True, False])
 def test_a_writer_on_another_machine(tmp_path: Path, kernel_locks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not kernel_locks:
         monkeypatch.setattr(locks, "fcntl", None)  # as on Windows

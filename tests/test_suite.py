@@ -231,7 +231,10 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "FGSM without steps": (FGSM + "epsilons = 0\n", ["[attacks.x]", "epsilons should be 1 or more", "received 0"]),
     "FGSM without size": (FGSM + "max_epsilon = 0.0\n", ["[attacks.x]", "max_epsilon should be more than 0", "0.0"]),
     "FGSM without end": (FGSM + "max_epsilon = inf\n", ["[attacks.x]", "max_epsilon", "inf"]),
-    "FGSM of no number": (FGSM + "max_epsilon = nan\n", ["[attacks.x]", "max_epsilon should be more than 0", "nan"]),
+    "FGSM of no number": (
+        FGSM + "max_epsilon = nan\n",
+        ["[attacks.x]", "max_epsilon should be a finite number", "nan"],
+    ),
     "no pixels": (
         '[attacks.x]\nattack = "SinglePixel"\nmax_pixels = 0\n',
         ["[attacks.x]", "max_pixels should be 1 or more", "0"],
@@ -239,7 +242,7 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
     "no iterations": ('[attacks.x]\nattack = "Boundary"\niterations = 0\n', ["[attacks.x]", "iterations", "0"]),
     "no step": (
         '[attacks.x]\nattack = "Boundary"\nsource_step = 0.0\n',
-        ["[attacks.x]", "steps should be more than 0"],
+        ["[attacks.x]", "source_step should be more than 0"],
     ),
     "epsilons missing": (PGD, ["[attacks.x]", "LinfPGD", "key epsilons"]),
     "epsilons empty": (PGD + "epsilons = []\n", ["[attacks.x]", "epsilons", ">= 1"]),

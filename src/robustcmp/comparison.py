@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from . import limits
 from .analysis.results import Results
 from .attacks.suite import Suite, load_suite
-from .errors import UsageError, check_count, check_seed
+from .errors import UsageError, check_count, check_seed, enough_memory
 from .evaluation import Evaluation
 from .files import digest
 from .frameworks import Device
@@ -189,7 +190,11 @@ def evaluate(
     (3, ['jax', 'torch'])
     """
     question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
-    with progress_of(progress) as shown, Run.create(out, keep_images).writing() as store:
+    with (
+        progress_of(progress) as shown,
+        enough_memory("this comparison", "batch_size or n"),
+        Run.create(out, keep_images).writing() as store,
+    ):
         comparison = prepare(models, question, store, about or {}, device, shown, keep_cells)
         return comparison.execute(executor, shown)
 
@@ -399,9 +404,9 @@ def validate(
 
 def check_numbers(n: int | None, batch_size: int | None, seed: int) -> None:
     """Raise `UsageError` for a number that `evaluate` cannot use; None stands for what is found out later."""
-    for name, count in (("n", n), ("batch_size", batch_size)):
+    for name, count, most in (("n", n, limits.IMAGES), ("batch_size", batch_size, limits.BATCH_SIZE)):
         if count is not None:
-            check_count(name, count)
+            check_count(name, count, most)
     check_seed(seed)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
-from numbers import Integral
+from numbers import Integral, Real
+from typing import Any
+
+from .printable import printable
 
 
 class RobustcmpError(Exception):
-    """The base class of every error that robustcmp raises on purpose.
+    """The base class of every error that robustcmp raises on purpose; control characters in its message are escaped.
 
     Attributes
     ----------
@@ -17,7 +22,7 @@ class RobustcmpError(Exception):
     """
 
     def __init__(self, message: str, *, parameters: Sequence[str] = ()):
-        super().__init__(message)
+        super().__init__(printable(message))
         self.parameters = tuple(parameters)
 
 
@@ -105,17 +110,55 @@ class SealError(RobustcmpError):
     """A kept file is not as it was written. The message is the reason alone: the reader of the file adds the remedy."""
 
 
-def check_count(name: str, value: object) -> int:
-    """Return a whole number of 1 or more, of NumPy or not, or raise `UsageError`."""
+class OutOfMemoryError(RobustcmpError, MemoryError):
+    """The machine's memory did not suffice."""
+
+
+@contextmanager
+def enough_memory(doing: str, lower: str) -> Iterator[None]:
+    """Let a `MemoryError` be an `OutOfMemoryError` that says what to lower; also a decorator."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"the memory of this machine does not suffice for {doing} ({str(error) or 'MemoryError'}). Lower {lower}, "
+            "or use a machine with more memory."
+        ) from error
+
+
+def check_count(name: str, value: object, most: int | None = None) -> int:
+    """Return a whole number of 1 or more, of NumPy or not, and at most `most`, or raise `UsageError`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise UsageError(f"{name} should be 1 or more, received {value!r}", parameters=[name])
+        raise UsageError(f"{name} should be 1 or more, received {_shortened(value)}", parameters=[name])
+    if most is not None and int(value) > most:
+        raise UsageError(f"{name} should be at most {most:,}, received {_shortened(value)}", parameters=[name])
     return int(value)
+
+
+def check_size(name: str, value: Any, most: float) -> float:
+    """Return a number above 0 and at most `most`, or raise `UsageError`."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise UsageError(f"{name} should be more than 0 and finite, received {_shortened(value)}", parameters=[name])
+    if float(value) > most:
+        raise UsageError(f"{name} should be at most {most:,g}, received {_shortened(value)}", parameters=[name])
+    return float(value)
+
+
+def _shortened(value: object) -> str:
+    """Return a value as Python writes it; Python writes no integer of thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = "a number of thousands of digits"
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def check_seed(seed: object, name: str = "seed") -> int:
     """Return a whole number of 64 bits, which is what draws are keyed by, or raise `UsageError`."""
     if not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**63:
-        raise UsageError(f"{name} should be a 64-bit integer, received {seed!r}", parameters=[name])
+        raise UsageError(f"{name} should be a 64-bit integer, received {_shortened(seed)}", parameters=[name])
     return int(seed)
 
 
@@ -143,7 +186,7 @@ def unknown(kind: str, given: object, allowed: Iterable[str], also: Mapping[str,
     names = sorted(allowed)
     near = nearest(str(given), names, also)
     hint = f" did you mean '{near}'?" if near else ""
-    return UsageError(f"unknown {kind} {str(given)!r}:{hint} Expected one of {', '.join(names)}.")
+    return UsageError(f"unknown {kind} {_shortened(str(given))}:{hint} Expected one of {', '.join(names)}.")
 
 
 def nearest(given: str, allowed: Iterable[str], also: Mapping[str, str] | None = None) -> str | None:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from ..errors import UsageError
+from .. import limits
+from ..documents import read_toml
+from ..errors import UsageError, check_count, unknown
+from ..errors import nearest as nearest_name
 from .paper import DATASETS, PUBLISHED
 from .statistics.granularity import Granularity, granularity
 
@@ -25,8 +27,14 @@ from .statistics.granularity import Granularity, granularity
 class Settings(msgspec.Struct, frozen=True):
     """What a file of published rates may state of its design."""
 
-    images: int = 1000
-    repeats: int = 10
+    images: Annotated[int, msgspec.Meta(ge=1, le=limits.IMAGES)] = 1000
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=limits.REPEATS)] = 10
+
+    def check(self) -> None:
+        """Raise `UsageError` for more outcomes than can be counted one by one."""
+        check_count("images", self.images, limits.IMAGES)
+        check_count("repeats", self.repeats, limits.REPEATS)
+        check_count("the product of images and repeats", self.images * self.repeats, limits.OUTCOMES)
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -82,6 +90,7 @@ class Published(msgspec.Struct, frozen=True):
     def stating(self, images: int | None = None, repeats: int | None = None) -> Published:
         """Return the same rates with other images or repeats stated, where they are given."""
         stated = Settings(images or self.settings.images, repeats or self.settings.repeats)
+        stated.check()
         return msgspec.structs.replace(self, settings=stated)
 
 
@@ -159,8 +168,10 @@ def read_published(path: str | os.PathLike[str] | None = None) -> Published:
     """
     source = PUBLISHED if path is None else Path(path)
     try:
-        table = tomllib.loads(source.read_text(encoding="utf-8"), parse_float=Decimal)
+        table = read_toml(source, "the rates", parse_float=Decimal)
+        _check_settings(table.get("settings"))
         published = msgspec.convert(table, Published)
+        published.settings.check()
         wrong = [
             f"{model}.{framework}.{attack} = {rate}"
             for model, framework, rates in published.rows
@@ -170,11 +181,19 @@ def read_published(path: str | os.PathLike[str] | None = None) -> Published:
         if wrong or not published.attacks:
             received = wrong[0] if wrong else "none"
             raise UsageError(f"expected rates from 0 to 1 in [success_rate.MODEL], received {received}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the rates {source} cannot be read: {error}") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
+        if published.decimals > limits.DECIMALS:
+            raise UsageError(f"expected rates of at most {limits.DECIMALS} decimals, received {published.decimals}")
+    except (msgspec.ValidationError, UsageError) as error:
         raise UsageError(f"the rates {source}: {error}") from None
     return published
+
+
+def _check_settings(settings: Any) -> None:
+    """Raise `UsageError` for a misspelt key, and leave the settings of attacks aside."""
+    fields = Settings.__struct_fields__
+    for key, value in settings.items() if isinstance(settings, dict) else ():
+        if key not in fields and not isinstance(value, dict) and nearest_name(key, fields):
+            raise unknown("key of [settings]", key, fields)
 
 
 def fingerprints() -> list[Fingerprint]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from importlib.resources import files
 from typing import Any
+
+from ..documents import read_toml
 
 PUBLISHED = files("robustcmp.resources") / "guo2019.toml"
 # What Guo et al. trained the networks on.
@@ -13,7 +14,7 @@ DATASETS = {"lenet1": "mnist", "lenet5": "mnist", "resnet20": "cifar10", "vgg16"
 
 def published() -> dict[str, Any]:
     """Return the figures that Guo et al. published."""
-    return tomllib.loads(PUBLISHED.read_text(encoding="utf-8"))
+    return read_toml(PUBLISHED, "the published figures")
 
 
 def beside(manifest: dict[str, Any]) -> dict[str, dict[str, float]]:

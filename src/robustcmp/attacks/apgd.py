@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import limits
 from ..errors import ModelError, UsageError, check_count
 from ..models.classifier import Classifier
 from .ball import Ball, BallAttack
@@ -80,7 +81,8 @@ class APGD(BallAttack):
             raise UsageError(f'loss should be "ce" or "dlr", received {loss!r}')
         super().__init__(epsilon, epsilon_colour)
         self.loss = loss
-        self.steps, self.restarts = check_count("steps", steps), check_count("restarts", restarts)
+        self.steps = check_count("steps", steps, limits.ITERATIONS)
+        self.restarts = check_count("restarts", restarts, limits.DIRECTIONS)
 
     def most_queries(self, pixels: int, repeats: int) -> int:
         return repeats * (1 + self.restarts * (self.steps + 1))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from .. import limits
+from ..errors import check_size
 from ..models.classifier import Classifier
 from ..records.attack import Extra
 from .base import Attack, Images, Labels, Perturbed, unit
@@ -59,11 +60,10 @@ class BallAttack(Attack):
     takes_misclassified = True
 
     def __init__(self, epsilon: float, epsilon_colour: float | None = None):
-        for name, value in (("epsilon", epsilon), ("epsilon_colour", epsilon_colour)):
-            if value is not None and not 0 < value < np.inf:
-                raise UsageError(f"{name} should be more than 0 and finite, received {value}")
-        self.epsilon = float(epsilon)
-        self.epsilon_colour = None if epsilon_colour is None else float(epsilon_colour)
+        self.epsilon = check_size("epsilon", epsilon, limits.EPSILON)
+        self.epsilon_colour = (
+            None if epsilon_colour is None else check_size("epsilon_colour", epsilon_colour, limits.EPSILON)
+        )
 
     @property
     def extras(self) -> dict[str, Extra]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError, check_count
+from .. import limits
+from ..errors import check_count, check_size
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
 from ..records.attack import AttackTable, Column, Extra
@@ -117,12 +118,10 @@ class Boundary(Attack):
         spherical_step: float = 0.01,
         source_step: float = 0.01,
     ):
-        if not (0 < spherical_step < np.inf and 0 < source_step < np.inf):
-            raise UsageError(f"both steps should be more than 0 and finite, received {spherical_step}, {source_step}")
-        self.iterations = check_count("iterations", iterations)
-        self.max_directions = check_count("max_directions", max_directions)
-        self.spherical_step = float(spherical_step)
-        self.source_step = float(source_step)
+        self.iterations = check_count("iterations", iterations, limits.ITERATIONS)
+        self.max_directions = check_count("max_directions", max_directions, limits.DIRECTIONS)
+        self.spherical_step = check_size("spherical_step", spherical_step, limits.EPSILON)
+        self.source_step = check_size("source_step", source_step, limits.EPSILON)
 
     @property
     def extras(self) -> dict[str, Extra]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError, check_count
+from .. import limits
+from ..errors import check_count, check_size
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
 from ..records.attack import Extra
@@ -63,10 +64,8 @@ class FGSM(Attack):
     in_control = True
 
     def __init__(self, *, epsilons: int = 100, max_epsilon: float = 0.1):
-        if not 0 < max_epsilon < np.inf:
-            raise UsageError(f"max_epsilon should be more than 0 and finite, received {max_epsilon}")
-        self.epsilons = check_count("epsilons", epsilons)
-        self.max_epsilon = float(max_epsilon)
+        self.max_epsilon = check_size("max_epsilon", max_epsilon, limits.EPSILON)
+        self.epsilons = check_count("epsilons", epsilons, limits.EPSILONS)
 
     def most_queries(self, pixels: int, repeats: int) -> int:
         return self.epsilons

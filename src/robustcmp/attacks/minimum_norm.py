@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError, check_count
+from .. import limits
+from ..errors import check_count, check_size
 from ..models.classifier import Classifier
 from ..records.attack import AttackTable, Column
 from .base import Attack, Images, Labels, Perturbed
@@ -50,10 +51,8 @@ class MinimumNorm(Attack):
     first_step: ClassVar[float]
 
     def __init__(self, *, steps: int = 200, step_size: float | None = None):
-        if step_size is not None and not 0 < step_size < np.inf:
-            raise UsageError(f"step_size should be more than 0 and finite, received {step_size}")
-        self.steps = check_count("steps", steps)
-        self.step_size = self.first_step if step_size is None else float(step_size)
+        self.steps = check_count("steps", steps, limits.ITERATIONS)
+        self.step_size = self.first_step if step_size is None else check_size("step_size", step_size, limits.EPSILON)
 
     @abstractmethod
     def size(self, perturbation: Points) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import limits
 from ..errors import check_count
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
@@ -69,7 +70,7 @@ class SinglePixel(Attack):
     shares_answers = True
 
     def __init__(self, *, max_pixels: int = 100, exact: bool = False):
-        self.max_pixels = check_count("max_pixels", max_pixels)
+        self.max_pixels = check_count("max_pixels", max_pixels, limits.PIXELS)
         self.exact = exact
 
     def only_draws(self) -> SinglePixel:

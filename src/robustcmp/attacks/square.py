@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import limits
 from ..errors import ModelError, check_count
 from ..models.classifier import Classifier
 from .ball import Ball, BallAttack
@@ -62,7 +63,7 @@ class Square(BallAttack):
 
     def __init__(self, *, epsilon: float, epsilon_colour: float | None = None, iterations: int = 5000):
         super().__init__(epsilon, epsilon_colour)
-        self.iterations = check_count("iterations", iterations)
+        self.iterations = check_count("iterations", iterations, limits.ITERATIONS)
 
     def most_queries(self, pixels: int, repeats: int) -> int:
         return repeats * (2 + self.iterations)

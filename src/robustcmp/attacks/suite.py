@@ -20,21 +20,22 @@ A file of the directory ``attacks/`` or any other::
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
 
 import foolbox as fb
 import msgspec
 
-from .. import attacks
+from .. import attacks, limits
 from ..errors import RobustcmpError, UsageError, check_count, unknown
 from ..files import json_digest
 from ..models.classifier import Classifier
+from ..printable import is_name
 from ..records.attack import AttackRecord
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
@@ -56,7 +57,10 @@ FOOLBOX = {
     if inspect.isclass(cls) and issubclass(cls, fb.attacks.base.Attack) and not inspect.isabstract(cls)
 }
 
-Epsilons = Annotated[list[Annotated[float, msgspec.Meta(gt=0)]], msgspec.Meta(min_length=1)]
+Epsilons = Annotated[
+    list[Annotated[float, msgspec.Meta(gt=0, le=limits.EPSILON)]],
+    msgspec.Meta(min_length=1, max_length=limits.EPSILONS),
+]
 
 
 class RunnableAttack(Protocol):
@@ -141,7 +145,7 @@ class Suite:
         for name, count in said.items():
             if name not in self.attacks:
                 raise unknown("attack", name, self.attacks)
-            repeated[name] = check_count("repeats", count)
+            repeated[name] = check_count("repeats", count, limits.REPEATS)
         same = [name for name, attack in self.attacks.items() if attack.deterministic]
         return repeated | dict.fromkeys(same, max(repeated.values()))
 
@@ -181,7 +185,10 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
     """
     if isinstance(suite, Suite):
         return suite
-    path, content = Path(suite), read_suite_file(suite)
+    path = Path(suite)
+    if not is_name(path.stem):
+        raise UsageError(f"a suite's file should have a name without control characters, received {str(path)!r}")
+    content = read_suite_file(suite)
     try:
         attacks = {name: _attack(name, dict(table)) for name, table in content.attacks.items()}
         return Suite(path.stem, content.description, content.images, content.repeats, attacks, content.subset)
@@ -191,8 +198,10 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
 
 def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
     where = f"[attacks.{name}]"
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UsageError(f"{where}: a name should consist of a-z, 0-9 and _, and begin with a letter")
+    if not re.fullmatch(rf"[a-z][a-z0-9_]{{,{limits.NAME_LENGTH - 1}}}", name):
+        raise UsageError(
+            f"{where}: a name should consist of at most {limits.NAME_LENGTH} of a-z, 0-9 and _, and begin with a letter"
+        )
     cls_name = table.pop("attack", None)
     if not isinstance(cls_name, str):
         raise UsageError(f"{where}: expected the key attack, the name of a class, received {cls_name!r}")
@@ -215,14 +224,14 @@ def _foolbox(cls: type[fb.attacks.base.Attack], table: dict[str, Any]) -> Foolbo
     epsilons = table.pop("epsilons", None)
     if epsilons is not None:
         epsilons = sorted(msgspec.convert({"epsilons": epsilons}, _Epsilons).epsilons)
-        if not math.isfinite(epsilons[-1]):
-            raise UsageError(f"epsilons should be finite, received {epsilons[-1]}")
     elif issubclass(cls, fb.attacks.base.FixedEpsilonAttack):
         raise UsageError(
             "expected the key epsilons, a list of perturbation sizes, because this attack does not search for "
             "the smallest"
         )
     parameters = _parameters(cls, table)
+    for name, value in parameters.items():
+        _check_size(name, value)
     return FoolboxAttack(cls(**parameters), parameters, epsilons)
 
 
@@ -231,7 +240,11 @@ class _Epsilons(msgspec.Struct):
 
 
 def _parameters(cls: type, given: dict[str, Any]) -> dict[str, Any]:
-    """Check parameters against the names and types of a constructor."""
+    """Check parameters against the names and types of a constructor.
+
+    A file sets numbers, switches and words that the constructor lists. It names no file, directory or object: a
+    parameter that takes any text, as Foolbox's ``tensorboard`` does, writes wherever the author of a suite likes.
+    """
     hints = get_type_hints(cls.__init__)  # type: ignore[misc]
     allowed = {
         name: hints.get(name, Any) for name in inspect.signature(cls).parameters if name not in ("args", "kwargs")
@@ -241,10 +254,38 @@ def _parameters(cls: type, given: dict[str, Any]) -> dict[str, Any]:
             raise unknown("key", key, allowed)
     checked: dict[str, Any] = {}
     for key, value in given.items():
+        if not _is_plain(allowed[key]):
+            settable = ", ".join(sorted(name for name, hint in allowed.items() if _is_plain(hint))) or "nothing"
+            raise UsageError(
+                f"{key} cannot be set in a file, because it takes more than numbers, switches and listed words. Remove "
+                f"it. A suite can set {settable}."
+            )
         try:
             checked[key] = msgspec.convert(value, allowed[key])
         except msgspec.ValidationError as error:
             raise UsageError(f"{key}: {error}") from None
-        except TypeError:  # the parameter is an object of Foolbox, which no file can hold
-            raise UsageError(f"{key} cannot be set in a file") from None
     return checked
+
+
+def _is_plain(hint: Any) -> bool:
+    """Say whether a type has only numbers, switches, words that it lists, None, and lists of these."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return True
+    if origin in (Union, UnionType, list, tuple):
+        return all(inner is Ellipsis or _is_plain(inner) for inner in get_args(hint))
+    return hint in (bool, int, float, type(None))
+
+
+def _check_size(name: str, value: Any) -> None:
+    """Raise `UsageError` for a number with which an attack of Foolbox, which has no limits, would not end."""
+    if isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_size(name, inner)
+    elif isinstance(value, float) and abs(value) > limits.EPSILON:
+        raise UsageError(f"{name} should be at most {limits.EPSILON:,g}, received {value}")
+    elif name == "channel_axis" and value is not None:
+        if not -4 <= value < 4:
+            raise UsageError(f"{name} should be an axis of images, from -4 to 3, received {value}")
+    elif isinstance(value, int) and not isinstance(value, bool):
+        check_count(name, value, limits.ITERATIONS if name == "steps" else limits.DIRECTIONS)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from ..errors import MissingWeightsError, RobustcmpError, UsageError, nearest, unknown
+from ..errors import MissingWeightsError, RobustcmpError, UsageError, enough_memory, nearest, unknown
+from ..printable import printable
 from ..provenance import own_version
 from .invocation import called
 
@@ -142,7 +143,7 @@ def say(text: str) -> None:
     """Print a line for the person at the terminal; standard output is left to results."""
     if sys.stderr is None:  # closed
         return
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: Sequence[str] | None) -> int:
@@ -152,7 +153,8 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        run(given)
+        with enough_memory("this command", "--images or --batch-size"):
+            run(given)
         sys.stdout.flush()
     except RobustcmpError as error:
         say(described(error))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import ControlError, UsageError
 from .command import Parser, run_command, say
 from .log_lines import log_lines_dropped
-from .screen import screen_width, use_color
+from .screen import screen_width, show, use_color
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -217,12 +217,10 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
         asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device", "keep_cells")}
     )
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
-    print(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
+    show(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
     for attack, seconds in work.seconds.items():
-        print(f"{attack}: {work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}")
-    print(
-        f"about {duration(sum(work.seconds.values()))} for all attacks on this machine; the run is {arguments['out']}"
-    )
+        show(f"{attack}: {work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}")
+    show(f"about {duration(sum(work.seconds.values()))} for all attacks on this machine; the run is {arguments['out']}")
 
 
 def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict[str, Any]:
@@ -280,7 +278,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
         print(evaluation.to_text(width=width, color=color))
     print(evaluation.summary(width=width, color=color), flush=True)
     evaluation.to_html(page)
-    print(f"page: {page}")
+    show(f"page: {page}")
 
 
 def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:

@@ -41,13 +41,14 @@ def _export(given: Sequence[str]) -> None:
     if options.format == "parquet" and not options.out:
         raise UsageError("Parquet is a binary format: name a file with --out")
     from ..evaluation import open_run
+    from ..report.frames import to_csv
 
     ev = open_run(options.run)
     if options.format == "parquet":
         ev.to_parquet(options.out, per_image=options.per_image)
         return
     if options.format == "csv":
-        text = ev.to_dataframe(per_image=options.per_image).to_csv(index=False)
+        text = to_csv(ev, per_image=options.per_image)
     else:
         text = ev.to_latex() if options.format == "latex" else ev.to_bibtex()
     if options.out:

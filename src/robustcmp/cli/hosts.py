@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from ..errors import UsageError
 from .command import Parser, run_command, say
+from .screen import show
 
 
 def _parser() -> Parser:
@@ -88,7 +89,7 @@ def _list(options: Namespace) -> None:
             )
         except HostError as error:
             said = str(error)
-        print(f"{name}: {said}")
+        show(f"{name}: {said}")
 
 
 def _check(options: Namespace) -> None:
@@ -107,7 +108,7 @@ def _check(options: Namespace) -> None:
         except HostError as error:
             broken.append(str(error))
         else:
-            print(f"{name}: {_words(about)}, responds")
+            show(f"{name}: {_words(about)}, responds")
     if broken:
         raise HostError("; ".join(broken))
 

@@ -21,14 +21,15 @@ def listing_parser(name: str, description: str, examples: str = "") -> Parser:
 def print_listing(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
     """Print rows, a table whose columns are their keys: as wide as the terminal, or as needed where there is none."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
+
+    from ..report.terminal import screen
 
     if as_json:
         print(json.dumps(rows, indent=1))
         return
     width = None if sys.stdout.isatty() else 10_000
-    console = Console(width=width, force_terminal=use_color(sys.stdout), markup=False, highlight=False, emoji=False)
+    console = screen(width=width, force_terminal=use_color(sys.stdout))
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in rows[0] if rows else ():
         table.add_column(name.replace("_", " "), overflow="fold")

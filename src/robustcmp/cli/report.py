@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .command import Parser, run_command, say
+from .screen import show
 
 
 def _parser() -> Parser:
@@ -39,4 +40,4 @@ def _report(given: Sequence[str]) -> None:
     out = Path(options.out or (f"{names}.html" if beside else directories[0] / "report.html"))
     run.to_html(out, *beside)
     say("the page:")
-    print(out)
+    show(out)

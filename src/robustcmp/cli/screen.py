@@ -6,12 +6,19 @@ import os
 import shutil
 from typing import TextIO
 
+from ..printable import printable
+
 WIDEST = 100  # longer lines are hard to read
 
 
 def screen_width() -> int:
     """Return the width to print results with, in columns."""
     return min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
+
+
+def show(text: object, *, flush: bool = False) -> None:
+    """Print a result that names something; tables, which may have colours, are made printable where they are drawn."""
+    print(printable(str(text)), flush=flush)
 
 
 def use_color(stream: TextIO) -> bool:

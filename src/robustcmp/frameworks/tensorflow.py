@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+import math
 import os
 import re
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +19,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import limits
 from ..errors import ModelError, UsageError, WeightsError
 from ..networks.architecture import (
     Architecture,
@@ -29,6 +34,7 @@ from ..networks.architecture import (
     Residual,
     is_trainable,
 )
+from ..networks.untrusted import check_archive, check_hdf5
 from ..networks.weights import Weights, paired
 from ..threads import cores
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
@@ -199,6 +205,7 @@ class TensorFlow(TrainableFramework):
         if not isinstance(native, keras.Model | None):
             raise ModelError(f"expected a keras.Model for the weights of {path}, received {type(native).__name__}")
         whole = path.suffix == ".keras"
+        _check_content(path, whole)
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
@@ -241,6 +248,45 @@ def _variables(network: keras.Model, architecture: Architecture) -> dict[str, An
 
 def _shapes(network: keras.Model) -> dict[str, tuple[int, ...]]:
     return {variable.path: tuple(variable.shape) for variable in network.weights}
+
+
+def _check_content(path: Path, whole: bool) -> None:
+    """Raise `WeightsError` for a file that is broken, shows other files or is larger than it can be."""
+    if not whole:
+        return check_hdf5(path)
+    check_archive(path)
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".h5"):
+                check_hdf5(path, io.BytesIO(archive.read(name)))
+        try:
+            count = _count(json.loads(archive.read("config.json")))
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
+            raise WeightsError(
+                f"{path} describes no model ({type(error).__name__}). Save it with model.save('x.keras')."
+            ) from None
+    if count > limits.PARAMETERS:
+        raise WeightsError(f"{path} describes {count:,} weights or more; expected at most {limits.PARAMETERS:,}")
+    return None
+
+
+def _count(config: Any) -> int:
+    """Return about how many weights a configuration of Keras describes, without making them."""
+    count, width, left = 0, 1, [config]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += reversed(part)
+        if not isinstance(part, dict):
+            continue
+        made = [part[name] for name in ("units", "filters", "output_dim") if isinstance(part.get(name), int)]
+        if made:
+            kernel = part.get("kernel_size", 1)
+            kernel = math.prod(kernel) if isinstance(kernel, list) else kernel
+            count += part.get("input_dim", width) * made[0] * kernel // max(part.get("groups", 1), 1)
+            width = made[0]
+        left += reversed(part.values())
+    return count
 
 
 def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import re
 import threading
 import warnings
@@ -32,6 +33,7 @@ from ..networks.architecture import (
     Shape,
     is_trainable,
 )
+from ..networks.untrusted import check_archive
 from ..networks.weights import Weights, paired
 from .base import Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
 
@@ -222,6 +224,9 @@ class Torch(TrainableFramework):
         if not any(theirs.endswith(ours) for ours, theirs in pairs.items()):
             some = ", ".join(f"{theirs} as {ours}" for ours, theirs in list(pairs.items())[:2])
             _log.warning("%s names its arrays in its own way, so they are taken in their order: %s, …", path, some)
+        parameters = dict(native.named_parameters())
+        for ours, theirs in pairs.items():
+            _check_values(f"{path}: {theirs}", received[theirs], expected[ours], ours in parameters)
         with torch.no_grad():
             for ours, theirs in pairs.items():
                 expected[ours].copy_(received[theirs])
@@ -240,11 +245,11 @@ class Torch(TrainableFramework):
 
 
 def _state_dict(path: Path) -> dict[str, Any]:
+    _check_archive(path)
     try:
-        if zipfile.is_zipfile(path) and (damaged := zipfile.ZipFile(path).testzip()):
-            raise ValueError(f"{damaged} is not what was written")
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Detected pickle protocol")  # an error follows where it matters
+            # An error follows where it matters.
+            warnings.filterwarnings("ignore", r"Detected pickle protocol|torch\.quantize|TypedStorage")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken archive can raise anything
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
@@ -254,16 +259,92 @@ def _state_dict(path: Path) -> dict[str, Any]:
             f"({reason}). Save it with torch.save(network.state_dict(), path), or return the network from "
             "module:function."
         ) from None
-    state_dicts = [value for value in content.values() if _is_state_dict(value)] if isinstance(content, dict) else []
-    if len(state_dicts) == 1:  # a checkpoint with more beside it
-        content = state_dicts[0]
+    inner = {key: value for key, value in content.items() if _is_state_dict(value)} if isinstance(content, dict) else {}
+    if len(inner) == 1:  # a checkpoint with more beside it
+        (content,) = inner.values()
     if not _is_state_dict(content):
-        raise WeightsError(f"{path} holds no state dict. Save it with torch.save(network.state_dict(), path).")
+        raise WeightsError(
+            f"{path} holds no state dict, tensors by their names: it is {_described(content, list(inner))}. Save it "
+            "with torch.save(network.state_dict(), path)."
+        )
     return dict(content)
 
 
 def _is_state_dict(content: Any) -> bool:
-    return isinstance(content, dict) and bool(content) and all(isinstance(i, torch.Tensor) for i in content.values())
+    named = isinstance(content, dict) and bool(content) and all(isinstance(name, str) for name in content)
+    return named and all(isinstance(tensor, torch.Tensor) for tensor in content.values())
+
+
+def _described(content: Any, inner: list[Any]) -> str:
+    """Say in a few words what was found in the place of a state dict."""
+    if inner:
+        return f"a dict with {len(inner)} of them, {', '.join(map(str, inner))[:200]}"
+    if not isinstance(content, dict):
+        return f"a {type(content).__name__}"
+    others = [
+        f"{name if isinstance(name, str) else repr(name)} ({type(value).__name__})"
+        for name, value in content.items()
+        if not (isinstance(name, str) and isinstance(value, torch.Tensor))
+    ]
+    return f"a dict with {', '.join(others[:3])[:200]}{', …' if len(others) > 3 else ''}" if others else "an empty dict"
+
+
+# A file can ask torch to make an array of any size, or to move a tensor to a device; a state dict does neither.
+NOT_IN_STATE_DICTS = (b"bytearray", b"_rebuild_device_tensor")
+
+
+def _check_archive(path: Path) -> None:
+    """Raise `WeightsError` for a file that is damaged, or that `torch.save` does not write: one that unpacks itself."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        asked = [name.decode() for name in NOT_IN_STATE_DICTS if content.find(name) >= 0]
+    if asked:
+        raise WeightsError(
+            f"{path} holds more than tensors: it refers to {asked[0]}. Save it with "
+            "torch.save(network.state_dict(), path)."
+        )
+    if not zipfile.is_zipfile(path):
+        return  # torch before 1.6
+    check_archive(path)
+    with zipfile.ZipFile(path) as archive:
+        if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+            raise WeightsError(
+                f"{path} holds a TorchScript program, which is not run. Save its weights with "
+                "torch.save(network.state_dict(), path)."
+            )
+        packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise WeightsError(
+            f"{path}: {packed[0]} is compressed, which torch.save does not do. Save it with "
+            "torch.save(network.state_dict(), path)."
+        )
+
+
+def _check_values(what: str, received: torch.Tensor, expected: torch.Tensor, finite: bool) -> None:
+    """Raise `WeightsError` for a tensor whose values cannot become those of a network; a mask may hold −∞."""
+    kind = _unusable(received, expected)
+    if kind:
+        raise WeightsError(
+            f"{what} should be a dense tensor of {expected.dtype} or of another precision, received {kind}. Convert it "
+            f"before saving, for example with tensor.to_dense(), .dequantize() or .to({expected.dtype})."
+        )
+    converted = received.to(expected.dtype)
+    if expected.is_floating_point() and not bool((converted.isfinite() if finite else ~converted.isnan()).all()):
+        raise WeightsError(f"{what} has NaN or infinite values. Train again, or save an earlier state.")
+
+
+def _unusable(received: torch.Tensor, expected: torch.Tensor) -> str:
+    """Say what a tensor is that has no plain values of the expected kind; nothing if it has."""
+    if received.layout != torch.strided:
+        return f"a tensor in the layout {received.layout}"
+    if received.is_quantized:
+        return "a quantised tensor"
+    if received.is_meta:
+        return "a tensor without values (device meta)"
+    if type(received) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a {type(received).__name__}"
+    if received.is_complex() or received.is_floating_point() != expected.is_floating_point():
+        return f"{received.dtype}"
+    return ""
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, Shape]:

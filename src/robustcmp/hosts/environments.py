@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from ..documents import read_json
 from ..errors import HostError, UsageError, unknown
 from ..files import file_digest, user_cache
 from ..threads import cores
@@ -103,9 +104,9 @@ def described(name: str) -> dict[str, Any]:
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
     try:
-        content: Any = json.loads((directory() / name / READY).read_text(encoding="utf-8"))
+        content = read_json(directory() / name / READY, "the description")
         return {key: str(content[key]) for key in ABOUT}
-    except (ValueError, TypeError, LookupError) as error:
+    except (UsageError, TypeError, LookupError) as error:
         raise HostError(
             f"the environment of {name} is broken ({error!r}). Recreate it: robustcmp hosts remove {name}, and "
             f"robustcmp hosts create {name}"

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import HostError, UsageError
 from .protocol import MEMORY, MEMORY_SIZE, VERSION, Channel, Closed, ProtocolError
+from .variables import passed_on
 
 START_SECONDS = 120.0  # frameworks of 2018 take long to import, most of all the first time
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
@@ -40,7 +41,7 @@ class HostProcess:
     command : sequence of str
         What starts it; the number of its socket is added at the end.
     environment : dict of str to str, optional
-        Variables beside those of this process.
+        Variables beside those of this process that `robustcmp.hosts.variables` passes on.
     start_seconds, call_seconds : float, optional
         How long it may take to greet, and to answer: ``$ROBUSTCMP_HOST_SECONDS`` or half an hour if nothing is said.
 
@@ -80,7 +81,7 @@ class HostProcess:
                     stderr=output,
                     pass_fds=[theirs.fileno(), *files],
                     start_new_session=True,  # Ctrl-C is for the parent
-                    env={**os.environ, **(environment or {}), **variables},
+                    env={**passed_on(os.environ), **(environment or {}), **variables},
                 )
         except OSError as error:
             ours.close()

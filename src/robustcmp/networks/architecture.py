@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -18,10 +17,12 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
+from .. import limits
+from ..documents import read_toml
 from ..errors import UsageError, unknown
 
 Shape = tuple[int, ...]
-Positive = Annotated[int, msgspec.Meta(gt=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=limits.PARAMETERS)]
 
 
 class Conv(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -34,7 +35,7 @@ class Conv(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     channels: Positive
     kernel: Positive
     stride: Positive = 1
-    padding: Annotated[int, msgspec.Meta(ge=0)] = 0
+    padding: Annotated[int, msgspec.Meta(ge=0, le=limits.PARAMETERS)] = 0
 
     def output(self, shape: Shape) -> Shape:
         height, width = ((size + 2 * self.padding - self.kernel) // self.stride + 1 for size in shape[:2])
@@ -312,10 +313,7 @@ def get_architecture(name: str) -> Architecture:
 
 def _read(path: Path) -> Architecture:
     """Read a network of a user's own; it is called as its file is."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("architecture")
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"the model {path} cannot be read: {error}") from None
+    table = read_toml(path, "the model").get("architecture")
     try:
         if not isinstance(table, dict):
             raise UsageError("expected a table [architecture] with input_shape and layers")
@@ -323,6 +321,7 @@ def _read(path: Path) -> Architecture:
             raise UsageError(f"a network {path.stem} already exists. Rename the file")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", path.stem):
             raise UsageError("the file's name should consist of letters, digits, - and _")
+        _check_keys(table)
         architecture = msgspec.convert({**table, "name": path.stem}, Architecture)
         _check(architecture)
     except (msgspec.ValidationError, UsageError) as error:
@@ -335,10 +334,32 @@ KINDS = {kind.__name__: kind for kind in Layer.__args__}
 DIMENSIONS: dict[Any, int] = {Conv: 3, MaxPool: 3, GlobalAveragePool: 3, Flatten: 3, Dense: 1}
 
 
+def _check_keys(table: dict[str, Any]) -> None:
+    """Raise `UsageError` for a misspelt key of a description, or of a layer in it."""
+    for key in table:
+        if key not in Architecture.__struct_fields__:
+            raise unknown("key", key, Architecture.__struct_fields__)
+    left = [table.get("layers")]
+    while left:
+        layers = left.pop()
+        for layer in layers if isinstance(layers, list) else ():
+            kind: Any = KINDS.get(str(layer.get("type"))) if isinstance(layer, dict) else None
+            allowed = (*kind.__struct_fields__, "type") if kind else ()
+            for key in layer if kind else ():
+                if key not in allowed:
+                    raise unknown(f"key of {layer['type']}", key, allowed)
+            left += [layer.get(branch) for branch in ("layers", "shortcut")] if kind is Residual else []
+
+
 def _check(architecture: Architecture) -> None:
-    """Raise `UsageError` for layers that do not fit together."""
+    """Raise `UsageError` for layers that do not fit together, or that no machine has the memory for."""
+    _check_values("an image", architecture.input_shape)
     if len(_checked(architecture.layers, architecture.input_shape, set())) != 1:
         raise UsageError("the last layer should give logits (K,)")
+    if architecture.parameters > limits.PARAMETERS:
+        raise UsageError(
+            f"expected at most {limits.PARAMETERS:,} weights, received {architecture.parameters:,}: make layers smaller"
+        )
 
 
 def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
@@ -362,5 +383,11 @@ def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
             raise UsageError(
                 f"{what} is too large for its input: expected an output that is not empty, received an input {shape}"
             )
+        _check_values(what, output)
         shape = output
     return shape
+
+
+def _check_values(what: str, shape: Shape) -> None:
+    if math.prod(shape) > limits.LAYER_VALUES:
+        raise UsageError(f"{what} should have at most {limits.LAYER_VALUES:,} values an image, received {shape}")

@@ -132,6 +132,13 @@ def check_shapes(weights: Mapping[str, NDArray[Any] | h5py.Dataset], architectur
             )
 
 
+def check_finite(weights: Mapping[str, NDArray[Any]], source: str) -> None:
+    """Raise `WeightsError` for weights that are not finite: no network with them has an answer."""
+    for name, array in weights.items():
+        if not np.isfinite(array).all():
+            raise WeightsError(f"{source}: {name} has NaN or infinite values. Train again, or save an earlier state.")
+
+
 def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> dict[str, str]:
     """Return which of a file's arrays belongs to which of a network's, from their names and shapes.
 

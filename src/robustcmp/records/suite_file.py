@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .. import limits
+from ..documents import read_toml
 from ..errors import UsageError, unknown
 
 SHIPPED = files("robustcmp.resources.attacks")
 Subset = Literal["common", "all"]
-Count = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class SuiteFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,8 +34,8 @@ class SuiteFile(msgspec.Struct, forbid_unknown_fields=True):
 
     attacks: dict[str, dict[str, Any]]
     description: str = ""
-    images: Count = 1000
-    repeats: Count = 10
+    images: Annotated[int, msgspec.Meta(ge=1, le=limits.IMAGES)] = 1000
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=limits.REPEATS)] = 10
     subset: Subset = "common"
 
 
@@ -58,22 +58,18 @@ def read_suite_file(suite: str | os.PathLike[str]) -> SuiteFile:
     """
     path = Path(suite)
     if path.suffix == ".toml":
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"the suite {path} cannot be read: {error}") from None
+        table = read_toml(path, "the suite")
     elif str(suite) in suite_names():
-        text = (SHIPPED / f"{suite}.toml").read_text(encoding="utf-8")
+        table = read_toml(SHIPPED / f"{suite}.toml", "the suite")
     else:
         raise unknown("suite", suite, [*suite_names(), "FILE.toml"])
     try:
-        table = tomllib.loads(text)
         for key in table:
             if key not in SuiteFile.__struct_fields__:
                 raise unknown("key", key, SuiteFile.__struct_fields__)
         content = msgspec.convert(table, SuiteFile)
         if not content.attacks:
             raise UsageError("expected at least one table [attacks.NAME]")
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
+    except (msgspec.ValidationError, UsageError) as error:
         raise UsageError(f"the suite {path}: {error}") from None
     return content

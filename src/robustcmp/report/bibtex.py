@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Any
 
 from ..analysis.results import Results
+from ..documents import read_toml
+from ..printable import printable
 
 SOFTWARE = """\
 @software{{robustcmp,
@@ -25,14 +25,12 @@ def to_bibtex(results: Results) -> str:
     for entry in _entries(results):
         key = re.match(r"\s*@\w+\{([^,\s]+),", entry)
         entries.setdefault(key[1] if key else entry, entry.strip())
-    return "\n\n".join(entries.values()) + "\n"
+    return printable("\n\n".join(entries.values())) + "\n"
 
 
 def _entries(results: Results) -> Iterator[str]:
     manifest = results.manifest
-    references: dict[str, Any] = tomllib.loads(
-        (files("robustcmp.resources") / "references.toml").read_text(encoding="utf-8")
-    )
+    references = read_toml(files("robustcmp.resources") / "references.toml", "the references")
     cited_for, entries = references["cited_for"], references["entries"]
     yield SOFTWARE.format(version=manifest["environment"]["versions"].get("robustcmp") or "unknown")
     used = {

@@ -9,17 +9,35 @@ import numpy as np
 
 from ..analysis.results import Results
 from ..analysis.trainings import root_mean_std
+from ..printable import printable
 from ..records.attack import OWN_NAMES
 
 if TYPE_CHECKING:
     import pandas
 
+FORMULA = ("=", "+", "-", "@", "\t")
 PER_IMAGE = ("model", "training_seed", "attack", "repeat", "image")
 
 
 def to_dataframe(results: Results, *, per_image: bool = False) -> pandas.DataFrame:
     """Return the run as a tidy table: a row a model, training seed and attack, or, `per_image`, a row an outcome."""
     return _outcomes(results) if per_image else _rates(results)
+
+
+def to_csv(results: Results, *, per_image: bool = False) -> str:
+    """Return the data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
+    frame = to_dataframe(results, per_image=per_image)
+    texts = frame.select_dtypes(include=["object", "string"]).columns
+    frame[texts] = frame[texts].map(_cell)
+    text: str = frame.to_csv(index=False)
+    return text
+
+
+def _cell(value: Any) -> Any:
+    """Return text with an apostrophe before what a spreadsheet would compute."""
+    if not isinstance(value, str):
+        return value
+    return "'" * value.startswith(FORMULA) + printable(value)
 
 
 def _rates(results: Results) -> pandas.DataFrame:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 
 from ..analysis.results import Results
+from ..printable import printable
 from .format import NOTHING, fixed
 
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
@@ -39,7 +41,7 @@ def to_latex(results: Results) -> str:
         position="tbp",
         position_float="centering",
         caption=_caption(results, " on ".join(map(escaped, names))),
-        label="tab:" + "-".join([*names, suite]),
+        label="tab:" + re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join([*names, suite])),
     )
     return "% \\usepackage{booktabs}\n" + table
 
@@ -79,4 +81,4 @@ def _caption(results: Results, what: str) -> str:
 
 def escaped(text: str) -> str:
     """Return text with the characters that LaTeX reads as commands written out."""
-    return "".join(SPECIAL.get(character, character) for character in text)
+    return "".join(SPECIAL.get(character, character) for character in printable(text))

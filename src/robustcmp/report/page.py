@@ -7,6 +7,7 @@ from typing import Any
 
 from ..analysis.results import Results
 from ..errors import UsageError
+from ..printable import printable
 from .page_pictures import Pictures
 from .page_sections import SECTIONS, Section, differing
 from .plots import need_matplotlib
@@ -52,8 +53,15 @@ def render(template: str, **values: Any) -> str:
     def load(name: str) -> str:
         return (files("robustcmp.resources") / name).read_text(encoding="utf-8")
 
-    environment = Environment(loader=FunctionLoader(load), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=FunctionLoader(load), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     return environment.get_template(template).render(**values)
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as it is put into a template: text without marks that turn or hide it, pictures as they are."""
+    return printable(value) if type(value) is str else value
 
 
 def _filled(section: Section, runs: tuple[Results, ...], pictures: list[Pictures | None]) -> dict[str, Any]:

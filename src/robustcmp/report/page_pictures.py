@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import io
 import re
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..printable import printable
 from .plots.style import COLORS
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: it can be searched, read aloud and set in the page's font
+    "text.parse_math": False,  # a name with two dollars is a name
     "svg.hashsalt": "robustcmp",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -74,7 +77,8 @@ class Pictures:
         self.count += 1
         name = f"{self.prefix}{self.count}"
         stream = io.StringIO()
-        with rc_context(STYLE):
+        with rc_context(STYLE), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the browser has others
             figure = Figure()
             FigureCanvasSVG(figure)
             draw(figure)
@@ -86,7 +90,7 @@ class Pictures:
             f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
             f"{inner}</svg>"
         )
-        return Picture(Markup(svg), width)
+        return Picture(Markup(printable(svg)), width)
 
 
 def _inner(svg: str, name: str) -> str:

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..analysis.statistics import brown_forsythe, detectable_between_groups
+from ..printable import printable
 from ..records.cell import Cell
 from .format import duration, p_value, percent, points
+from .terminal import screen
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,7 +31,7 @@ def shown_progress() -> Lines | LiveTable:
 
 def _tell(text: str) -> None:
     if sys.stderr is not None:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 @dataclass
@@ -174,14 +176,13 @@ class LiveTable:
     """One view that is drawn again and again: what is done, what is under way, and the time that is left."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
         self.tallies: Tallies | None = None
         self._what, self._steps, self._done, self._attack = "", 0, 0, ""
         self._began = time.monotonic()
         self._live = Live(
-            console=Console(stderr=True, highlight=False),
+            console=screen(stderr=True),
             get_renderable=self._drawn,
             refresh_per_second=REFRESHES,
             transient=True,
@@ -217,7 +218,7 @@ class LiveTable:
 
         passed = duration(time.monotonic() - self._began)
         if self._what or self.tallies is None:
-            return Text(f"{self._what}: {self._done} of {self._steps} · {passed}", style="bold")
+            return Text(f"{printable(self._what)}: {self._done} of {self._steps} · {passed}", style="bold")
         tally = self.tallies.attacks.get(self._attack)
         under_way = f"{self._attack}: {tally.finished} of {tally.cells} · " if tally else ""
         verdicts = [
@@ -226,7 +227,7 @@ class LiveTable:
             if other.is_finished and (text := self.tallies.so_far(attack))
         ]
         status = Text(f"{under_way}{passed} · {self.tallies.left}", style="bold")
-        return Group(self._table(self.tallies), *map(Text, verdicts), status)
+        return Group(self._table(self.tallies), *verdicts, status)
 
     def _table(self, tallies: Tallies) -> Any:
         from rich.box import SIMPLE_HEAD

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from ..printable import printable
 from .table import Table
 
 if TYPE_CHECKING:
@@ -16,19 +17,21 @@ GAP = 3  # between two columns
 NARROW = 12  # what is left of a column that has to give way, and whose entries wrap
 
 
+def screen(**options: Any) -> Console:
+    """Return a console of rich, in which texts are what they say: no markup, and control characters escaped."""
+    from rich.console import Console
+    from rich.text import Text
+
+    class Screen(Console):
+        def render_str(self, text: str, **given: Any) -> Text:
+            return super().render_str(printable(text), **given)
+
+    return Screen(markup=False, highlight=False, emoji=False, **options)
+
+
 def console_for(stream: TextIO, width: int | None, color: bool) -> Console:
     """Return a console that writes plain text, and escape sequences only for colours that were asked for."""
-    from rich.console import Console
-
-    return Console(
-        file=stream,
-        width=width or WIDTH,
-        force_terminal=color,
-        no_color=not color,
-        markup=False,
-        highlight=False,
-        force_jupyter=False,
-    )
+    return screen(file=stream, width=width or WIDTH, force_terminal=color, no_color=not color, force_jupyter=False)
 
 
 def print_table(console: Console, table: Table) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 
 from ..analysis.results import Results
+from ..printable import printable
 from .headline import headline
 from .notes import notes
 from .tables import tables
@@ -35,11 +37,20 @@ def to_text(results: Results, width: int | None = None, color: bool = False) -> 
 
 
 def to_markdown(results: Results) -> str:
-    """Return the tables and notes as Markdown."""
-    parts = headline(results)
+    """Return the tables and notes as Markdown, in which names are neither HTML nor links."""
+    parts = [_literal(sentence) for sentence in headline(results)]
     for table in tables(results):
         rule = ["---" if column.is_name else "---:" for column in table.columns]
-        rows = ([cell.replace("|", "\\|") for cell in row] for row in (table.names, rule, *table.written))
+        rows = ([_literal(cell).replace("|", "\\|") for cell in row] for row in (table.names, *table.written))
         lines = [" | ".join(row) for row in rows]
-        parts.append(f"**{table.title}**\n\n" + "\n".join(f"| {line} |" for line in lines))
-    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes(results))]) + "\n"
+        lines.insert(1, " | ".join(rule))
+        parts.append(f"**{_literal(table.title)}**\n\n" + "\n".join(f"| {line} |" for line in lines))
+    return "\n\n".join([*parts, "\n".join(f"- {_literal(note)}" for note in notes(results))]) + "\n"
+
+
+def _literal(text: str) -> str:
+    """Return text that Markdown shows as it is: ``<`` before a tag and ``&`` before an entity are written out."""
+    shown = printable(text.replace("\n", " "))
+    shown = re.sub(r"&(?=#?\w+;)", "&amp;", shown)
+    shown = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", shown)
+    return shown.replace("](", "]\\(")

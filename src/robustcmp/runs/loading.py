@@ -16,6 +16,7 @@ from ..frameworks import Device
 from ..models.batches import largest_batch_size
 from ..models.classifier import Classifier
 from ..models.preflight import check_gradient, check_model, in_unit_bounds
+from ..printable import is_name
 from ..records.store import Run
 from ..zoo.origins import Origin
 from .control import check_control
@@ -42,6 +43,8 @@ def load(models: Models, device: Device = "auto", progress: Progress | None = No
         raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
     named = {str(name): list(entry) if isinstance(entry, Sequence) else [entry] for name, entry in models.items()}
     for name, trainings in named.items():
+        if not is_name(name):
+            raise UsageError(f"a model's name should be one line without control characters, received {name!r}")
         if not trainings:
             raise UsageError(f"expected at least one model for {name!r}, received an empty list")
     progress = progress or Unseen()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import WeightsError, check_count
+from .. import limits
+from ..errors import WeightsError, check_count, enough_memory
 from ..files import make_directory
 from ..frameworks import Device, get_framework, named
 from ..models.model import Model
@@ -19,6 +20,7 @@ from .recipes import Recipe, default_dataset, load_for, load_recipe
 from .training import train
 
 
+@enough_memory("this training", "batch_size in its recipe")
 def fit(
     model: str,
     *,
@@ -73,7 +75,7 @@ def fit(
     adapter = get_framework(name.framework)
     settings = load_recipe(model, dataset, recipe)
     if epochs is not None:
-        check_count("epochs", epochs)
+        check_count("epochs", epochs, limits.EPOCHS)
         settings = msgspec.structs.replace(settings, epochs=epochs)
     path = Path(out or trained_directory()) / name.file
     if path.exists():

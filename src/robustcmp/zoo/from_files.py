@@ -17,13 +17,14 @@ import foolbox as fb
 import msgspec
 import numpy as np
 
-from ..errors import ModelError, UsageError, WeightsError
+from ..errors import ModelError, UsageError, WeightsError, enough_memory
 from ..files import file_digest
 from ..frameworks import Device, TrainableFramework, check_framework, get_framework, recognise, versions
 from ..models.classifier import Classifier
 from ..models.model import wrap
 from ..networks.architecture import Architecture, get_architecture
-from ..networks.weights import Weights, WeightsFile, check_shapes, is_sealed, read_weights
+from ..networks.untrusted import check_archive, check_file, check_hdf5
+from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes, is_sealed, read_weights
 
 CANONICAL = (".h5", ".npz")  # weights by their canonical names, for any framework
 WHOLE = ".keras"  # a file that holds the network, too
@@ -135,6 +136,7 @@ def _content(source: str) -> str:
     return source if is_function(source) else file_digest(Path(source))
 
 
+@enough_memory("these weights", "the size of the network, or compare fewer networks at once")
 def load_network(
     source: str, framework: str, architecture: str | None = None, *, device: Device = "auto"
 ) -> fb.models.base.Model:
@@ -168,6 +170,9 @@ def load_network(
     if is_function(source):
         return _as_model(_called(source), adapter, source, device, {})
     path = Path(source)
+    if not path.name.endswith((*adapter.files, *CANONICAL)):
+        raise UsageError(f"{framework} reads {', '.join((*adapter.files, *CANONICAL))}, received {source}")
+    check_file(path)
     if architecture is None and path.suffix != WHOLE:
         raise _no_architecture(source)
     info: dict[str, Any] = {"sha256": file_digest(path)}
@@ -176,8 +181,6 @@ def load_network(
         network = None if architecture is None else _untrained(architecture, adapter)
         built = None if path.suffix == WHOLE else design
         return _as_model(adapter.load(path, network), adapter, source, device, info, built)
-    if path.suffix not in CANONICAL:
-        raise UsageError(f"{framework} reads {', '.join((*adapter.files, *CANONICAL))}, received {source}")
     content = _canonical(path)
     info = content.metadata | info
     assert architecture is not None
@@ -216,12 +219,24 @@ def _canonical(path: Path) -> WeightsFile:
                 f"{path} is not a weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
                 "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read."
             )
-        return read_weights(path)
+        check_hdf5(path)
+        content = read_weights(path)
+        check_finite(content.weights, str(path))
+        return content
+    check_archive(path)
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            weights: Weights = {name: arrays[name].astype(np.float32) for name in arrays.files}
+            received = {name: np.asarray(arrays[name]) for name in arrays.files}
     except Exception as error:  # a broken archive can raise anything
         raise WeightsError(f"{path} is not a file of named arrays, as numpy.savez writes it ({error})") from None
+    for name, array in received.items():
+        if array.dtype.kind != "f":
+            raise WeightsError(
+                f"{path}: {name} should be an array of floating-point numbers, received {array.dtype}. Convert it with "
+                "astype('float32') before saving."
+            )
+    weights: Weights = {name: array.astype(np.float32) for name, array in received.items()}
+    check_finite(weights, str(path))
     return WeightsFile(weights, {})
 
 

@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from .. import limits
 from ..data import load_dataset
 from ..data.dataset import Dataset
+from ..documents import read_toml
 from ..errors import MissingDataError, UsageError, unknown
-from ..networks.architecture import Positive, get_architecture
+from ..networks.architecture import get_architecture
 
 SHIPPED = files("robustcmp.resources.zoo")
 FALLBACK_DATASET = "digits"  # ships with scikit-learn
@@ -36,10 +38,17 @@ def load_recipe(model: str, dataset: str, name: str = "default") -> Recipe:
     recipes = _recipes(model, name)
     if dataset not in recipes:
         raise unknown(f"dataset for {model} with the recipe {name!r}", dataset, recipes)
+    architecture = get_architecture(model)
     try:
-        return msgspec.convert(recipes[dataset], Recipe)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{get_architecture(model).name}.toml, [{name}.{dataset}]: {error}") from None
+        for key in recipes[dataset]:
+            if key not in Recipe.__struct_fields__:
+                raise unknown("key", key, Recipe.__struct_fields__)
+        recipe = msgspec.convert(recipes[dataset], Recipe)
+        if recipe.crop >= min(architecture.input_shape[:2]):
+            raise UsageError(f"crop should be less than the image, {architecture.input_shape}, received {recipe.crop}")
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"{architecture.name}.toml, [{name}.{dataset}]: {error}") from None
+    return recipe
 
 
 def default_dataset(model: str, recipe: str = "default") -> str:
@@ -62,8 +71,11 @@ def _recipes(model: str, name: str) -> dict[str, Any]:
     """Return the tables of a recipe, by dataset."""
     architecture = get_architecture(model)
     file = Path(model) if model.endswith(".toml") else SHIPPED / f"{architecture.name}.toml"
-    recipes: dict[str, dict[str, Any]] = msgspec.toml.decode(file.read_bytes())
+    recipes: dict[str, dict[str, Any]] = read_toml(file, "the recipes")
     recipes.pop("architecture", None)
+    for key, table in recipes.items():
+        if not isinstance(table, dict):
+            raise UsageError(f"{file.name}: expected tables [RECIPE.DATASET], received {key}, see docs/extending.md")
     if not recipes:
         raise UsageError(f"the model {model} has no recipe: add a table [default.DATASET], see docs/extending.md")
     if name not in recipes:
@@ -81,7 +93,7 @@ def models_on(dataset: str) -> list[str]:
     ['lenet1', 'lenet5']
     """
     tables = {
-        file.name.removesuffix(".toml"): msgspec.toml.decode(file.read_bytes())
+        file.name.removesuffix(".toml"): read_toml(file, "the recipes")
         for file in SHIPPED.iterdir()
         if file.name.endswith(".toml")
     }
@@ -108,8 +120,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Every second image, by chance, is mirrored left to right.
     """
 
-    epochs: Positive
-    batch_size: Positive
+    epochs: Annotated[int, msgspec.Meta(ge=1, le=limits.EPOCHS)]
+    batch_size: Annotated[int, msgspec.Meta(ge=1, le=limits.BATCH_SIZE)]
     learning_rate: Annotated[float, msgspec.Meta(gt=0, le=100)]
     momentum: Share = 0.9
     weight_decay: Share = 0.0

@@ -1,0 +1,46 @@
+"""The largest numbers that robustcmp takes, from a file or from a call: a typing error should not cost a night.
+
+Each is far above what an evaluation needs and far below what a machine cannot hold, and each is checked before any work
+starts. docs/limits.md explains them.
+"""
+
+from __future__ import annotations
+
+FILE_BYTES = 2**18
+"""The bytes of a suite, a recipe or a file of published rates."""
+FILE_LEVELS = 64
+"""How deeply the tables and lists of a file may be nested, and the parts of a dotted key."""
+NAME_LENGTH = 64
+"""The characters of an attack's name."""
+
+IMAGES = 10**7
+"""The images that are attacked."""
+REPEATS = 10**4
+"""The repeats of an attack on each training."""
+OUTCOMES = 10**7
+"""The images times the repeats that published rates are means of."""
+EPSILONS = 10**4
+"""The steps of a grid of epsilons, or the values of a list."""
+EPSILON = 1e6
+"""An epsilon or a step size: images are in [0, 1], so only the L0 and L1 distances of a whole image are above 100."""
+ITERATIONS = 10**7
+"""The iterations or steps of an attack."""
+DIRECTIONS = 10**4
+"""The directions, restarts and other whole numbers of an attack that multiply its iterations or its memory."""
+PIXELS = 10**7
+"""The pixels that an attack tries in one image."""
+
+EPOCHS = 10**5
+"""The epochs of a training."""
+BATCH_SIZE = 10**6
+"""The images of a training step or of a forward pass."""
+PARAMETERS = 10**9
+"""The weights of a network: 4 GB in float32, and as much again for each of gradient and velocity."""
+LAYER_VALUES = 10**8
+"""The values that a layer returns for one image, and those of the image: 400 MB in float32."""
+UNPACKED_BYTES = 2**28
+"""The bytes that a file of weights may hold, however small it is, and"""
+UNPACKED_RATIO = 20
+"""how many times its own size a larger one may hold."""
+DECIMALS = 17
+"""The decimals of a published rate: float64 has no more."""

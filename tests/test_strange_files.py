@@ -1,0 +1,371 @@
+"""Suites, recipes and published rates that strangers write: valid, or an error of ours, soon and in little memory."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp import limits
+from robustcmp.analysis.forensics import read_published
+from robustcmp.attacks.suite import FOOLBOX, OURS, Suite, _is_plain, load_suite
+from robustcmp.documents import read_json, read_toml
+from robustcmp.errors import OutOfMemoryError, RobustcmpError, UsageError, enough_memory
+from robustcmp.networks.architecture import Architecture, get_architecture
+from robustcmp.zoo.recipes import Recipe, load_recipe
+
+SUITE = """\
+description = "a suite"
+images = 20
+repeats = 2
+subset = "common"
+
+[attacks.fgsm]
+attack = "FGSM"
+epsilons = 20
+max_epsilon = 0.1
+
+[attacks.single_pixel]
+attack = "SinglePixel"
+max_pixels = 20
+exact = true
+
+[attacks.boundary]
+attack = "Boundary"
+iterations = 20
+max_directions = 2
+
+[attacks.pgd]
+attack = "LinfPGD"
+epsilons = [0.01, 0.03]
+steps = 40
+random_start = true
+
+[attacks.hop]
+attack = "HopSkipJumpAttack"
+constraint = "l2"
+"""
+NETWORK = """\
+[architecture]
+input_shape = [28, 28, 1]
+layers = [
+    { type = "Conv", name = "conv1", channels = 4, kernel = 5, stride = 1, padding = 2 },
+    { type = "Residual", name = "sum", layers = [{ type = "Relu", name = "relu" }] },
+    { type = "MaxPool", name = "pool", size = 2 },
+    { type = "Flatten", name = "flatten" },
+    { type = "Dense", name = "logits", units = 10 },
+]
+
+[default.digits]
+epochs = 3
+batch_size = 32
+learning_rate = 0.02
+momentum = 0.9
+weight_decay = 5e-4
+schedule = "cosine"
+crop = 2
+flip = true
+"""
+RATES = """\
+[settings]
+images = 1000
+repeats = 10
+
+[success_rate.lenet1]
+torch = { fgsm = 0.437, single_pixel = 0.0424 }
+theano = { fgsm = 0.657, single_pixel = 0.044 }
+"""
+
+
+def recipe(path: Path) -> Recipe:
+    assert isinstance(get_architecture(str(path)), Architecture)
+    return load_recipe(str(path), "digits")
+
+
+def granularity(path: Path) -> Any:
+    return read_published(path).granularity
+
+
+READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "suite": (SUITE, load_suite),
+    "recipe": (NETWORK, recipe),
+    "rates": (RATES, granularity),
+}
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Let what takes longer be an error, also where it never ends."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError(f"longer than {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def refused(reader: str, content: str | bytes, directory: Path, message: str) -> None:
+    """See that a file is an error that names it."""
+    path = directory / "mine.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with within(5), pytest.raises(UsageError, match=message) as caught:
+        READERS[reader][1](path)
+    assert "mine.toml" in str(caught.value)
+
+
+# any file
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a = " + "[" * 50_000, "nested too deeply"),
+        ("a = " + "[" * 100 + "]" * 100, "nested too deeply; expected at most 64"),
+        ("a = " + "{ a = " * 2_000, "nested too deeply"),
+        ("a." * 60_000 + "a = 1", "keys of at most 64 parts"),
+        ("[" + "a." * 60_000 + "a]", "keys of at most 64 parts"),
+        ("a = " + "1" * 5_000, "too many digits"),
+        ("a = " + "1" * 30, "a should be a number of 64 bits, received one of 30 digits"),
+        ("[x]\na = [1.0, nan]", r"\[x\]: a\.2 should be a finite number, received (nan|NaN)"),
+        ("a = 1e999", "a should be a finite number, received inf"),
+        ("a = 1\na = 1", "cannot be read as TOML: Cannot overwrite a value"),
+        (b"a = '\xff'", "expected text in UTF-8"),
+        (b"\0", "cannot be read as TOML"),
+        ("#" * (limits.FILE_BYTES + 1), f"expected at most {limits.FILE_BYTES} bytes"),
+        ("", "mine.toml"),
+    ],
+    ids=range(14),
+)
+def test_a_file_that_no_tool_writes(reader: str, content: str | bytes, message: str, tmp_path: Path) -> None:
+    refused(reader, content, tmp_path, message if "1e999" not in str(content) else "finite number")
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "nothing", "name"])
+def test_what_is_no_file(reader: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "name":
+        path = tmp_path / "mi\0ne.toml"
+    with within(5), pytest.raises(UsageError, match=r"cannot be read|without control characters"):
+        READERS[reader][1](path)
+
+
+def test_json_is_read_as_carefully(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    for content, message in {
+        '{"a": 1, "a": 2}': "the key 'a' appears twice",
+        '{"a": [NaN]}': r"a\.1 should be a finite number",
+        "[" * 100_000: "nested too deeply",
+        "1" * 5_000: "too many digits",
+        "{": "cannot be read as JSON",
+    }.items():
+        path.write_text(content)
+        with pytest.raises(UsageError, match=message):
+            read_json(path, "the file")
+    path.write_text('{"a": [1, 2.5, "x", null]}')
+    assert read_json(path, "the file") == {"a": [1, 2.5, "x", None]}
+
+
+def test_dots_in_a_text_are_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text('a = "' + "see this. " * 200 + '"\nb = [' + "0.1, " * 200 + "]\n")
+    assert len(read_toml(path, "the file")["b"]) == 200
+
+
+# numbers
+
+
+@pytest.mark.parametrize(
+    ("reader", "old", "new", "message"),
+    [
+        ("suite", "images = 20", "images = 1_000_000_000_000", "10000000"),
+        ("suite", "repeats = 2", "repeats = 1_000_000", "10000"),
+        ("suite", "repeats = 2", "repaets = 2", "unknown key 'repaets': did you mean 'repeats'"),
+        ("suite", "epsilons = 20", "epsilons = 1_000_000_000", "epsilons should be at most 10,000"),
+        ("suite", "max_epsilon = 0.1", "max_epsilon = 1e300", "max_epsilon should be at most"),
+        ("suite", "max_pixels = 20", "max_pixels = 1_000_000_000", "max_pixels should be at most"),
+        ("suite", "iterations = 20", "iterations = 1_000_000_000", "iterations should be at most"),
+        ("suite", "max_directions = 2", "max_directions = 1_000_000", "max_directions should be at most"),
+        ("suite", "steps = 40", "steps = 1_000_000_000", "steps should be at most"),
+        ("suite", "steps = 40", "steps = -1", "steps should be 1 or more"),
+        ("suite", "steps = 40", "rel_stepsize = 1e300", "rel_stepsize should be at most"),
+        ("suite", "[0.01, 0.03]", f"[{'0.1, ' * 10_001}]", "epsilons"),
+        ("suite", "[attacks.fgsm]", f"[attacks.{'f' * 65}]", "at most 64 of a-z"),
+        ("suite", 'constraint = "l2"', "initial_gradient_eval_steps = 1_000_000", "should be at most 10,000"),
+        ("recipe", "units = 10", "units = 1_000_000_000", "at most 100,000,000 values an image"),
+        ("recipe", "units = 10", "units = 2_000_000", "expected at most 1,000,000,000 weights"),
+        ("recipe", "padding = 2", "padding = 1_000_000", "at most 100,000,000 values an image"),
+        ("recipe", "[28, 28, 1]", "[100_000, 100_000, 3]", "at most 100,000,000 values an image"),
+        ("recipe", "stride = 1", "strid = 1", "unknown key of Conv 'strid': did you mean 'stride'"),
+        ("recipe", "epochs = 3", "epochs = 1_000_000_000", "100000"),
+        ("recipe", "epochs = 3", "epoch = 3", "unknown key 'epoch': did you mean 'epochs'"),
+        ("recipe", "batch_size = 32", "batch_size = 1_000_000_000", "1000000"),
+        ("recipe", "crop = 2", "crop = 100_000", "crop should be less than the image"),
+        ("recipe", "learning_rate = 0.02", "learning_rate = nan", "learning_rate should be a finite number"),
+        ("rates", "0.437", "nan", "finite number"),
+        ("rates", "0.437", "1e-5000", "at most 17 decimals"),
+        ("rates", "0.437", "1e99999999999999999999", "mine.toml"),
+        ("rates", "images = 1000", "images = -5", ">= 1"),
+        ("rates", "images = 1000", "images = 1_000_000_000_000", "10000000"),
+        ("rates", "images = 1000", "images = 10_000_000", "the product of images and repeats should be at most"),
+        ("rates", "images = 1000", "image = 1000", "unknown key of .settings. 'image': did you mean 'images'"),
+    ],
+)
+def test_a_number_that_no_machine_has_time_or_memory_for(
+    reader: str, old: str, new: str, message: str, tmp_path: Path
+) -> None:
+    text = READERS[reader][0]
+    assert old in text
+    refused(reader, text.replace(old, new, 1), tmp_path, message)
+
+
+def test_the_limits_hold_for_calls_as_well() -> None:
+    images, labels = np.zeros((2, 28, 28, 1), np.float32), np.zeros(2, np.int64)
+    for make in (
+        lambda: rc.attacks.FGSM(epsilons=10**9),
+        lambda: rc.attacks.Boundary(iterations=10**5000),
+        lambda: rc.evaluate({"a": None}, images, labels, repeats=10**9),  # type: ignore[dict-item]
+        lambda: rc.evaluate({"a": None}, images, labels, n=10**12),  # type: ignore[dict-item]
+        lambda: rc.fit("lenet1", framework="torch", dataset="digits", epochs=10**9),
+    ):
+        with within(5), pytest.raises(UsageError, match="should be at most"):
+            make()
+
+
+def test_too_little_memory_says_what_to_lower() -> None:
+    expected = pytest.raises(OutOfMemoryError, match=r"does not suffice for this \(Unable to allocate .*Lower that, or")
+    with expected, enough_memory("this", "that"):
+        np.empty(2**55)
+
+
+def test_the_documentation_has_every_limit() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "limits.md").read_text(encoding="utf-8")
+    for name, value in vars(limits).items():
+        if name.isupper():
+            assert f"{value:,.0f}" in page, name
+
+
+# what a suite may set
+
+
+@pytest.mark.parametrize("name", ["BoundaryAttack", "HopSkipJumpAttack", "L2BrendelBethgeAttack"])
+def test_a_suite_writes_no_files(name: str, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    text = f'[attacks.x]\nattack = "{name}"\ntensorboard = "{written}"\n'
+    refused(
+        "suite",
+        text,
+        tmp_path,
+        rf"\[attacks\.x\]: {name}: tensorboard cannot be set in a file.*A suite can set .*steps",
+    )
+    assert not written.exists()
+
+
+def test_a_suite_sets_numbers_switches_and_listed_words_alone() -> None:
+    settable = {
+        (name, str(hint))
+        for cls in (*OURS.values(), *FOOLBOX.values())
+        for name, hint in get_type_hints(cls.__init__).items()
+        if name in inspect.signature(cls).parameters and _is_plain(hint)
+    }
+    words = {hint for _, hint in settable if "str" in hint or "Any" in hint or "foolbox" in hint or "Path" in hint}
+    assert words == set()
+    assert {name for name, _ in settable} >= {"steps", "constraint", "reduced_dims", "random_start", "rel_stepsize"}
+
+
+# mutations
+
+WORDS = [
+    *(
+        "1",
+        "2",
+        "3",
+        "0.5",
+        "nan",
+        "inf",
+        "-inf",
+        "-1",
+        "0",
+        "1e400",
+        "1e-400",
+        "1e30",
+        "9" * 18,
+        "9" * 25,
+        "9" * 5_000,
+    ),
+    *("true", '""', "[]", "{}", '"x"', "'''", "[[", "1979-05-27", "07:32:00", "\0", "\x1b[31m", "\u202e", "\r", "🐛"),
+    *("[" * 3_000, "{a=" * 500, "a." * 5_000, "0x7fffffffffffffff", "0.0", "-0.0", "[1, [2, [3]]]"),
+]
+
+
+def mutated(text: str, rng: np.random.Generator) -> str:
+    """Return a file with one to three changes: a value, a line, a key or some characters."""
+    for _ in range(rng.integers(1, 3)):
+        word, kind = WORDS[rng.integers(len(WORDS))], rng.integers(6)
+        values = list(re.finditer(r"(?<== )[^,\n}]+", text))
+        lines = text.splitlines(keepends=True)
+        at = int(rng.integers(len(text) + 1))
+        if kind == 0 and values:
+            value = values[rng.integers(len(values))]
+            text = text[: value.start()] + word + text[value.end() :]
+        elif kind == 1 and lines:
+            line = int(rng.integers(len(lines)))
+            text = "".join([*lines[:line], *lines[line : line + 1] * int(rng.integers(3)), *lines[line + 1 :]])
+        elif kind == 2 and lines:
+            text = "".join(lines[i] for i in rng.permutation(len(lines)))
+        elif kind == 3:
+            text = text[:at] + word + text[at:]
+        elif kind == 4:
+            text = text[:at] + text[at + int(rng.integers(1, 20)) :]
+        else:
+            text = text[:at] + chr(int(rng.integers(1, 0x250))) + text[at + 1 :]
+    return text
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_mutated_file_is_valid_or_one_error(reader: str, tmp_path: Path) -> None:
+    text, read = READERS[reader]
+    path, rng, valid = tmp_path / "mine.toml", np.random.default_rng(24), 0
+    path.write_text(text)
+    read(path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number in range(150):
+        content = mutated(text, rng)
+        path.write_bytes(content.encode("utf-8", "surrogatepass"))
+        try:
+            with within(5):
+                made = read(path)
+        except RobustcmpError as error:
+            message = str(error)
+        except BaseException as error:
+            raise AssertionError(f"mutation {number}: {error!r}\n{content[:2000]}") from error
+        else:
+            valid += 1
+            assert isinstance(made, Suite | Recipe | dict)
+            continue
+        assert "mine" in message, (number, content)
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", message), (number, content)
+    assert valid > 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB

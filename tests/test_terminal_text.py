@@ -1,0 +1,222 @@
+"""Names and messages that try to be more than text: at a terminal, in Markdown, on the page, in files of others."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.analysis.results import Results
+from robustcmp.cli.command import run_command, say
+from robustcmp.cli.listing import print_listing
+from robustcmp.cli.screen import show
+from robustcmp.errors import HostError, RobustcmpError, UsageError
+from robustcmp.hosts.environments import run
+from robustcmp.printable import is_name, printable
+from robustcmp.records.cell import Cell
+from robustcmp.report.bibtex import to_bibtex
+from robustcmp.report.frames import to_csv
+from robustcmp.report.latex import to_latex
+from robustcmp.report.notebook import to_notebook
+from robustcmp.report.page import to_html
+from robustcmp.report.progress import Lines, LiveTable
+from robustcmp.report.summary import summary
+from robustcmp.report.text import to_markdown, to_text
+
+EVIL = "\x1b[2J\x1b]0;title\x07\r\b\x9b1A\u202egnp.\u2066\udce4\0"
+STORED = EVIL.replace("\udce4", "").replace("\0", "")  # no file of ours can hold these
+NAMES = [f"a{STORED}", "=cmd|' /C calc'!A0", "$\\frac{$<script>alert(1)</script>![x](http://x)\x1b[31m"]
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def bright(threshold: float) -> fb.NumPyModel:
+    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
+        gap = x[:, 0, 0, 0] - np.float32(threshold)
+        return np.stack([gap, -gap], axis=1)
+
+    return fb.NumPyModel(logits, bounds=(0, 1))
+
+
+SUITE = """
+[attacks.single_pixel]
+attack = "SinglePixel"
+max_pixels = 4
+[attacks.boundary]
+attack = "Boundary"
+iterations = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A stored run as a stranger could write it: no model can be given such a name."""
+    images = np.zeros((6, 4, 4, 1), np.float32)
+    images[::2] = 1
+    suite = tmp_path_factory.mktemp("evil") / "x.toml"
+    suite.write_text(SUITE)
+    placed = [f"NAME{place}" for place in range(3)]
+    ev = rc.evaluate(
+        {name: bright(0.3 + 0.1 * place) for place, name in enumerate(placed)},
+        images,
+        np.arange(6) % 2,
+        suite=suite,
+        n=6,
+        repeats=2,
+        batch_size=8,
+        progress=False,
+        about={"model": "NAME2", "dataset": "NAME0"},
+    )
+    manifest = json.dumps(ev.manifest)
+    for name, evil in zip(placed, NAMES, strict=True):
+        manifest = manifest.replace(name, json.dumps(evil)[1:-1])
+    changed = json.loads(manifest)
+    changed["suite"]["name"] = "}\\input{/etc/passwd}\x1b[31m"
+    changed["environment"]["versions"]["robustcmp"] = "1\x1b[31m"
+    order = [NAMES[placed.index(name)] for name in ev.dataset.model.values]
+    return Results(ev.run, ev.dataset.assign_coords(model=np.array(order, dtype=object)), changed)
+
+
+def test_control_characters_are_written_out() -> None:
+    assert printable("a\x1b[31m\tb\n\r\x00\u202e\udcff é 🐛") == "a\\x1b[31m\tb\n\\r\\x00\\u202e\\udcff é 🐛"
+    assert [text for text in ("lenet5", "a b", "é", "", " ", "a\nb", "a\x1b") if is_name(text)] == [
+        "lenet5",
+        "a b",
+        "é",
+    ]
+
+
+def test_results_at_a_terminal(results: Results) -> None:
+    for text in (to_text(results), summary(results)):
+        assert "\\x1b[2J" in text
+        assert not UNPRINTABLE.search(text)
+    colored = summary(results, color=True)
+    assert set(re.findall(r"\x1b[^m]*m", colored)) <= set(re.findall(r"\x1b\[[\d;]*m", colored))  # rich's colours alone
+    assert not UNPRINTABLE.search(re.sub(r"\x1b\[[\d;]*m", "", colored))
+
+
+def test_results_in_markdown(results: Results) -> None:
+    text = to_markdown(results)
+    assert "alert(1)" in text
+    assert not UNPRINTABLE.search(text)
+    assert not re.search(r"<[a-zA-Z/!]", text)
+    assert "![x](" not in text
+
+
+@pytest.mark.filterwarnings("ignore:constrained_layout not applied")  # of long names
+def test_results_on_the_page(results: Results) -> None:
+    for text in (to_html(results), to_notebook(results)):
+        assert "alert(1)" in text
+        assert "<script>alert" not in text
+        assert not UNPRINTABLE.search(text)
+
+
+def test_results_in_other_programs(results: Results) -> None:
+    lines = to_csv(results).splitlines()
+    assert any(line.startswith("'=cmd|") for line in lines)
+    assert not any(line.startswith("=") for line in lines)
+    assert not UNPRINTABLE.search(to_csv(results) + to_csv(results, per_image=True))
+    latex = to_latex(results)
+    assert "\\input" not in latex
+    assert "<" not in re.search(r"label\{(.*)\}", latex)[1]  # type: ignore[index]
+    assert not UNPRINTABLE.search(latex + to_bibtex(results))
+
+
+def test_a_model_or_a_suite_is_not_called_so(tmp_path: Path) -> None:
+    images, labels = np.zeros((2, 4, 4, 1), np.float32), np.ones(2, np.int64)
+    for name in ("a\x1b[31m", "a\nb", "", "\u202eab"):
+        with pytest.raises(UsageError, match="one line without control characters"):
+            rc.evaluate({name: bright(0.5)}, images, labels, n=1, repeats=1, progress=False)
+    path = tmp_path / "a\x1b[31m.toml"
+    path.write_text('[attacks.x]\nattack = "FGSM"\n')
+    with pytest.raises(UsageError, match="name without control characters"):
+        rc.evaluate({"a": bright(0.5)}, images, labels, suite=path, progress=False)
+
+
+def test_what_commands_say_and_print(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    def fail(given: Any) -> None:
+        raise UsageError(f"no model {EVIL}")
+
+    assert run_command(fail, "robustcmp eval", ["x"]) == 2
+    say(f"said {EVIL}")
+    show(f"shown {EVIL}")
+    print_listing([{"run": f"listed {EVIL}"}], as_json=False)
+    logging.getLogger("robustcmp").warning("%s is logged", EVIL)
+    out, err = capsys.readouterr()
+    assert not UNPRINTABLE.search(out + err + caplog.text)
+    assert (out + err + caplog.text).count("\\x1b[2J") == 5
+
+
+def test_every_error_is_printable() -> None:
+    assert str(RobustcmpError(EVIL)) == str(HostError(EVIL)) == printable(EVIL)
+
+
+def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = {Cell(name, 0, "fgsm", 0, ""): 1 for name in NAMES}
+    for progress in (LiveTable(), Lines()):
+        progress.begin(f"loading {EVIL}", 3)
+        progress.begin_attacks(cells)
+        for cell in cells:
+            progress.finished(cell, np.ones(3, np.bool_))
+        if isinstance(progress, LiveTable):
+            progress._live.transient = False
+        progress.end()
+    out, err = capsys.readouterr()
+    assert not UNPRINTABLE.search(out + err)
+    assert err.count("\\x1b[2J") >= 3
+
+
+HOST = """
+import os, sys
+import protocol
+
+class Evil(protocol.Host):
+    framework = "evil"
+
+    def version(self):
+        return "1" + {evil!r}
+
+    def build(self, architecture, seed):
+        if seed:
+            os.write(2, {evil!r}.encode("utf-8", "replace"))
+            os._exit(3)
+        raise ValueError({evil!r})
+
+protocol.serve(Evil)
+"""
+
+
+def test_what_a_host_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = EVIL.replace("\udce4", "")
+    (tmp_path / "host.py").write_text(HOST.format(evil=evil), encoding="utf-8")
+    host = run("evil", sys.executable, tmp_path / "host.py")
+    for seed, message in ((0, "failed in build: ValueError: "), (1, "It wrote last:\n")):
+        with pytest.raises(HostError) as caught:
+            host.call("build", architecture={}, seed=seed)
+        assert message in str(caught.value)
+        assert "\n\\x1b[2J" in str(caught.value).replace(" ", "\n")
+        assert not UNPRINTABLE.search(str(caught.value))
+    show(host.greeting["version"])
+    assert not UNPRINTABLE.search(capsys.readouterr().out)
+
+
+def test_a_console_of_another_stream_is_as_careful() -> None:
+    from rich.table import Table
+
+    from robustcmp.report.terminal import screen
+
+    stream = io.StringIO()
+    table = Table("[bold]heading\x1b[1m", title="title\x07", caption="caption\r")
+    table.add_row("[red]cell\x1b[2J")
+    screen(file=stream, width=80).print(table, "text\b")
+    assert not UNPRINTABLE.search(stream.getvalue())
+    assert "[red]cell" in stream.getvalue()
