@@ -73,6 +73,7 @@ weight_decay = 0.0001
 crop = 2
 flip = true
 """
+WEIGHTS = "lenet1-digits-torch-default-0.h5"
 PARTS = ("texts", "networks", "run")
 
 
@@ -180,6 +181,7 @@ def make_run(folder: Path) -> None:
     evaluation.run_checks()
     evaluation.run_transfer()
     evaluation.run_conditioning()
+    shutil.copyfile(str(files("robustcmp.resources.zoo") / "weights" / WEIGHTS), folder / "weights.h5")
     mutations.make_canaries(folder / "canary")
 
 

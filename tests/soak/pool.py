@@ -40,6 +40,7 @@ class Tally:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     findings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    places: set[str] = field(default_factory=set)
     slowest: float = 0.0
     largest: int = 0
 
@@ -49,6 +50,7 @@ class Tally:
         self.slowest = max(self.slowest, said.get("seconds", 0.0))
         self.largest = max(self.largest, said.get("memory", 0))
         self.outcomes[outcome] += 1
+        self.places |= {said["place"]} if "place" in said else set()
         if outcome not in GOOD:
             what = " ".join(str(said[key]) for key in ("type", "where") if said.get(key)) or said.get("why", "")[:80]
             found = self.findings.setdefault(f"{outcome}: {what}", {"count": 0, "examples": []})
@@ -69,6 +71,7 @@ class Tally:
             "trials": self.outcomes.total(),
             "outcomes": dict(sorted(self.outcomes.items())),
             "failed": self.failed,
+            **({"places": len(self.places)} if self.places else {}),
             "slowest": round(self.slowest, 3),
             "largest": self.largest,
             "findings": findings,

@@ -71,7 +71,10 @@ class Reader:
         """Break a file, read it, and return the outcome; an exception that is no refusal is the caller's."""
         rng = generator(seed, type(self).__name__, number)
         name = pick(rng, self.files)
-        mutation = self.broken(name, rng)
+        return self.tried(name, self.broken(name, rng))
+
+    def tried(self, name: str, mutation: Mutation) -> dict[str, str]:
+        """Put a broken file in the place of one, read it, and return the outcome."""
         said = {"file": name, "kind": mutation.kind}
         self.write(name, mutation)
         try:
@@ -325,6 +328,7 @@ class Strangers(RunReader):
 
     title = "runs with a made-up manifest"
     files = ("run/manifest.json",)
+    keeps_form = False
 
     def prepare(self) -> None:
         super().prepare()
@@ -436,6 +440,89 @@ class Arrays(RunReader):
         if "clean" in name:
             return GONE if evaluation.clean is None else {"images": evaluation.clean}
         return {"rows": evaluation.conditioning(picks=2).to_dict("list")}
+
+
+class Bits(RunReader):
+    """One bit in each array, and in each line of text, that a run and weights hold."""
+
+    title = "one bit in each stored array and line"
+    trials = 5000
+
+    def prepare(self) -> None:
+        super().prepare()
+        from robustcmp.networks.weights import read_weights
+
+        self.read_weights = read_weights
+        self.files = sorted(self.named("*.json*") + self.named("*.h5") + self.named("cells/*") + ["weights.h5"])
+        self.places = [(name, *place) for name in self.files for place in places(self.folder / name)]
+
+    def trial(self, seed: int, number: int) -> dict[str, str]:
+        name, place, starts, lengths = self.places[number % len(self.places)]
+        rng = generator(seed, type(self).__name__, number)
+        content = bytearray(self.contents[name])
+        which = int(rng.integers(len(starts)))
+        content[starts[which] + int(rng.integers(lengths[which]))] ^= 1 << int(rng.integers(8))
+        said = self.tried(name, Mutation(place, bytes(content), True))
+        return said | {"place": f"{name} {place}"}
+
+    def read(self, name: str) -> Value:
+        last = Path(name).name
+        evaluation = self.evaluation if "cells/" in name else self.open(self.run)
+        if name == "weights.h5":
+            content = self.read_weights(self.folder / name)
+            return {"weights": dict(content.weights), "curves": dict(content.curves), "metadata": content.metadata}
+        if last == "costs.jsonl":
+            return {"costs": [repr(row) for row in evaluation.costs().to_dict("records")]}
+        if last == "checks.json":
+            return {"checks": evaluation.checks.to_dict("list"), "bound": evaluation.checked.pgd}
+        if last == "transfer.json":
+            return {str(key): its.values for key, its in evaluation.transfer().variables.items()}
+        if last == "clean.h5":
+            return GONE if evaluation.clean is None else {"images": evaluation.clean}
+        if last == "contested.h5":
+            return {"rows": evaluation.conditioning(picks=2).to_dict("list")}
+        if "cells/" in name:
+            key = Path(name).stem
+            arrays, images = evaluation.run.load(key), evaluation.run.adversarials(key)
+            return {"arrays": arrays, "extras": evaluation.run.extras(key), "images": images}
+        return self.whole()
+
+    def judged(self, value: Value, expected: Value, strict: bool) -> dict[str, str]:
+        if (
+            "costs" in value
+            and len(value["costs"]) < len(expected["costs"])
+            and set(value["costs"]) <= set(expected["costs"])
+        ):
+            return {"outcome": "refused"}  # a line of the log that is none is left out
+        return super().judged(value, expected, strict)
+
+
+def places(path: Path) -> list[tuple[str, list[int], list[int]]]:
+    """Return the arrays of an HDF5 file, or the lines of another, with where their bytes lie: starts and lengths."""
+    content = path.read_bytes()
+    if path.suffix != ".h5":
+        found, start = [], 0
+        for i, line in enumerate(content.splitlines(keepends=True)):
+            found.append((f"line {i + 1}", [start], [len(line)]))
+            start += len(line)
+        return found
+    arrays: dict[str, tuple[list[int], list[int]]] = {}
+
+    def visit(name: str, item: Any) -> None:
+        if not isinstance(item, h5py.Dataset):
+            return
+        if item.chunks:
+            chunks = [item.id.get_chunk_info(i) for i in range(item.id.get_num_chunks())]
+            arrays[name] = ([chunk.byte_offset for chunk in chunks], [chunk.size for chunk in chunks])
+        elif item.id.get_offset() is not None and item.id.get_storage_size():
+            arrays[name] = ([item.id.get_offset()], [item.id.get_storage_size()])
+
+    with h5py.File(path) as file:
+        file.visititems(visit)
+    # What is not the bytes of an array: names, types, shapes and attributes.
+    return [(name, starts, lengths) for name, (starts, lengths) in arrays.items()] + [
+        ("all of it", [0], [len(content)])
+    ]
 
 
 # networks ------------------------------------------------------------------------------------------------------------
@@ -762,4 +849,5 @@ READERS: dict[str, type[Reader]] = {
     "keras": Keras,
     "frames": Frames,
     "hosts": Hosts,
+    "bits": Bits,
 }
