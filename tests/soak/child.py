@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from .faults import Faults
 from .readers import READERS
 
 
@@ -40,7 +41,7 @@ def main() -> None:
     name, material, scratch, seed, descriptor = sys.argv[1:]
     faulthandler.enable()
     warnings.simplefilter("ignore")
-    reader = READERS[name](Path(material), Path(scratch))
+    reader = {"faults": Faults, **READERS}[name](Path(material), Path(scratch))
     with os.fdopen(int(descriptor), "w", buffering=1) as answers:
         answers.write(json.dumps({"ready": True}) + "\n")
         for line in sys.stdin:

@@ -81,11 +81,12 @@ class Tally:
 class Child:
     """A process of `soak.child`, started when it is needed."""
 
-    def __init__(self, reader: str, material: Path, seed: int):
+    def __init__(self, reader: str, material: Path, seed: int, seconds: float = SECONDS):
+        self._seconds = seconds
         self._reader, self._material, self._seed = reader, material, seed
         self._process: subprocess.Popen[str] | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="soak-")
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115, as long as the child
+        self._errors: IO[bytes]
         self._answers = -1
         self._rest = b""
 
@@ -108,7 +109,7 @@ class Child:
             seconds = time.monotonic() - start
             if line:
                 said: dict[str, Any] = json.loads(line)
-                if said["outcome"] in GOOD and said["seconds"] > SECONDS:
+                if said["outcome"] in GOOD and said["seconds"] > self._seconds:
                     said |= {"outcome": "hang", "why": f"{said['seconds']:.0f} s"}
                 elif said["outcome"] in GOOD and said["memory"] > MEMORY:
                     said |= {"outcome": "memory", "why": said.get("kind", "")}
@@ -118,7 +119,7 @@ class Child:
                 status = process.returncode
                 what = signal.Signals(-status).name if status < 0 else f"exit status {status}"
                 return self._dead("crash", what, seconds)
-            if seconds > SECONDS:
+            if seconds > self._seconds:
                 return self._dead("hang", "", seconds)
             if self._resident(process) - base > MEMORY * 1.2:
                 return self._dead("memory", "", seconds)
@@ -189,8 +190,13 @@ class Child:
         except (OSError, IndexError):
             return 0
 
+    def end(self) -> None:
+        """End the process, and leave nothing of it."""
+        self.close()
+        self._scratch.cleanup()
+
     def close(self) -> None:
-        """End the process."""
+        """End the process; the next trial starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -209,13 +215,14 @@ def trials(
     seed: int,
     workers: int,
     tally: Tally,
+    seconds: float = SECONDS,
     shown: Callable[[], None] = lambda: None,
 ) -> None:
     """Run trials of a reader in so many processes, and count their outcomes."""
     lock, errors = threading.Lock(), list[BaseException]()
 
     def work() -> None:
-        child = Child(reader, material, seed)
+        child = Child(reader, material, seed, seconds)
         try:
             while not errors:
                 with lock:
@@ -229,7 +236,7 @@ def trials(
         except BaseException as error:
             errors.append(error)
         finally:
-            child.close()
+            child.end()
 
     threads = [threading.Thread(target=work) for _ in range(workers)]
     for thread in threads:

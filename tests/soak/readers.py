@@ -179,6 +179,9 @@ def finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
+NUMERIC = [*mutations.NUMBERS, "1000000000", "1e-9", "3", "0.3", "inf", "nan"]
+
+
 class Suites(Reader):
     """`load_suite`, and what a plan asks of its attacks."""
 
@@ -216,9 +219,9 @@ class Suites(Reader):
             "[]",
             "[0.1, 0.2]",
         ]
-        for name in names:
-            if rng.random() < 0.4:
-                lines.append(f"{name} = {pick(rng, values)}")
+        for name in dict.fromkeys(pick(rng, names) for _ in range(int(rng.integers(1, 3)))) if names else ():
+            numeric = rng.random() < 0.7
+            lines.append(f"{name} = {pick(rng, NUMERIC if numeric else values)}")
         if "epsilons" in names:
             del lines[2]
         return ("\n".join(lines) + "\n").encode()
