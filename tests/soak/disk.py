@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def fill(
             paths = [path for path in (folder / job.place).rglob("*") if path.is_file()]
             blocks = sum(-(-path.stat().st_size // 4096) * 4096 for path in paths)
             whole[job.name] = (job, job.files(folder), blocks, len(paths))
-        for number in range(count):
+
+        def tried(number: int) -> tuple[int, dict[str, Any]]:
             job, expected, size, files = whole["training" if number % 4 == 3 else "evaluation"]
             rng = generator(seed, "disk", number)
             if number % 5 == 4:  # no room for another file, whatever its size
@@ -64,10 +66,14 @@ def fill(
             done = subprocess.run(command, capture_output=True, env=environment(), text=True)
             if done.returncode:
                 raise RuntimeError(done.stderr)
-            trial = json.loads(done.stdout.splitlines()[-1])
-            tally.add(number, _judged(trial, expected) | {"kind": f"{job.name}, {options}"})
             shutil.rmtree(folder)
-            shown()
+            trial = json.loads(done.stdout.splitlines()[-1])
+            return number, _judged(trial, expected) | {"kind": f"{job.name}, {options}"}
+
+        with ThreadPoolExecutor(workers) as pool:
+            for number, outcome in pool.map(tried, range(count)):
+                tally.add(number, outcome)
+                shown()
     return {"method": "a file system in memory (tmpfs), mounted in a name space of its own"}
 
 
@@ -78,9 +84,9 @@ def _judged(trial: dict[str, Any], expected: dict[str, str]) -> dict[str, Any]:
     job = trial["job"]
     if status < 0:
         return {"outcome": "crash", "type": job, "where": f"signal {-status}", "why": words}
-    if "Traceback" in text or status not in (0, 1):
+    if "Traceback" in text or status not in (0, 1, 2):
         return {"outcome": "exception", "type": job, "where": words}
-    if status == 1 and not any(word in text for word in WORDS):
+    if status and not any(word in text for word in WORDS):
         return {"outcome": "wrong", "type": job, "where": f"says nothing of the disk: {words[:60]}", "why": words}
     status, text = trial["again"]
     if status:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import re
 import shutil
 import tempfile
@@ -18,9 +19,9 @@ import h5py
 import numpy as np
 
 T = TypeVar("T")
-USER_BLOCK = 512
+BLOCK = 512
 BOMB = 3 * 2**29  # bytes
-SEAL = re.compile(rb"(sha256[ :=]*)[0-9a-f]{64}")
+SEAL = re.compile(rb"(sha256 )[0-9a-f]{64}")
 CANARY = b"<no reader of strangers' files shows this file to them>"  # the content of a file that nobody may read
 
 
@@ -301,17 +302,39 @@ def unchecked_npy(content: bytes, rng: np.random.Generator) -> bytes | None:
 # HDF5 ----------------------------------------------------------------------------------------------------------------
 
 
-def reseal(path: Path) -> None:
-    """Make the seal of a file right again, where it has one: the SHA-256, in the user block, of what follows it.
+def reseal(content: bytes) -> bytes:
+    """Return a file with a seal that is right again, where it has one; so can a stranger make one.
 
-    A stranger can do the same, so a right seal says nothing of what a file holds.
+    The seal is the SHA-256 of the file without a block of 512 bytes, which stands in front or at the end.
     """
-    with open(path, "r+b") as file:
-        block = file.read(USER_BLOCK)
-        if SEAL.search(block):
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest().encode()
-            file.seek(0)
-            file.write(SEAL.sub(lambda found: found[1] + sha256, block))
+    for block, rest in ((content[:BLOCK], content[BLOCK:]), (content[-BLOCK:], content[:-BLOCK])):
+        if block.startswith(b"robustcmp ") and SEAL.search(block):
+            sha256 = hashlib.sha256(rest).hexdigest().encode()
+            sealed = SEAL.sub(lambda found, sha256=sha256: found[1] + sha256, block)  # type: ignore[misc]
+            return sealed + rest if content.startswith(block) else rest + sealed
+    return content
+
+
+def reseal_json(content: bytes) -> bytes:
+    """Return JSON with a seal that is right again, where it has one: of all members but itself."""
+    said = json.loads(content)
+    seal = said.pop("seal", "") if isinstance(said, dict) else ""
+    if not isinstance(seal, str) or not SEAL.search(seal.encode()):
+        return content
+    sha256 = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    said["seal"] = SEAL.sub(lambda found: found[1] + sha256.encode(), seal.encode()).decode()
+    return json.dumps(said, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def edited_hdf5(content: bytes, edit: Callable[[h5py.File], T]) -> tuple[T, bytes]:
+    """Return what an edit of an HDF5 file returned, and the file with a right seal if it had one."""
+    behind = content[-BLOCK:] if content[-BLOCK:].startswith(b"robustcmp ") else b""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file.h5"
+        path.write_bytes(content[: len(content) - len(behind)])
+        with h5py.File(path, "r+") as file:
+            said = edit(file)
+        return said, reseal(path.read_bytes() + behind)
 
 
 def _items(file: h5py.File) -> list[str]:
@@ -424,22 +447,19 @@ def _attribute(file: h5py.File, rng: np.random.Generator) -> str:
 
 def broken_hdf5(content: bytes, rng: np.random.Generator, canary: Path) -> tuple[str, bytes]:
     """Return an HDF5 file with other content than it should have, and with a right seal if it had one."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "file.h5"
-        path.write_bytes(content)
-        with h5py.File(path, "r+") as file:
-            names = _items(file)
-            draw = rng.random()
-            if draw < 0.15:
-                kind = _attribute(file, rng)
-            elif draw < 0.25 or not names:
-                kind = "more"
-                for i in range(int(rng.integers(1, 300))):
-                    file.create_dataset(f"{pick(rng, ['', 'weights/', 'extras/'])}more{i}", data=np.zeros(3))
-            else:
-                kind = _replaced(file, pick(rng, names), rng, canary)
-        reseal(path)
-        return f"HDF5: {kind}", path.read_bytes()
+
+    def edit(file: h5py.File) -> str:
+        names, draw = _items(file), rng.random()
+        if draw < 0.15:
+            return _attribute(file, rng)
+        if draw < 0.25 or not names:
+            for i in range(int(rng.integers(1, 300))):
+                file.create_dataset(f"{pick(rng, ['', 'weights/', 'extras/'])}more{i}", data=np.zeros(3))
+            return "more"
+        return _replaced(file, pick(rng, names), rng, canary)
+
+    kind, broken = edited_hdf5(content, edit)
+    return f"HDF5: {kind}", broken
 
 
 def make_canaries(path: Path) -> None:
@@ -474,7 +494,3 @@ def copy_tree(source: Path, target: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
     return target
-
-
-def reseal_json(path: Path) -> None:
-    """Make the seal of a JSON file right again, where it has one. None has one yet."""

@@ -15,6 +15,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import socket
 import struct
 import sys
@@ -32,6 +33,7 @@ from . import mutations
 from .mutations import CANARY, Mutation, broken_archive, broken_bytes, broken_hdf5, broken_text, generator, pick
 
 Value = dict[str, Any]
+NO_FILES = ("pipe", "directory", "endless file", "gone")
 GONE: Value = {}  # what is not there any more, and is not made up
 
 
@@ -44,6 +46,7 @@ class Reader:
     files: Sequence[str] = ()
     refusals: tuple[type[BaseException], ...] = (RobustcmpError,)
     keeps_form = True  # a stranger's file has the names, types and shapes of the unbroken one
+    replaced = True  # now and then the file is no file at all
 
     def __init__(self, material: Path, scratch: Path):
         self.folder = mutations.copy_tree(material / self.part, scratch / self.part)
@@ -71,6 +74,8 @@ class Reader:
         """Break a file, read it, and return the outcome; an exception that is no refusal is the caller's."""
         rng = generator(seed, type(self).__name__, number)
         name = pick(rng, self.files)
+        if self.replaced and rng.random() < 0.004:
+            return self.tried(name, Mutation(pick(rng, NO_FILES), b"", True))
         return self.tried(name, self.broken(name, rng))
 
     def tried(self, name: str, mutation: Mutation) -> dict[str, str]:
@@ -108,12 +113,27 @@ class Reader:
         return {"outcome": "wrong", "why": why} if why else {"outcome": "other"}
 
     def write(self, name: str, mutation: Mutation) -> None:
-        """Put a broken file in the place of one."""
-        (self.folder / name).write_bytes(mutation.content)
+        """Put a broken file in the place of one, or something that is no file."""
+        path = self.folder / name
+        if mutation.kind not in NO_FILES:
+            path.write_bytes(mutation.content)
+            return
+        path.unlink()
+        if mutation.kind == "pipe":
+            os.mkfifo(path)
+        elif mutation.kind == "directory":
+            path.mkdir()
+        elif mutation.kind == "endless file":
+            path.symlink_to("/dev/zero")
 
     def restore(self, name: str) -> None:
         """Put the unbroken file back."""
-        (self.folder / name).write_bytes(self.contents[name])
+        path = self.folder / name
+        if path.is_dir():
+            path.rmdir()
+        elif path.is_symlink() or path.is_fifo():
+            path.unlink()
+        path.write_bytes(self.contents[name])
 
     def others(self, name: str) -> list[bytes]:
         """Return what may stand in a file's place by mistake."""
@@ -306,7 +326,7 @@ class RunReader(Reader):
 
     def whole(self) -> Value:
         """Return what a run says."""
-        evaluation = self.open(self.run)
+        self.last = evaluation = self.open(self.run)
         variables = {str(name): its.values for name, its in evaluation.dataset.variables.items()}
         return {"variables": variables, "summary": evaluation.to_json(), "manifest": evaluation.manifest}
 
@@ -331,7 +351,9 @@ class Strangers(RunReader):
 
     title = "runs with a made-up manifest"
     files = ("run/manifest.json",)
+    trials = 3000
     keeps_form = False
+    replaced = False
 
     def prepare(self) -> None:
         super().prepare()
@@ -341,22 +363,24 @@ class Strangers(RunReader):
         for _ in range(50):
             kind, content = broken_text(self.contents[name], rng, "json")
             try:
-                json.loads(content)
+                return Mutation(kind, mutations.reseal_json(content), False)
             except (ValueError, RecursionError):
                 continue
-            return Mutation(kind, content, False)
         return Mutation("none", self.contents[name], False)
 
     def write(self, name: str, mutation: Mutation) -> None:
         super().write(name, mutation)
         made_up = json.loads(mutation.content)
-        with h5py.File(self.run / "results.h5", "r+") as file:
-            if "manifest" in file.attrs:
-                text = json.dumps(made_up, sort_keys=True)
-                if len(text) < 60_000 and "\\u0000" not in text and "\\ud8" not in text:
-                    file.attrs["manifest"] = text
-        mutations.reseal(self.run / "results.h5")
-        mutations.reseal_json(self.run / "manifest.json")
+        if isinstance(made_up, dict):
+            made_up.pop("seal", None)
+        text = json.dumps(made_up, sort_keys=True)
+        if len(text) < 60_000 and "\\u0000" not in text and "\\ud8" not in text:
+
+            def tell(file: h5py.File) -> None:
+                file.attrs["manifest"] = text
+
+            _, results = mutations.edited_hdf5(self.results, tell)
+            (self.run / "results.h5").write_bytes(results)
 
     def restore(self, name: str) -> None:
         super().restore(name)
@@ -364,7 +388,7 @@ class Strangers(RunReader):
 
     def read(self, name: str) -> Value:
         value = self.whole()
-        return value | {"screen": str(self.open(self.run))}
+        return value | {"screen": str(self.last)}
 
     def wrong(self, value: Value) -> str:
         shown = [sign for sign in value["screen"] if sign != "\n" and not sign.isprintable()]
@@ -380,7 +404,12 @@ class Answers(RunReader):
     def broken(self, name: str, rng: np.random.Generator) -> Mutation:
         if rng.random() < 0.3:
             return Mutation(*broken_bytes(self.contents[name], rng, self.others(name)), True)
-        return Mutation(*broken_text(self.contents[name], rng, "json"), True)
+        kind, content = broken_text(self.contents[name], rng, "json")
+        with contextlib.suppress(ValueError, RecursionError):
+            resealed = mutations.reseal_json(content)
+            if resealed != content and rng.random() < 0.5:
+                return Mutation(f"sealed: {kind}", resealed, False)
+        return Mutation(kind, content, True)
 
     def read(self, name: str) -> Value:
         evaluation = self.open(self.run)
@@ -735,6 +764,7 @@ class Frames(Reader):
     part = "texts"
     files = ("frames.json",)
     keeps_form = False
+    replaced = False
 
     def prepare(self) -> None:
         from robustcmp.hosts.protocol import Channel, Closed, ProtocolError
