@@ -85,7 +85,9 @@ def made(folder: Path, parts: Sequence[str] = PARTS) -> Path:
             shutil.rmtree(folder / f"{part}.part", ignore_errors=True)
             (folder / f"{part}.part").mkdir(parents=True)
             command = [sys.executable, "-m", "soak.material", part, str(folder / f"{part}.part")]
-            subprocess.run(command, check=True, env=environment(), stdout=subprocess.DEVNULL)
+            done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"the material cannot be made:\n{done.stderr}")
             (folder / f"{part}.part").rename(folder / part)
     return folder
 

@@ -812,7 +812,11 @@ connection = socket.socket(fileno=int(sys.argv[-1]))
 with open(sys.argv[1], "rb") as file:
     greeting, answer = (file.read(int(n)) for n in sys.argv[2:4])
 connection.sendall(greeting)
-connection.recv(1)
+connection.settimeout(0.5)
+try:
+    connection.recv(1)
+except OSError:
+    sys.exit()
 connection.sendall(answer)
 connection.shutdown(socket.SHUT_WR)
 while connection.recv(65536):
