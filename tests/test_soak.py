@@ -51,7 +51,8 @@ def test_what_was_counted_is_what_the_page_says() -> None:
 @pytest.mark.slow
 def test_a_reader_that_goes_wrong_is_seen(tmp_path: Path) -> None:
     tally = Tally()
-    trials("faults", made(tmp_path, ["texts"]), iter(range(len(FAULTS))), seed=0, workers=1, tally=tally, seconds=5.0)
+    limits = {"seconds": 3.0, "memory": 2**26}
+    trials("faults", made(tmp_path, ["texts"]), iter(range(len(FAULTS))), seed=0, workers=1, tally=tally, **limits)
     assert tally.outcomes == dict.fromkeys(FAULTS, 1)
     assert tally.failed == len(FAULTS) - len(GOOD)
     shown = " ".join(tally.findings)

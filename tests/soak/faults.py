@@ -36,5 +36,5 @@ class Faults(Reader):
         if self.fault == "crash":
             os.abort()
         if self.fault == "memory":
-            np.ones(2**28)  # 2 GiB
+            np.ones(2**24)  # 128 MiB
         return {"value": np.array([float(self.fault in ("other", "wrong"))])}

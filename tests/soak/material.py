@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -82,13 +84,14 @@ def made(folder: Path, parts: Sequence[str] = PARTS) -> Path:
     folder = folder / version()
     for part in parts:
         if not (folder / part).exists():
-            shutil.rmtree(folder / f"{part}.part", ignore_errors=True)
-            (folder / f"{part}.part").mkdir(parents=True)
-            command = [sys.executable, "-m", "soak.material", part, str(folder / f"{part}.part")]
+            folder.mkdir(parents=True, exist_ok=True)
+            unfinished = Path(tempfile.mkdtemp(prefix=part, suffix=".part", dir=folder))
+            command = [sys.executable, "-m", "soak.material", part, str(unfinished)]
             done = subprocess.run(command, env=environment(), capture_output=True, text=True)
             if done.returncode:
                 raise RuntimeError(f"the material cannot be made:\n{done.stderr}")
-            (folder / f"{part}.part").rename(folder / part)
+            with contextlib.suppress(OSError):  # another process made it meanwhile
+                unfinished.rename(folder / part)
     return folder
 
 

@@ -81,8 +81,8 @@ class Tally:
 class Child:
     """A process of `soak.child`, started when it is needed."""
 
-    def __init__(self, reader: str, material: Path, seed: int, seconds: float = SECONDS):
-        self._seconds = seconds
+    def __init__(self, reader: str, material: Path, seed: int, seconds: float = SECONDS, memory: int = MEMORY):
+        self._seconds, self._memory = seconds, memory
         self._reader, self._material, self._seed = reader, material, seed
         self._process: subprocess.Popen[str] | None = None
         self._scratch = tempfile.TemporaryDirectory(prefix="soak-")
@@ -111,7 +111,7 @@ class Child:
                 said: dict[str, Any] = json.loads(line)
                 if said["outcome"] in GOOD and said["seconds"] > self._seconds:
                     said |= {"outcome": "hang", "why": f"{said['seconds']:.0f} s"}
-                elif said["outcome"] in GOOD and said["memory"] > MEMORY:
+                elif said["outcome"] in GOOD and said["memory"] > self._memory:
                     said |= {"outcome": "memory", "why": said.get("kind", "")}
                 return said
             if line is None:
@@ -121,7 +121,7 @@ class Child:
                 return self._dead("crash", what, seconds)
             if seconds > self._seconds:
                 return self._dead("hang", "", seconds)
-            if self._resident(process) - base > MEMORY * 1.2:
+            if self._resident(process) - base > self._memory * 1.2:
                 return self._dead("memory", "", seconds)
 
     def _dead(self, outcome: str, why: str, seconds: float) -> dict[str, Any]:
@@ -136,13 +136,15 @@ class Child:
                 self._process.wait()
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 8000))
         lines = self._errors.read().decode("utf-8", "replace").splitlines()
+        kind = next((line.partition(": ")[2] for line in reversed(lines) if line.startswith("soak: ")), "")
         frames = [line.strip() for line in lines if line.strip().startswith("File ")]
         trace = [frame for frame in frames if "/robustcmp/" in frame][:1] or frames[:1]
         where = "; ".join(
             dict.fromkeys(["/".join(line.split('"')[1].split("/")[-2:]) + line.split('"')[2] for line in trace])
         )
         self.close()
-        return {"outcome": outcome, "why": why, "where": f"{why} {where}".strip(), "seconds": seconds}
+        where = f"{why} {where}".strip()
+        return {"outcome": outcome, "why": why, "where": where, "kind": kind, "seconds": seconds}
 
     def _start(self) -> subprocess.Popen[str]:
         self.close()
@@ -216,13 +218,14 @@ def trials(
     workers: int,
     tally: Tally,
     seconds: float = SECONDS,
+    memory: int = MEMORY,
     shown: Callable[[], None] = lambda: None,
 ) -> None:
     """Run trials of a reader in so many processes, and count their outcomes."""
     lock, errors = threading.Lock(), list[BaseException]()
 
     def work() -> None:
-        child = Child(reader, material, seed, seconds)
+        child = Child(reader, material, seed, seconds, memory)
         try:
             while not errors:
                 with lock:
