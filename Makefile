@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: eval test test-slow check coverage bench validity docs zoo zoo-check clean
+.PHONY: eval test test-slow check coverage bench validity soak docs zoo zoo-check clean
 
 eval: $(VENV)/.ready  ## the main job: LeNet-5 of every framework under the paper's attacks
 	$(BIN)/python -m robustcmp.eval --model lenet5
@@ -33,6 +33,9 @@ bench: $(VENV)/.ready  ## how near the attacks are to the forward pass, and what
 validity: $(VENV)/.ready  ## what intervals cover and how often tests err, into docs/validity.md; then the tests of health checks
 	$(BIN)/python tests/simulations.py
 	$(BIN)/python -m pytest -v tests/test_checks.py
+
+soak: $(VENV)/.ready  ## broken files, kills, flipped bits and full disks, into docs/reliability.md; SOAK=--quick takes minutes
+	PYTHONPATH=tests $(BIN)/python -m soak $(SOAK)
 
 docs: build/docs/.ready  ## the site, into site/; every warning, and every link or anchor that leads nowhere, is an error
 	NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict
