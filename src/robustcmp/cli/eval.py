@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ControlError, UsageError
+from ..errors import ControlError, GroupError, UsageError
 from .command import Parser, run_command, say
 from .log_lines import log_lines_dropped
 from .screen import screen_width, use_color
@@ -163,6 +163,13 @@ def _evaluate(given: Sequence[str]) -> None:
     _print(options, evaluation, tell)
     if evaluation.same_weights and not evaluation.same_weights["passed"]:
         raise ControlError("these frameworks give different results for the same weights: the control did not pass")
+    if evaluation.failed:
+        failed = evaluation.failed
+        each = [f"{attack} on {label}: {why}" for label, reasons in failed.items() for attack, why in reasons.items()]
+        raise GroupError(
+            f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
+            "only these again:\n  " + "\n  ".join(each)
+        )
     return None
 
 

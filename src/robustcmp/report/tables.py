@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas
 
 WITHIN_NOISE = "(within noise)"
-NOT_APPLICABLE = "not applicable"
+NOT_APPLICABLE, FAILED = "not applicable", "failed"
 
 
 def tables(results: Results) -> list[Table]:
@@ -59,6 +59,11 @@ def same_weights(results: Results) -> Table:
     return Table(title, [Column("attack"), *pairs], rows)
 
 
+def absent(results: Results, model: str, attack: str) -> str:
+    """Return what stands in the place of a rate that is not there."""
+    return FAILED if results.has_failed(model, attack) else NOT_APPLICABLE
+
+
 def success(results: Results) -> Table:
     """Success rates, with their intervals and standard deviations."""
     several = results.has_several_trainings
@@ -74,7 +79,7 @@ def success(results: Results) -> Table:
         deterministic, noise = results.deterministic(attack), attack in results.within_noise
         for model in results.models:
             ran = bool(results.seeds(model, attack))
-            row: list[Any] = [attack, model, results.rate(model, attack) if ran else NOT_APPLICABLE]
+            row: list[Any] = [attack, model, results.rate(model, attack) if ran else absent(results, model, attack)]
             row += [results.interval(model, attack)]
             row += ["deterministic" if deterministic else results.repeat_std(model, attack) if ran else math.nan]
             if several:
