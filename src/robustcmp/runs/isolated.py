@@ -223,11 +223,11 @@ class Isolated:
         self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
     ) -> Iterator[Finished | Failed]:
         """Yield each cell of the tasks with its result and its costs, or why a task failed, in their order."""
-        packer, children = Packer(plan), dict[str, Child]()
+        packer, children, different = Packer(plan), dict[str, Child](), set[tuple[str, int]]()
         try:
             for task in tasks:
                 work = packer.work(task)
-                if work is None:
+                if work is None or task.model in different:
                     yield from InProcess().execute(plan, [task], asked)
                     continue
                 child = children.setdefault(work.frameworks[0], Child(self.limits))
@@ -242,6 +242,7 @@ class Isolated:
                         elif isinstance(message, Raised):
                             yield Failed(task, message.reason, work.frameworks[0])
                         elif isinstance(message, Refused):
+                            different.add(task.model)
                             _log.warning("%s/%s stays in this process: in another, %s", *task.model, message.reason)
                             yield from InProcess().execute(plan, [task], asked)
                 except Died as death:
