@@ -1,13 +1,14 @@
 """Models that functions make, in whatever process: sound ones, and those that misbehave outside of the tests' process.
 
-They look at the first pixel only. What is planted in one happens once a pixel is 1.0, as in single pixel's candidates and
-in no clean image, unless the variable ``PLANTED_MENDED`` is set.
+They look at the first pixel only. What is planted in one happens once a pixel is 1.0, as in single pixel's candidates
+and in no clean image, unless the variable ``PLANTED_MENDED`` is set.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -80,3 +81,12 @@ def grows() -> rc.Model:
 def differs() -> rc.Model:
     """Answers with other last bits outside of the tests' process, as on another CPU."""
     return sound(0.4 if os.environ.get(HEAD) == str(os.getpid()) else 0.40000004)
+
+
+def kills_its_worker() -> rc.Model:
+    return sound(0.4, lambda: os.kill(os.getppid(), signal.SIGKILL))
+
+
+def slow() -> rc.Model:
+    """Takes its time, so that a worker can be lost meanwhile."""
+    return sound(0.4, lambda: time.sleep(0.2))

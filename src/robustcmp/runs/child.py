@@ -15,6 +15,7 @@ from ..errors import RobustcmpError
 from .work import Bench, Other, Timed, Work
 
 TELL_SECONDS = 0.2  # between two messages about what was asked
+IDLE_SECONDS = 1800  # after which a process that nobody needs ends itself
 
 
 class Asked(NamedTuple):
@@ -87,7 +88,10 @@ def main(descriptor: int) -> None:
 
     bench = Bench(fetch)
     while True:
-        work, at_once = inbox.get()
+        try:
+            work, at_once = inbox.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            return
         teller.send(_done(bench, work, at_once, teller))
 
 

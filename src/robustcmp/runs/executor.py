@@ -84,7 +84,7 @@ class Executor(Protocol):
     ) -> Iterator[Finished | Failed]:
         """Yield each cell of the tasks with its result and its costs, or why a task failed.
 
-        Tasks come in any order, the cells of one task one after the other. An exception ends the comparison.
+        Cells come in any order, those of one task in theirs. An exception ends the comparison.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class _Session:
         self.failures: Failures = {}
         self._left = Counter((cell.model, cell.training_seed, cell.attack) for cell, n in queries.items() if n)
         self._journal = Journal(store.directory, silent=not self._left)
-        self._spent: list[Cost] = []  # in the group under way
+        self._spent: dict[Group, list[Cost]] = {}  # in the groups under way
         self._alike: dict[str, list[Cell]] = {}  # models that are alike share a cell
         for cell in plan.cells:
             self._alike.setdefault(cell.key, []).append(cell)
@@ -185,25 +185,24 @@ class _Session:
             end = f"ended by {type(error).__name__}: {error}"
             raise
         finally:
-            self._log_costs()
+            for group in list(self._spent):
+                self._log_costs(group)
             self._journal.note(end)
 
     def finished(self, finished: Finished) -> None:
         """Save a cell."""
         group, cell, result = finished.group, finished.cell, finished.result
-        if self._spent and (self._spent[0].model, self._spent[0].training_seed, self._spent[0].attack) != group:
-            self._log_costs()
-        self._spent.append(_cost(finished))
+        self._spent.setdefault(group, []).append(_cost(finished))
         self._store.save(cell, result)
         for alike in self._alike[cell.key]:
             self._progress.finished(alike, result.success)
         self._left[group] -= 1
         if not self._left[group]:
-            self._log_costs()
+            self._log_costs(group)
 
     def failed(self, failed: Failed) -> None:
         """Remember why a task failed."""
-        self._log_costs()
+        self._log_costs(failed.group)
         self._journal.note(f"{_named(*failed.group)} failed: {failed.reason}{_by(failed.worker)}")
         missing = [cell for cell in failed.task.cells if cell.key not in self._store]
         cells = [alike for cell in missing for alike in self._alike[cell.key]]
@@ -212,13 +211,13 @@ class _Session:
         if isinstance(self._progress, SeesFailures):
             self._progress.failed(cells, failed.reason)
 
-    def _log_costs(self) -> None:
-        """Log the costs of the group under way as one record."""
-        if not self._spent:
+    def _log_costs(self, group: Group) -> None:
+        """Log what a group has cost as one record."""
+        if group not in self._spent:
             return
-        cost, self._spent = _summed(self._spent), []
+        cost = _summed(self._spent.pop(group))
         self._store.log_cost(cost)
-        named, count = _named(cost.model, cost.training_seed, cost.attack), len(cost.cells)
+        named, count = _named(*group), len(cost.cells)
         self._journal.note(f"{named}: {count} cell{'s' * (count > 1)} in {cost.seconds:.1f} s{_by(cost.worker)}")
 
 

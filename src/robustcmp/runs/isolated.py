@@ -92,6 +92,8 @@ class Child:
         Died
             The process ended before it said so, or reached a limit and was ended; the message says how.
         """
+        if self._process is not None and self._process.poll() is not None:
+            self.close()  # it was long idle, or killed
         if self._process is None:
             self._start()
         begun, whole = time.monotonic(), False
@@ -165,14 +167,19 @@ class Child:
         wrote = last_lines(self._output.read().decode("utf-8", "replace"))
         return f"its process ended by {how}." + (f" It wrote last: {wrote}" if wrote else "")
 
+    def kill(self) -> None:
+        """End the process; may be called while another thread waits for its messages."""
+        if (process := self._process) is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         """End the process, with all that it started."""
         if self._process is None:
             return
+        self.kill()
         process, self._process = self._process, None
         self._connection.close()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         self._output.close()
 

@@ -91,6 +91,8 @@ class Work:
         The digest of its clean logits, which it has to have there as well.
     attack : attack
         With its settings, and what is known of finished repeats.
+    attack_name : str
+        What it is called in its suite.
     data : str
         The digest of the images, their labels, and those that it is compiled with.
     seed : int
@@ -108,6 +110,7 @@ class Work:
     device: Device
     logits: str
     attack: RunnableAttack
+    attack_name: str
     data: str
     seed: int
     repeats: list[int]
@@ -177,6 +180,7 @@ class Packer:
             device="cuda" if classifier.on_gpu else "cpu",
             logits=self.plan.logits[model.key],
             attack=attack,
+            attack_name=task.attack,
             data=self._data_digest(traced),
             seed=self.plan.seed,
             repeats=[cell.repeat for cell in task.cells],
