@@ -90,3 +90,22 @@ def kills_its_worker() -> rc.Model:
 def slow() -> rc.Model:
     """Takes its time, so that a worker can be lost meanwhile."""
     return sound(0.4, lambda: time.sleep(0.2))
+
+
+def torch_exits() -> Any:
+    """A network of torch that ends its process when its gradient is asked for; it cannot be traced."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = torch.from_numpy(np.random.default_rng(0).normal(size=(784, 10)).astype(np.float32))
+
+        def forward(self, x: Any) -> Any:
+            if torch.jit.is_tracing():
+                raise RuntimeError("this network cannot be traced")
+            if x.requires_grad and os.environ.get(HEAD) != str(os.getpid()) and MENDED not in os.environ:
+                os._exit(7)
+            return x.flatten(1) @ self.weights
+
+    return Network().eval()

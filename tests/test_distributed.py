@@ -123,7 +123,9 @@ def test_workers_and_home_give_the_same_bits(evaluate: Evaluate, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("none_left")
-@pytest.mark.parametrize("executor", [Isolated(), *(Distributed(workers=n) for n in (1, 2, 4))], ids=str)
+@pytest.mark.parametrize(
+    "executor", [Isolated(), *(Distributed(workers=n) for n in (1, 2, 4))], ids=["isolated", "1", "2", "4"]
+)
 def test_trained_models_are_the_same_on_any_number_of_workers(
     executor: Any, digits: rc.Dataset, tmp_path: Path
 ) -> None:

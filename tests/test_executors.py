@@ -18,6 +18,7 @@ import pytest
 from conftest import answers
 
 import robustcmp as rc
+from robustcmp.cli.eval import main
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
 from robustcmp.executors import Executor, InProcess, Isolated
@@ -300,3 +301,45 @@ def test_the_log_is_for_people(evaluate: Evaluate) -> None:
     time.sleep(0.01)
     evaluate({"a": made("sound")})  # nothing is missing
     assert (ev.run.directory / "log.txt").stat().st_mtime_ns == before
+
+
+# the command ---------------------------------------------------------------------------------------------------------
+
+NETWORKS = ["--weights", "torch=planted:torch_exits", "--dataset", "digits", "--suite", "smoke"]
+
+
+def test_a_command_with_a_failure_prints_and_ends_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv(planted.HEAD, str(os.getpid()))
+    of_run = ["--images", "5", "--repeats", "1", "--batch-size", "32", "--out", str(tmp_path / "run")]
+    command = [*NETWORKS, *of_run, "--isolate"]
+    assert main([*command, "--full"]) == 1
+    shown = capsys.readouterr()
+    assert "failed" in shown.out
+    assert (tmp_path / "run" / "report.html").exists()
+    assert "fgsm on torch: its process ended by exit status 7." in shown.err
+    assert "fgsm on torch/0 failed: its process ended by exit status 7." in shown.err
+    assert "the same command tries only these again" in shown.err
+    before = {path.name for path in (tmp_path / "run" / "cells").glob("*")}
+    monkeypatch.setenv(planted.MENDED, "1")
+    assert main([*command, "--json"]) == 0
+    assert "failed" not in json.loads(capsys.readouterr().out)
+    assert len({path.name for path in (tmp_path / "run" / "cells").glob("*")} - before) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workers", "2", "--scheduler", "tcp://x:1"], "cannot be combined with --scheduler"),
+        (["--workers", "0"], "workers should be 1 or more, received 0"),
+        (["--no-isolate", "--group-seconds", "9"], "--no-isolate cannot be combined with them"),
+        (["--group-memory", "-1"], "group_memory should be above 0"),
+    ],
+)
+def test_options_that_cannot_be_are_found_before_work(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*NETWORKS, *options]) == 2
+    assert message in capsys.readouterr().err

@@ -42,7 +42,7 @@ def tables(results: Results) -> list[Table]:
         return [success(results), same_weights(results), *of_attacks, *exact]
     more = [transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     more += [conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
-    more += [lower_bound(results.checked)] if results.checked else []
+    more += [lower_bound(results.checked)] if results.checked and results.checked.pgd else []
     hides = [hidden(results)] if len(results.models) > 1 and results.indicator_attacks else []
     real = [*hides, *differences(results), *variance(results)] if results.outcomes else []
     return [success(results), indicator(results), *real, *of_attacks, *exact, *more]

@@ -7,6 +7,7 @@ does each in a process of its own, as `robustcmp.runs.isolated` does, so that no
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import shutil
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,16 +70,19 @@ class About(NamedTuple):
 
     def lacks(self, work: Work) -> str:
         """Say what it lacks for a work, nothing if it can do it."""
-        if self.version != own_version():
-            return f"robustcmp {own_version()} (it has {self.version})"
+        if self.version != _own_version():
+            return f"robustcmp {_own_version()} (it has {self.version})"
         for name in work.frameworks:
             if name == "numpy":
                 continue
             if name not in self.frameworks:
                 return name
-            if self.frameworks[name] != frameworks.versions(name):
+            if self.frameworks[name] != _versions(name):
                 return f"{name} in the version of this process"
         return "a GPU" if work.device == "cuda" and not self.gpus else ""
+
+
+_versions, _own_version = cache(frameworks.versions), cache(own_version)  # looking them up takes milliseconds
 
 
 def about() -> About:
@@ -218,7 +222,7 @@ class Distributed:
         Start so many workers on this machine, each with its share of the cores.
     scheduler : str, optional
         Use the workers of this scheduler instead, ``"tcp://host:8786"``; those that come later as well.
-    group_seconds, group_memory : float and int, optional
+    group_seconds, group_memory : float, optional
         As for `Isolated`.
 
     Raises
@@ -233,7 +237,7 @@ class Distributed:
         workers: int | None = None,
         scheduler: str | None = None,
         group_seconds: float | None = None,
-        group_memory: int | None = None,
+        group_memory: float | None = None,
     ):
         if (workers is None) == (scheduler is None):
             raise UsageError("expected either workers, a number, or scheduler, an address", parameters=["workers"])
@@ -295,6 +299,7 @@ class _Head:
         self._events: queue.SimpleQueue[Callable[[], Iterator[Finished | Failed]]] = queue.SimpleQueue()
         self._home: queue.SimpleQueue[Task] = queue.SimpleQueue()
         self._at_home, self._gone = 0, threading.Event()
+        self._looked = -math.inf
 
     def __enter__(self) -> _Head:
         from distributed import Client
@@ -342,7 +347,10 @@ class _Head:
     # who is there ------------------------------------------------------------------------------------------------
 
     def _look(self) -> Iterator[Failed]:
-        """See who has come and who is gone; what a worker did that is gone goes back, or fails."""
+        """See now and then who has come and who is gone; what a worker did that is gone goes back, or fails."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
         there = {address: str(info["name"]) for address, info in self._client.scheduler_info()["workers"].items()}
         for address, name in there.items():
             if address not in self._hands:
@@ -388,8 +396,12 @@ class _Head:
                 raise UsageError(f"no worker can attack {model}/{seed}: {each}", parameters=["scheduler"])
 
     def _give_up(self) -> Iterator[Failed]:
+        """Do what is left at home if models are different on all workers, or else let it fail."""
         for group in self._waiting:
-            yield Failed(group.task, f"no worker is left that has {', '.join(group.work.frameworks)}.")
+            if all(hand.about and hand.about.lacks(group.work) for hand in self._hands.values()):
+                yield Failed(group.task, f"no worker is left that has {', '.join(group.work.frameworks)}.")
+            else:
+                self._stay(group.task)
         self._waiting = []
 
     # handing out -------------------------------------------------------------------------------------------------
@@ -452,10 +464,12 @@ class _Head:
         elif isinstance(end, Refused):
             hand.different.add(group.work.model)
             _log.warning("%s/%s is not attacked by the worker %s: there, %s", *task.model, hand.name, end.reason)
-            if any(other.can_do(group.work) for other in self._hands.values()):
-                self._waiting.insert(0, group)
-            else:
-                self._stay(task)
+            self._waiting.insert(0, group)
+            if not any(other.can_do(group.work) for other in self._hands.values()):
+                same = [each for each in self._waiting if each.work.model == group.work.model]
+                self._waiting = [each for each in self._waiting if each not in same]
+                for each in same:
+                    self._stay(each.task)
 
     # at home -----------------------------------------------------------------------------------------------------
 
@@ -505,7 +519,12 @@ class _Local:
         self._directory = tempfile.mkdtemp(prefix="robustcmp-workers-")
         with dask.config.set({"distributed.scheduler.worker-ttl": f"{TTL_SECONDS}s"}):
             self._cluster = LocalCluster(
-                n_workers=0, host="127.0.0.1", protocol="tcp://", dashboard_address=None, silence_logs=logging.CRITICAL
+                n_workers=0,
+                host="127.0.0.1",
+                protocol="tcp://",
+                dashboard_address="127.0.0.1:0",  # none is shown, but a port is opened
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
             )
         self.address: str = self._cluster.scheduler_address
         self.restart(set())

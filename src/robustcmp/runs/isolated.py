@@ -45,12 +45,12 @@ class Limits(NamedTuple):
     ----------
     seconds : float, optional
         Of time.
-    memory : int, optional
+    memory : float, optional
         Bytes of resident memory, of its process and all that this one started.
     """
 
     seconds: float | None = None
-    memory: int | None = None
+    memory: float | None = None
 
     def check(self) -> None:
         """Raise `UsageError` for limits that cannot be."""
@@ -213,7 +213,7 @@ class Isolated:
     ----------
     group_seconds : float, optional
         How long a group (a model under an attack, in all missing repeats) may take, its model's loading included.
-    group_memory : int, optional
+    group_memory : float, optional
         How many bytes of memory its process may hold; looked at five times a second. Linux only.
 
     Raises
@@ -222,7 +222,7 @@ class Isolated:
         A limit is not above 0, or this system does not say how much memory a process holds.
     """
 
-    def __init__(self, *, group_seconds: float | None = None, group_memory: int | None = None):
+    def __init__(self, *, group_seconds: float | None = None, group_memory: float | None = None):
         self.limits = Limits(group_seconds, group_memory)
         self.limits.check()
 
