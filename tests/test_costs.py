@@ -92,7 +92,7 @@ def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -
 def test_fields_of_a_later_version_are_no_error(tmp_path: Path) -> None:
     path = tmp_path / "costs.jsonl"
     log(path, COST)
-    path.write_text(to_json("cost", msgspec.to_builtins(COST) | {"worker": 3}, indent=None) + "\n")
+    path.write_text(to_json("cost", msgspec.to_builtins(COST) | {"rack": 3}, indent=None) + "\n")
     assert list(logged(path)) == [COST]
 
 

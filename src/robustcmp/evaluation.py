@@ -350,6 +350,8 @@ def answered(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evalua
     run = Run(directory)
     try:
         manifest = run.manifest()
+        if any(model.get("failed") for model in manifest.get("models", [])):
+            return None  # it is tried again
         same = _without_command(manifest.get("about", {})) == _without_command(about)
         if same and not any(finding.is_broken for finding in verify(run)):  # what is broken should not be hidden
             return open_run(directory)

@@ -96,6 +96,8 @@ OPTIONS = {
     "dataset": "--dataset",
     "epochs": "--epochs",
     "framework": "--framework",
+    "group_memory": "--group-memory",
+    "group_seconds": "--group-seconds",
     "keep_cells": "--keep-cells",
     "keep_images": "--no-images",
     "n": "--images",
@@ -105,9 +107,11 @@ OPTIONS = {
     "python": "--python",
     "repeats": "--repeats",
     "requirements": "--requirements",
+    "scheduler": "--scheduler",
     "script": "--script",
     "seed": "--seed",
     "training_seeds": "--training-seeds",
+    "workers": "--workers",
 }
 """What the parameters of Python functions are called at the terminal."""
 
