@@ -747,7 +747,7 @@ def check_nothing_broken(run: Path) -> None:
 
 @pytest.mark.parametrize(
     "limit",
-    [pytest.param(limit, marks=[] if limit == 12_000 else pytest.mark.slow) for limit in (100, 700, 12_000, 20_000)],
+    [pytest.param(limit, marks=[] if limit == 12_000 else pytest.mark.slow) for limit in (700, 12_000, 20_000)],
 )
 def test_files_that_may_not_be_so_large(tmp_path: Path, limit: int) -> None:
     said = filled(tmp_path, limit)

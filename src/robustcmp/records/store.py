@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -52,6 +52,7 @@ class Run:
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = Path(directory)
         self._keep_images = keep_images
+        self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
         self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
@@ -69,6 +70,7 @@ class Run:
         if directory is None:
             run.temporary = True
             weakref.finalize(run, shutil.rmtree, run.directory, ignore_errors=True)
+        run._made = not run.directory.exists()
         make_directory(run.directory)
         if not run._manifest_path.exists() and not all(_may_be_left(path) for path in run.directory.iterdir()):
             if _is_run(run.directory):
@@ -90,10 +92,15 @@ class Run:
         if self.temporary:
             yield self
             return
-        with sole_writer(self.directory):
-            for directory in (self.directory, self.directory / "cells"):
-                remove_left_over(directory)
-            yield self
+        try:
+            with sole_writer(self.directory):
+                for directory in (self.directory, self.directory / "cells"):
+                    remove_left_over(directory)
+                yield self
+        finally:
+            if self._made:
+                with suppress(OSError):  # it is not empty
+                    self.directory.rmdir()
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> Run:
