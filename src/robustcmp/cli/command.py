@@ -13,9 +13,9 @@ from typing import Any
 
 from ..errors import MissingWeightsError, RobustcmpError, UsageError, nearest, unknown
 from ..provenance import own_version
-from .invocation import called
+from .ending import ended_by_signals, interrupted
 
-DONE, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, UNUSABLE = 0, 1, 2  # and 128 + N after signal N
 COMMANDS = {
     "eval": "compare trained models",
     "train": "train a model with a recipe of the zoo",
@@ -147,12 +147,14 @@ def say(text: str) -> None:
 def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: Sequence[str] | None) -> int:
     """Run a command on its arguments, those of the process if there are none, and return its exit status.
 
-    `command` is the module that ``python -m`` runs. Errors of ours are one message, without a traceback.
+    `command` is the module that ``python -m`` runs. Errors of ours and interrupts are one message, without a
+    traceback.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        run(given)
-        sys.stdout.flush()
+        with ended_by_signals():
+            run(given)
+            sys.stdout.flush()
     except RobustcmpError as error:
         say(described(error))
         return UNUSABLE if isinstance(error, UsageError) else FAILED
@@ -162,9 +164,8 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")
         return FAILED
-    except KeyboardInterrupt:
-        say(f"\ninterrupted. What is finished is kept; rerun the command to resume:\n  {called(command, given)}")
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return interrupted(error, command, given)
     return DONE
 
 
