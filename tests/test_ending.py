@@ -38,7 +38,6 @@ epsilons = 4
 attack = "Boundary"
 iterations = 10000000
 """
-FEW = 15  # seconds that an end may take on a machine that is busy
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +211,19 @@ def test_a_second_ctrl_c_ends_at_once(where: str) -> None:
         ended(child, signal.SIGINT)
 
 
+def test_what_is_done_is_done_though_an_interrupt_was_lost() -> None:
+    code = (
+        "import sys, hung\nfrom robustcmp.cli import command, ending\n"
+        "def run(given):\n    try:\n        hung.forever()\n    except BaseException:\n        print('done')\n"
+        "sys.exit(ending.run_process(lambda: command.run_command(run, 'robustcmp.eval', None), 'robustcmp.eval'))"
+    )
+    with started("-c", code) as child:
+        wait_for(child, hanging)
+        child.send_signal(signal.SIGTERM)
+        assert child.communicate(timeout=60) == ("done\n", "")
+        assert child.returncode == 0
+
+
 def test_a_signal_that_is_sent_twice_is_one() -> None:
     """As `timeout` does: to its child, and to the group."""
     with started(*hung("while_it_cleans_up", 1.5)) as child:
@@ -277,23 +289,29 @@ sys.exit(ending.run_process(lambda: command.run_command(run, "robustcmp.eval", N
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
 def test_a_training_ends_soon_on_a_busy_machine(framework: str, elsewhere: Path) -> None:
+    """What counts is the time of a core that the end takes: a process may get a hundredth of one.
+
+    To unload a framework takes 0.6 to 1.3 seconds.
+    """
     arguments = ["--model", "lenet5", "--framework", framework, "--dataset", "digits", "--epochs", "500", "--out", "."]
     with started("-m", "robustcmp.train", *arguments, OMP_NUM_THREADS="2") as child:
         wait_for(child, lambda: list(elsewhere.glob("*.checkpoint.h5")))
+        time.sleep(0.5)
         for thread in os.listdir(f"/proc/{child.pid}/task"):
             os.setpriority(os.PRIO_PROCESS, int(thread), 19)
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
         try:
-            time.sleep(2)
+            time.sleep(1)
+            before = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
             child.send_signal(signal.SIGINT)
-            said = child.communicate(timeout=FEW)[1]
+            _, status, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
         finally:
             for loop in busy:
                 loop.kill()
                 loop.wait()
-    assert child.returncode == 130, said
-    assert "Traceback" not in said
-    assert "rerun the command to resume" in said
+        assert used.ru_utime - int(before[11]) / os.sysconf("SC_CLK_TCK") < 0.5
+        ended(child, signal.SIGINT, "robustcmp.train")
     [checkpoint] = elsewhere.glob("*.checkpoint.h5")
     assert len(read_weights(checkpoint).curves["loss"]) >= 1
 

@@ -6,12 +6,15 @@ else is imported.
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 SECONDS = 5.0  # from the first signal to the end of the process, whatever hangs
 TWICE = 0.2  # seconds within which a signal is the same one sent twice, to the process and to its group
@@ -132,8 +135,10 @@ def run_process(main: Callable[[], int], command: str) -> int:
             if isinstance(error, SystemExit) and isinstance(error.code, int | None):  # after --help
                 _ending.status = error.code or 0
             raise
-        _ending.status = interrupted(Interrupted(_ending.number), command, sys.argv[1:])
-    return _ending.status
+    status = _ending.status
+    if status is None or status == 128 + _ending.number:
+        _end(_ending.number, command)
+    return status
 
 
 def _watch(command: str) -> None:
@@ -163,13 +168,16 @@ def _watch(command: str) -> None:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=wait, name="robustcmp-ending", daemon=True).start()
     _ending.watched = True
-    atexit.register(_exit)  # the first to be registered is the last to be called
     report = sys.unraisablehook
     sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, KeyboardInterrupt) else report(lost)
 
 
-def _end(number: int, command: str) -> None:
-    """End this process without waiting for anything, and what it has started."""
+def _end(number: int, command: str) -> NoReturn:
+    """End this process without waiting for anything, and what it has started.
+
+    Nothing that was registered for Python's end is done. A machine that is busy with other things may give a process a
+    hundredth of a core, and frameworks that are unloaded need a second of that.
+    """
     import threading
 
     status = 128 + number if _ending.status is None else _ending.status
@@ -188,10 +196,11 @@ def _end(number: int, command: str) -> None:
 
 
 def _last_words(number: int, command: str) -> None:
-    _tell(number, command, sys.argv[1:])
+    if _ending.status in (None, 128 + number):  # else its work was done before
+        _tell(number, command, sys.argv[1:])
     with suppress(Exception):
         if sys.stderr.isatty():
-            print("\x1b[?25h", end="", file=sys.stderr, flush=True)  # a table that is drawn hides the cursor
+            print("\x1b[?25h", end="", file=sys.stderr, flush=True)  # which a table that is being drawn hides
     with suppress(Exception):
         sys.stdout.flush()
 
@@ -199,20 +208,9 @@ def _last_words(number: int, command: str) -> None:
 def _children() -> Iterator[int]:
     """Yield the processes that this one has started, where the system has /proc; hosts see elsewhere that it ends."""
     with suppress(OSError):
+        os.waitpid(-1, os.WNOHANG)  # an error where there are none: to look through /proc takes long on a busy machine
         for entry in os.listdir("/proc"):
             with suppress(OSError, ValueError), open(f"/proc/{int(entry)}/stat", "rb") as file:
                 _, parent = file.read().rpartition(b")")[2].split()[:2]  # its name may hold anything
                 if int(parent) == os.getpid():
                     yield int(entry)
-
-
-def _exit() -> None:
-    """End an interrupted process after all that was registered to be done at its end, before libraries are unloaded.
-
-    Frameworks wait for their threads there, on a busy machine for half a minute.
-    """
-    if _ending.number and _ending.status is not None:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):
-                stream.flush()
-        os._exit(_ending.status)
