@@ -125,8 +125,8 @@ def test_a_signal_at_the_very_beginning(arguments: list[str], command: str, numb
 
 def test_the_console_script_handles_signals_as_soon_as_its_module_is_there() -> None:
     script = Path(sys.executable).with_name("robustcmp").read_text()
-    assert "from robustcmp.__main__ import main" in script
-    code = "from robustcmp.__main__ import main; import sys; print([*sys.modules]); sys.exit(main())"
+    assert "from robustcmp.cli.script import main" in script
+    code = "from robustcmp.cli.script import main; import sys; print([*sys.modules]); sys.exit(main())"
     with started("-c", code, "zoo") as child:
         loaded = child.communicate()[0].splitlines()[0]
     assert "'argparse'" not in loaded

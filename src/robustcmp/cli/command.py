@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import MissingWeightsError, RobustcmpError, UsageError, nearest, unknown
 from ..provenance import own_version
 from .ending import ended_by_signals, interrupted
+from .script import main as main
 
 DONE, FAILED, UNUSABLE = 0, 1, 2  # and 128 + N after signal N
 COMMANDS = {
@@ -200,8 +201,8 @@ def _run(given: Sequence[str]) -> None:
         raise unknown("command", given[0], COMMANDS)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``robustcmp COMMAND …``."""
+def run_named(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the first argument names, and return its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
         return run_command(_run, "robustcmp", given)
