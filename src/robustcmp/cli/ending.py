@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import FrameType
     from typing import NoReturn
 
 SECONDS = 5.0  # from the first signal to the end of the process, whatever hangs
@@ -41,26 +42,35 @@ class _Ending:
         Whether the user knows.
     status : int or None
         The exit status, once there is nothing left to do but exit.
-    watched : bool
-        Whether a thread sees that the process ends.
+    watched : str
+        The command, where a thread sees that the process ends.
     """
 
     number = 0
     told = False
     status: int | None = None
-    watched = False
+    watched = ""
 
 
 _ending = _Ending()
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     if _ending.status is not None:  # only Python's own end was under way
         os._exit(_ending.status)
     if _ending.number and (_ending.watched or number != signal.SIGINT):  # it is ending
         return
     _ending.number = _ending.number or number
+    if _ending.watched and _imports(frame):
+        _end(number, _ending.watched)
     raise Interrupted(_ending.number)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Say whether an import is under way; exceptions get lost there, and some extensions crash."""
+    while frame is not None and frame.f_globals.get("__name__") != "importlib._bootstrap":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _handle() -> dict[signal.Signals, object]:
@@ -103,7 +113,7 @@ def interrupted(error: KeyboardInterrupt, command: str, given: Sequence[str]) ->
 def _tell(number: int, command: str, given: Sequence[str]) -> None:
     if _ending.told or sys.stderr is None:
         return
-    _ending.told = _ending.watched  # two threads may want to say it
+    _ending.told = bool(_ending.watched)  # two threads may want to say it
     from .invocation import called
 
     what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
@@ -149,6 +159,8 @@ def _watch(command: str) -> None:
     import threading
     import time
 
+    from . import invocation  # noqa: F401, what is told needs it, and nothing can be imported in the middle of an import
+
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
 
@@ -167,7 +179,7 @@ def _watch(command: str) -> None:
     # The system writes the numbers of signals there, also while the main thread is in code that is not Python's.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=wait, name="robustcmp-ending", daemon=True).start()
-    _ending.watched = True
+    _ending.watched = command
     report = sys.unraisablehook
     sys.unraisablehook = lambda lost: None if isinstance(lost.exc_value, KeyboardInterrupt) else report(lost)
 
