@@ -1,5 +1,6 @@
 """The host of docs/hosts.md, which can be told to go wrong: ``linear_host.py FAULT``."""
 
+import ctypes
 import os
 import re
 import sys
@@ -29,6 +30,8 @@ class Faulty(Linear):  # noqa: F821
             os._exit(7)
         if FAULT == "late":
             time.sleep(60)
+        if FAULT == "holds":  # no other thread runs meanwhile
+            ctypes.PyDLL(None).sleep(60)
         if FAULT == "raises":
             raise ValueError("no such thing as a digit")
         if FAULT == "small" and len(images) > 5:

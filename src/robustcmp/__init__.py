@@ -3,10 +3,14 @@
 The public names. Each is imported when it is first asked for: opening a stored run loads no framework and no attack.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # a command handles interrupts after this file: it does not wait for typing
 if TYPE_CHECKING:
+    from typing import Any
+
     __version__: str
 
     from . import attacks, executors

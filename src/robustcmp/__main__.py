@@ -2,7 +2,7 @@
 
 import sys
 
-from .cli.command import main
+from .cli.script import main
 
 if __name__ == "__main__":
     sys.exit(main())

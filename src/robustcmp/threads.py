@@ -6,12 +6,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 MOST_WORKERS = 8  # Python's own share of the work is done by one thread at a time
+PATIENCE = 2.0  # seconds for tasks whose results nobody waits for
 
 
 class Stopped(BaseException):
@@ -35,7 +36,8 @@ def in_order(
 ) -> Iterator[Result]:
     """Yield function(task, check) of each task, in their order, computed by so many threads.
 
-    At most twice as many tasks as workers are begun and not yet handed back, so results do not pile up.
+    At most twice as many tasks as workers are begun and not yet handed back, so results do not pile up. An error or an
+    interrupt waits a few seconds for the other tasks, and leaves them to themselves if they hang.
 
     Parameters
     ----------
@@ -56,14 +58,23 @@ def in_order(
             raise Stopped
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="robustcmp", initializer=begin)
-    waiting: deque[Future[Result]] = deque()
+    begun: deque[Future[Result]] = deque()
+
+    def first() -> Result:
+        result = begun[0].result()
+        begun.popleft()  # only now: after an interrupt, those at work are still here
+        return result
+
     try:
         for task in tasks:
-            waiting.append(pool.submit(function, task, check))
-            if len(waiting) == 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            begun.append(pool.submit(function, task, check))
+            if len(begun) == 2 * workers:
+                yield first()
+        while begun:
+            yield first()
     finally:
         gone.set()
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        at_work = [task for task in begun if not task.cancelled()]
+        if not wait(at_work, PATIENCE).not_done:
+            pool.shutdown()

@@ -14,9 +14,10 @@ from typing import Any
 from ..errors import MissingWeightsError, RobustcmpError, UsageError, enough_memory, nearest, unknown
 from ..printable import printable
 from ..provenance import own_version
-from .invocation import called
+from .ending import ended_by_signals, interrupted
+from .script import main as main
 
-DONE, FAILED, UNUSABLE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, UNUSABLE = 0, 1, 2  # and 128 + N after signal N
 COMMANDS = {
     "eval": "compare trained models",
     "train": "train a model with a recipe of the zoo",
@@ -153,13 +154,14 @@ def say(text: str) -> None:
 def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: Sequence[str] | None) -> int:
     """Run a command on its arguments, those of the process if there are none, and return its exit status.
 
-    `command` is the module that ``python -m`` runs. Errors of ours are one message, without a traceback.
+    `command` is the module that ``python -m`` runs. Errors of ours and interrupts are one message, without a
+    traceback.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with enough_memory("this command", "--images or --batch-size"):
+        with ended_by_signals(), enough_memory("this command", "--images or --batch-size"):
             run(given)
-        sys.stdout.flush()
+            sys.stdout.flush()
     except RobustcmpError as error:
         say(described(error))
         return UNUSABLE if isinstance(error, UsageError) else FAILED
@@ -169,9 +171,8 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")
         return FAILED
-    except KeyboardInterrupt:
-        say(f"\ninterrupted. What is finished is kept; rerun the command to resume:\n  {called(command, given)}")
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return interrupted(error, command, given)
     return DONE
 
 
@@ -206,8 +207,8 @@ def _run(given: Sequence[str]) -> None:
         raise unknown("command", given[0], COMMANDS)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``robustcmp COMMAND …``."""
+def run_named(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the first argument names, and return its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
         return run_command(_run, "robustcmp", given)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from ..errors import UsageError
 from .command import Parser, run_command, say
@@ -47,31 +45,15 @@ def _create(options: Namespace) -> None:
 
     if options.script and len(options.names) != 1:
         raise UsageError(f"--script is for one host, received {', '.join(options.names)}")
-    with _ended_by_signals():
-        for name in options.names:
-            create(
-                name,
-                script=options.script,
-                requirements=options.requirements,
-                python=options.python,
-                reserved=NAMES,
-                say=say,
-            )
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let a signal that ends this process be an exception, so that nothing half made and no tool is left behind."""
-
-    def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    for name in options.names:
+        create(
+            name,
+            script=options.script,
+            requirements=options.requirements,
+            python=options.python,
+            reserved=NAMES,
+            say=say,
+        )
 
 
 def _list(options: Namespace) -> None:
