@@ -24,7 +24,7 @@ from robustcmp import frameworks
 from robustcmp.errors import UsageError
 from robustcmp.executors import Distributed, Isolated
 from robustcmp.networks.weights import write_weights
-from robustcmp.runs import distributed
+from robustcmp.runs import distributed, work
 from robustcmp.zoo.from_files import FromFile
 from robustcmp.zoo.from_zoo import FromZoo
 
@@ -352,3 +352,25 @@ def test_no_scheduler_is_a_usage_error(evaluate: Evaluate, monkeypatch: pytest.M
     monkeypatch.setattr(distributed, "CONNECT_SECONDS", 1)
     with pytest.raises(UsageError, match=r"no scheduler of Dask answers at tcp://127.0.0.1:9"):
         evaluate(MODELS, Distributed(scheduler="tcp://127.0.0.1:9"))
+
+
+@pytest.mark.slow
+def test_files_and_images_go_to_a_worker_once(
+    cluster: Cluster, digits: rc.Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    read: list[str] = []
+    luggage = work.Luggage.__getitem__
+
+    def reading(self: work.Luggage, sha: str) -> Any:
+        read.append(sha)
+        return luggage(self, sha)
+
+    monkeypatch.setattr(work.Luggage, "__getitem__", reading)
+    cluster.start_worker("only", hidden=["jax", "tensorflow"])
+    origins = {"torch": [FromZoo("lenet1", "digits", "torch", seed=seed) for seed in (0, 1)]}
+    asked = {"suite": "smoke", "n": 5, "repeats": 1, "batch_size": 16, "progress": False}
+    executor = Distributed(scheduler=cluster.address)
+    ev = rc.evaluate(origins, digits.images, digits.labels, **asked, executor=executor)
+    assert len(ev.costs()) == 6
+    assert len(read) == len(set(read)) == 3  # the images, and two files of weights

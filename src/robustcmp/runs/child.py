@@ -24,8 +24,14 @@ class Asked(NamedTuple):
     queries: int
 
 
+class Wanted(NamedTuple):
+    """Arrays or a file of this digest are wanted; the answer is None if they are not at the other end."""
+
+    sha: str
+
+
 class Lacking(NamedTuple):
-    """Arrays or a file of this digest are needed."""
+    """The work needs what was not at the other end; what it got stays here."""
 
     sha: str
 
@@ -46,7 +52,12 @@ class Done(NamedTuple):
     """The work is done."""
 
 
-Message = Asked | Lacking | Refused | Raised | Done | Timed
+End = Done | Lacking | Refused | Raised
+Message = Asked | Wanted | Timed | End
+
+
+class _Missing(Exception):
+    """What is wanted is not at the other end."""
 
 
 class _Teller:
@@ -83,8 +94,11 @@ def main(descriptor: int) -> None:
     teller = _Teller(connection)
 
     def fetch(sha: str) -> Any:
-        teller.send(Lacking(sha))
-        return inbox.get()
+        teller.send(Wanted(sha))
+        content = inbox.get()
+        if content is None:
+            raise _Missing(sha)
+        return content
 
     bench = Bench(fetch)
     while True:
@@ -103,11 +117,13 @@ def _receive(connection: Connection[Any, Any], inbox: queue.SimpleQueue[Any]) ->
         os._exit(0)
 
 
-def _done(bench: Bench, work: Work, at_once: int | None, teller: _Teller) -> Message:
+def _done(bench: Bench, work: Work, at_once: int | None, teller: _Teller) -> End:
     """Do a work, and return how it ended."""
     try:
         for timed in bench.outcomes(work, at_once, teller.asked):
             teller.send(timed)
+    except _Missing as error:
+        return Lacking(str(error))
     except Other as error:
         return Refused(str(error))
     except Exception as error:  # whatever a model raises is about this work alone

@@ -31,7 +31,7 @@ from ..errors import RobustcmpError, UsageError, check_count
 from ..hosts import environments
 from ..provenance import own_version
 from ..threads import Stopped, cores
-from .child import Asked, Done, Lacking, Message, Raised, Refused
+from .child import Asked, Done, End, Lacking, Raised, Refused
 from .executor import Failed, Finished, InProcess
 from .isolated import Child, Died, Limits, last_lines
 from .plan import Plan, Task
@@ -130,7 +130,7 @@ class Outcome(NamedTuple):
     """What became of a work: the repeats that were finished, and how it ended."""
 
     finished: list[Timed]
-    end: Message
+    end: End
 
 
 _children: dict[tuple[str, Terms], Child] = {}
@@ -143,14 +143,14 @@ def attend(work: Work, luggage: Mapping[str, Any], terms: Terms, topic: str) -> 
     worker = get_worker()
     child = _children.setdefault((work.frameworks[0], terms), Child(terms.limits, terms.environment))
     finished: list[Timed] = []
-    end: Message = Done()
+    end: End = Done()
     try:
         for message in child.messages(work, luggage, worker.state.nthreads):
             if isinstance(message, Asked):
                 worker.log_event(topic, [work.attack_name, message.queries])
             elif isinstance(message, Timed):
                 finished.append(message)
-            else:
+            elif isinstance(message, End):
                 end = message
     except Died as death:
         end = Raised(str(death))
@@ -454,8 +454,7 @@ class _Head:
     def _ended(self, hand: _Hand, group: _Group, outcome: Outcome) -> Iterator[Finished | Failed]:
         end, task = outcome.end, group.task
         if isinstance(end, Lacking):
-            luggage = {sha: self._packer.luggage[sha] for sha in group.work.digests}
-            self._begin(hand, group, luggage)
+            self._begin(hand, group, {end.sha: self._packer.luggage[end.sha]})
             return
         for cell, timed in zip(task.cells, outcome.finished, strict=False):
             yield Finished(cell, *timed, worker=hand.name)

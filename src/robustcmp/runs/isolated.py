@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ..errors import UsageError
-from .child import Asked, Done, Lacking, Message, Raised, Refused
+from .child import Asked, End, Message, Raised, Refused, Wanted
 from .executor import Failed, Finished, InProcess
 from .plan import Plan, Task
 from .work import Packer, Timed, Work
@@ -83,9 +83,7 @@ class Child:
         self._output: IO[bytes]
 
     def messages(self, work: Work, luggage: Mapping[str, Any], at_once: int | None) -> Iterator[Message]:
-        """Yield what it says while it does a work; the last is how it ended.
-
-        `Lacking` is yielded only for what is not in the luggage, and ends the work.
+        """Yield what it says while it does a work, which it gets from the luggage; the last is how it ended.
 
         Raises
         ------
@@ -101,13 +99,11 @@ class Child:
             self._send((work, at_once))
             while not whole:
                 message = self._received(begun)
-                if isinstance(message, Lacking) and message.sha in luggage:
-                    self._send(luggage[message.sha])
+                if isinstance(message, Wanted):
+                    self._send(luggage.get(message.sha))
                     continue
-                whole = isinstance(message, (Done, Refused, Raised))
+                whole = isinstance(message, End)
                 yield message
-                if isinstance(message, Lacking):
-                    return
         finally:
             if not whole:  # it is in the middle of something
                 self.close()

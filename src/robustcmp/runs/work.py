@@ -117,11 +117,6 @@ class Work:
     batch_size: int
     parts: int
 
-    @property
-    def digests(self) -> list[str]:
-        """Of all that it needs."""
-        return [self.data, *(sha for _, sha in self.files.values())]
-
 
 class Luggage(Mapping[str, Any]):
     """What works need, by digest: arrays, and the bytes of files, read when they are asked for."""
@@ -240,7 +235,7 @@ class Bench:
             The model is not the same here.
         """
         data = self._kept(self._data, work.data, lambda: self._fetch(work.data), 2)
-        key = (work.origin, work.device, work.batch_size, work.parts, work.data, work.logits)
+        key = (work.origin, *work.files.items(), work.device, work.batch_size, work.parts, work.data, work.logits)
         classifier = self._kept(self._models, key, lambda: self._ready(work, data), MOST_MODELS)
         classifier = classifier.with_callback(asked)
         classifier.at_once = at_once
