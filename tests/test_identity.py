@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import foolbox as fb
+import h5py
 import numpy as np
 import pytest
 from conftest import linear
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp import Evaluation
+from robustcmp import Evaluation, sealed
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError
 from robustcmp.files import digest, json_digest
@@ -200,7 +202,7 @@ def test_weights_that_no_image_shows_are_in_the_key(
 
 
 def as_before(directory: Path, tampered: Callable[[dict[str, Any]], object] = lambda manifest: None) -> None:
-    """Make a run what it was before keys named more than the logits: files under their former names, no identity."""
+    """Make a run what it was before keys named more than the logits: former names, no seal, no identity."""
     run = Run(directory)
     manifest = run.manifest()
     attacks = manifest["suite"]["attacks"]
@@ -225,8 +227,12 @@ def as_before(directory: Path, tampered: Callable[[dict[str, Any]], object] = la
         )[:32]
         path = directory / "cells" / f"{cell['key']}.h5"
         if path.exists():
-            path.rename(path.with_name(f"{key}.h5"))
+            path = path.rename(path.with_name(f"{key}.h5"))
+            os.truncate(path, path.stat().st_size - sealed.BLOCK)
+            with h5py.File(path, "r+") as file:
+                del file.attrs["key"], file.attrs["manifest"]
         cell["key"] = key
+    manifest["format"] = "robustcmp run 2"
     tampered(manifest)
     (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     (directory / "results.h5").unlink()

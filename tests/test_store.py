@@ -239,7 +239,7 @@ def test_the_files_of_a_run(tmp_path: Path, evaluate: Evaluate) -> None:
     ev = evaluate()
     keys = {cell["key"] for cell in ev.manifest["cells"]}
     assert len(keys) == 2 * 2 * 2
-    files = {"manifest.json", "results.h5", "clean.h5", "costs.jsonl"} | {f"cells/{key}.h5" for key in keys}
+    files = {"manifest.json", "results.h5", "clean.h5", "costs.jsonl", "log.txt"} | {f"cells/{key}.h5" for key in keys}
     assert set(stamps(tmp_path / "run")) == files
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest.pop("seal").startswith("robustcmp manifest, sha256 ")

@@ -1,1 +1,1 @@
-"""Running: subset, plan, execution, checks. Imports zoo, attacks, models, networks, frameworks, records, the ground."""
+"""Running: subset, plan, execution. Imports zoo, attacks, models, networks, frameworks, hosts, records, the ground."""
