@@ -146,8 +146,8 @@ def files(directory: Path) -> dict[str, str]:
 
 
 def answers(directory: Path) -> dict[str, str]:
-    """Every file of a run with its SHA-256, but for the log of costs, which is about the machine."""
-    return {name: sha for name, sha in files(directory).items() if name != "costs.jsonl"}
+    """Every file of a run with its SHA-256, but for the logs, which are about the machine."""
+    return {name: sha for name, sha in files(directory).items() if name not in ("costs.jsonl", "log.txt")}
 
 
 def pytest_configure(config: pytest.Config) -> None:

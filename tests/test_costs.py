@@ -90,7 +90,7 @@ def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -
 def test_fields_of_a_later_version_are_no_error(tmp_path: Path) -> None:
     path = tmp_path / "costs.jsonl"
     log(path, COST)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"worker": 3}) + "\n")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rack": 3}) + "\n")
     assert list(logged(path)) == [COST]
 
 

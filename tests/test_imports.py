@@ -25,6 +25,7 @@ RUNNING = [
     ["models"],
     ["zoo", "attacks"],
     ["runs"],
+    ["executors"],
 ]
 READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation"]]
 TOP = [["comparison"], ["cli"], ["eval", "train", "__main__"]]  # they may import both wings

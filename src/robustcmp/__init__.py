@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
 
-    from . import attacks
+    from . import attacks, executors
     from .analysis import statistics
     from .analysis.indicator import robustness_indicator
     from .comparison import evaluate
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .runs.subset import common_subset
     from .zoo.carrying import same_weights
     from .zoo.fitting import fit
+    from .zoo.from_files import from_function
     from .zoo.from_zoo import load_model
 
 __all__ = [
@@ -31,7 +32,9 @@ __all__ = [
     "attacks",
     "common_subset",
     "evaluate",
+    "executors",
     "fit",
+    "from_function",
     "load_dataset",
     "load_model",
     "open_run",
@@ -51,6 +54,7 @@ _HOME = {
     "common_subset": "runs.subset",
     "evaluate": "comparison",
     "fit": "zoo.fitting",
+    "from_function": "zoo.from_files",
     "load_dataset": "data",
     "load_model": "zoo.from_zoo",
     "open_run": "evaluation",
@@ -60,7 +64,7 @@ _HOME = {
     "wrap": "models.model",
     "wrap_functions": "models.functions",
 }
-_MODULES = {"attacks": "attacks", "statistics": "analysis.statistics"}
+_MODULES = {"attacks": "attacks", "executors": "executors", "statistics": "analysis.statistics"}
 
 
 def __getattr__(name: str) -> Any:

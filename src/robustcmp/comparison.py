@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from .runs.assembly import assemble, declared_extras
 from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
-from .runs.executor import Executor, execute
+from .runs.executor import Executor, Failures, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
@@ -146,7 +146,7 @@ def evaluate(
     device : str, default "auto"
         Where origins are loaded: ``"auto"``, ``"cpu"`` or ``"cuda"``. Models that are passed stay on their device.
     executor : Executor, optional
-        Runs the cells, see `robustcmp.runs.executor` (default: this process).
+        Runs the cells: `robustcmp.executors.InProcess` (the default), `Isolated` or `Distributed`.
 
     Returns
     -------
@@ -163,7 +163,8 @@ def evaluate(
     Notes
     -----
     An attack that cannot run on a model, such as FGSM on a model without gradients, has no cells there. The manifest
-    and the tables give the reason; R and the tests use only the attacks that every model ran.
+    and the tables give the reason; R and the tests use only the attacks that every model ran. The same holds for an
+    attack that failed on a model (`failed`), in an executor whose processes survive that; the same call tries it again.
 
     Examples
     --------
@@ -274,6 +275,8 @@ class Comparison:
         What was asked.
     manifest : dict
         What the run keeps about it.
+    failures : dict
+        Why attacks failed, by the model's key and the attack's name; what failed has no cells in the plan.
     """
 
     store: Run
@@ -281,11 +284,28 @@ class Comparison:
     subset: Subset
     question: Question
     manifest: dict[str, Any]
+    failures: Failures = field(default_factory=dict)
 
     def execute(self, executor: Executor | None, progress: Progress) -> Evaluation:
         """Run the attacks that are missing, and put all results together."""
         self.store.write_manifest(self.manifest)
-        execute(self.plan, self.store, executor, progress)
+        failures = execute(self.plan, self.store, executor, progress)
+        return (self.without(failures) if failures else self).assembled()
+
+    def without(self, failures: Failures) -> Comparison:
+        """Return the comparison without what failed; the manifest says why."""
+        cells = [
+            cell for cell in self.plan.cells if cell.attack not in failures.get((cell.model, cell.training_seed), {})
+        ]
+        models = [
+            about | {"failed": failures[model.key]} if model.key in failures else about
+            for model, about in zip(self.plan.models, self.manifest["models"], strict=True)
+        ]
+        manifest = self.manifest | {"models": models, "cells": [asdict(cell) for cell in cells]}
+        return replace(self, plan=replace(self.plan, cells=cells), manifest=manifest, failures=failures)
+
+    def assembled(self) -> Evaluation:
+        """Put all results together, and store them."""
         dataset = assemble(
             self.store,
             self.plan.cells,
@@ -296,6 +316,7 @@ class Comparison:
             self.plan.labels,
             self.plan.margins,
         )
+        self.store.write_manifest(self.manifest)
         self.store.write_results(dataset, self.manifest)
         evaluation = Evaluation(self.store, dataset, self.store.manifest(), ModelsAtHand(self))
         self.store.write_clean(evaluation.question, self.plan.images)
@@ -426,13 +447,14 @@ class ModelsAtHand:
         return np.flatnonzero(np.all(right, axis=0))
 
     def run_checks(self, results: Results, shown: bool = False) -> Checked:
-        """Make the health checks of every model."""
+        """Make the health checks of every model but those on which an attack failed, which may end this process."""
         models = [
             (label, model.classifier, results.dataset.sel(model=model.name, training_seed=model.training_seed))
             for label, model in zip(results.labels, self.plan.models, strict=True)
+            if model.key not in self.comparison.failures
         ]
         count = results.manifest["images"]["of"]
-        clean = [Clean(model["clean_accuracy"], count) for model in results.manifest["models"]]
+        clean = [Clean(model["clean_accuracy"], count) for model in results.manifest["models"] if "failed" not in model]
         right = self._classified_by_all()
         models = [(label, classifier, outcomes.isel(image=right)) for label, classifier, outcomes in models]
         images, labels = self.plan.images[right], self.plan.labels[right]
@@ -441,11 +463,12 @@ class ModelsAtHand:
 
     def run_transfer(self, results: Results, shown: bool = False) -> NDArray[np.int64]:
         """Count the adversarial images of every model that fool every other."""
+        failures = self.comparison.failures
         models, outcomes, right = self.plan.models, results.dataset.success, self._classified_by_all()
 
         def adversarials(source: int, attack: str) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
             name, seed = models[source].key
-            if attack in self.plan.not_applicable[name, seed]:
+            if attack in self.plan.not_applicable[name, seed] or attack in failures.get((name, seed), {}):
                 return
             success = outcomes.sel(model=name, training_seed=seed, attack=attack).values
             for repeat in range(1 if results.deterministic(attack) else results.repeats(attack)):

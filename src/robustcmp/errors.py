@@ -93,6 +93,10 @@ class ControlError(RobustcmpError):
     """The same-weights control failed: frameworks give different results for the same weights."""
 
 
+class GroupError(RobustcmpError):
+    """Attacks on some models failed in their processes; everything else of the comparison is finished."""
+
+
 class StoreError(RobustcmpError):
     """A run's directory cannot be read or written."""
 

@@ -349,6 +349,8 @@ def answered(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evalua
     run = Run(directory)
     try:
         manifest = run.manifest()
+        if any(model.get("failed") for model in manifest.get("models", [])):
+            return None  # it is tried again
         if _without_command(manifest.get("about", {})) == _without_command(about):
             for cell in manifest["cells"]:
                 run.load(cell["key"])  # a broken one is an error that should not be hidden

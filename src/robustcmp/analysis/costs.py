@@ -10,7 +10,7 @@ from .recorded import Recorded
 if TYPE_CHECKING:
     import pandas
 
-COLUMNS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "peak_memory")
+COLUMNS = ("model", "training_seed", "attack", "repeats", "images", "seconds", "queries", "peak_memory", "worker")
 
 
 def costs(recorded: Recorded) -> pandas.DataFrame:
@@ -20,8 +20,8 @@ def costs(recorded: Recorded) -> pandas.DataFrame:
     -------
     pandas.DataFrame
         model, training_seed, attack, repeats (how many were finished), images (in each of them), seconds, queries (as
-        the attack's definition counts them), peak_memory (of the process until then, in bytes). NaN for what is not
-        known. Without rows for a run whose costs were not logged.
+        the attack's definition counts them), peak_memory (of the process until then, in bytes), worker (empty for the
+        process of the comparison itself). NaN for what is not known. Without rows if a run's costs were not logged.
     """
     import pandas
 
@@ -30,6 +30,7 @@ def costs(recorded: Recorded) -> pandas.DataFrame:
         (
             *(cost.model, cost.training_seed, cost.attack, len(cost.cells), cost.images, cost.seconds),
             *(math.nan if value is None else value for value in (cost.queries, cost.peak_memory)),
+            cost.worker or "",
         )
         for cost in recorded.run.costs()
         if keys.intersection(cost.cells)

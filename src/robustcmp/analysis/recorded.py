@@ -141,6 +141,16 @@ class Recorded:
         reasons = [model.get("not_applicable", {}) for model in self.manifest["models"]]
         return {label: reason for label, reason in zip(self.labels, reasons, strict=True) if reason}
 
+    @property
+    def failed(self) -> dict[str, dict[str, str]]:
+        """Why an attack failed on a trained model, by the model's label and the attack; only where one did."""
+        reasons = [model.get("failed", {}) for model in self.manifest["models"]]
+        return {label: reason for label, reason in zip(self.labels, reasons, strict=True) if reason}
+
+    def has_failed(self, model: str, attack: str) -> bool:
+        """Whether an attack failed on a training of a model."""
+        return any(attack in m.get("failed", {}) for m in self.manifest["models"] if m["name"] == model)
+
     def values(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
         """Return a variable of one model and attack, (training seeds that ran, repeats of the attack, images)."""
         i, k = self._place(model, attack)
@@ -184,7 +194,8 @@ class Recorded:
     @cached_property
     def common_attacks(self) -> list[str]:
         """The attacks that every trained model ran: what the tests are over."""
-        missing = {attack for reasons in self.not_applicable.values() for attack in reasons}
+        lacking = [*self.not_applicable.values(), *self.failed.values()]
+        missing = {attack for reasons in lacking for attack in reasons}
         return [attack for attack in self.attacks if attack not in missing]
 
     @cached_property

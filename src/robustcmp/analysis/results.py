@@ -547,6 +547,7 @@ class Results(Recorded):
             "success_std": {m: {a: _null(self.repeat_std(m, a)) for a in self.attacks} for m in self.models},
             "indicator": {model: _null(r) for model, r in self.indicator.items()} or None,
             **({"not_applicable": self.not_applicable} if self.not_applicable else {}),
+            **({"failed": self.failed} if self.failed else {}),
             "clean_accuracy": self.clean_accuracy,
             "correct_by_all": self.correct_by_all,
             "out": None if self.run.temporary else str(self.run.directory),

@@ -95,6 +95,8 @@ OPTIONS = {
     "dataset": "--dataset",
     "epochs": "--epochs",
     "framework": "--framework",
+    "group_memory": "--group-memory",
+    "group_seconds": "--group-seconds",
     "keep_images": "--no-images",
     "n": "--images",
     "out": "--out",
@@ -103,9 +105,11 @@ OPTIONS = {
     "python": "--python",
     "repeats": "--repeats",
     "requirements": "--requirements",
+    "scheduler": "--scheduler",
     "script": "--script",
     "seed": "--seed",
     "training_seeds": "--training-seeds",
+    "workers": "--workers",
 }
 """What the parameters of Python functions are called at the terminal."""
 

@@ -7,13 +7,13 @@ import logging
 import math
 import shlex
 import sys
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ControlError, UsageError
+from ..errors import ControlError, GroupError, UsageError
 from .command import Parser, run_command, say
 from .log_lines import log_lines_dropped
 from .screen import screen_width, use_color
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
+    from ..executors import Executor
     from ..zoo.origins import Origin
 
 Say = Callable[[str], None]
@@ -108,6 +109,15 @@ def _add_attacks(group: _ArgumentGroup) -> None:
 def _add_machine(group: _ArgumentGroup) -> None:
     group.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     group.add_argument("--batch-size", type=int, metavar="N", help="images per forward pass (default: measured)")
+    group.add_argument("--workers", type=int, metavar="N", help="attack in N workers of Dask on this machine")
+    group.add_argument("--scheduler", metavar="ADDRESS", help="attack in the workers of a scheduler, tcp://HOST:8786")
+    group.add_argument(
+        "--isolate",
+        action=BooleanOptionalAction,
+        help="attack in a process for each framework, so that a crash ends one attack on one model",
+    )
+    group.add_argument("--group-seconds", type=float, metavar="S", help="longest time of one attack on one model")
+    group.add_argument("--group-memory", type=float, metavar="GIB", help="most memory of one attack on one model")
     group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
 
 
@@ -142,6 +152,7 @@ def _evaluate(given: Sequence[str]) -> None:
     repeats = suite.repeated(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
+    executor = _executor(options)
     if options.transfer and options.no_images:
         raise UsageError("--transfer needs the adversarial images, so it cannot be combined with --no-images")
     if options.conditioning:
@@ -158,12 +169,37 @@ def _evaluate(given: Sequence[str]) -> None:
     evaluation = _finished(options, arguments)
     if evaluation is None:
         tell(beginning)
-        evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, **arguments)
+        evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, executor=executor, **arguments)
     _ask_more(options, evaluation)
     _print(options, evaluation, tell)
     if evaluation.same_weights and not evaluation.same_weights["passed"]:
         raise ControlError("these frameworks give different results for the same weights: the control did not pass")
+    if evaluation.failed:
+        failed = evaluation.failed
+        each = [f"{attack} on {label}: {why}" for label, reasons in failed.items() for attack, why in reasons.items()]
+        raise GroupError(
+            f"{len(each)} of the attacks on models failed. Everything else is finished, and the same command tries "
+            "only these again:\n  " + "\n  ".join(each)
+        )
     return None
+
+
+def _executor(options: Namespace) -> Executor:
+    """Return who does the attacks, by the options."""
+    from ..executors import Distributed, InProcess, Isolated
+
+    gib, seconds = options.group_memory, options.group_seconds
+    limits = {"group_seconds": seconds, "group_memory": None if gib is None else gib * 2**30}
+    limited = any(limit is not None for limit in limits.values())
+    workers, scheduler = options.workers, options.scheduler
+    if workers is not None and scheduler is not None:
+        raise UsageError("--workers starts workers on this machine: it cannot be combined with --scheduler")
+    elsewhere = workers is not None or scheduler is not None
+    if options.isolate is False and (elsewhere or limited):
+        raise UsageError("workers and limits need processes: --no-isolate cannot be combined with them")
+    if elsewhere:
+        return Distributed(workers=workers, scheduler=scheduler, **limits)
+    return Isolated(**limits) if options.isolate or limited else InProcess()
 
 
 def _arguments(

@@ -57,7 +57,11 @@ class Classifier:
     function : callable
         Images in the model's own tensors to logits: the model, or a compiled snapshot of it.
     workers : int
-        How many threads may ask at the same time.
+        How many threads may ask at the same time: in so many parts work is cut, and results may depend on it.
+    at_once : int, optional
+        How many of them do ask at the same time, if fewer; no result depends on it.
+    traced : ndarray, optional
+        The images that it was compiled with; None if it is asked as it is.
     """
 
     def __init__(
@@ -81,6 +85,8 @@ class Classifier:
         self.framework = frameworks.recognise(like, getattr(unwrapped(model), "native", None))
         self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
         self.workers = 1
+        self.at_once: int | None = None
+        self.traced: NDArray[np.float32] | None = None
         self._like = like
         self._asked = asked
         self.function: frameworks.Function = model
@@ -112,7 +118,7 @@ class Classifier:
         except Exception as error:
             _log.info("%s runs without compilation: %s: %s", self.model, type(error).__name__, error)
             return self
-        other.workers = min(cores(), MOST_WORKERS)
+        other.workers, other.traced = min(cores(), MOST_WORKERS), some
         return other
 
     def with_callback(self, asked: Callable[[int], object]) -> Classifier:
@@ -297,7 +303,8 @@ class Classifier:
         before = self.framework.threads()
         share = max(1, cores() // self.workers)
         try:
-            yield from in_order(work, tasks, self.workers, lambda: self.framework.set_threads(share))
+            threads = min(self.workers, self.at_once or self.workers)
+            yield from in_order(work, tasks, threads, lambda: self.framework.set_threads(share))
         finally:
             self.framework.set_threads(before)
 

@@ -30,7 +30,9 @@ class Cost(msgspec.Struct, frozen=True):
         What the attack's definition asked in all of these cells, as in `AttackResult.queries`; None if the attack does
         not count.
     peak_memory : int, optional
-        The largest resident memory of the process until then, in bytes; None where the system does not tell.
+        The largest resident memory of its process until then, in bytes; None where the system does not tell.
+    worker : str, optional
+        Who did it, None for the process of the comparison itself.
     """
 
     model: str
@@ -41,6 +43,7 @@ class Cost(msgspec.Struct, frozen=True):
     seconds: float
     queries: int | None = None
     peak_memory: int | None = None
+    worker: str | None = None
 
 
 def log(path: Path, cost: Cost) -> None:

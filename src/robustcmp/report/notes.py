@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -123,15 +123,27 @@ def _model_notes(results: Results) -> list[str]:
     return text
 
 
+def _by_reason(reasons: dict[str, dict[str, str]]) -> Iterable[tuple[tuple[str, str], list[str]]]:
+    """Return the models by attack and reason."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for label, of_model in reasons.items():
+        for said in of_model.items():
+            labels.setdefault(said, []).append(label)
+    return labels.items()
+
+
 def _attack_notes(results: Results) -> list[str]:
     """Notes of the attacks, where they could not run, and which of them are not in R."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for label, of_model in results.not_applicable.items():
-        for attack, reason in of_model.items():
-            reasons.setdefault((attack, reason), []).append(label)
-    text: list[str] = [
-        f"{attack} is not applicable to {', '.join(labels)}: {why}" for (attack, why), labels in reasons.items()
+    text = [
+        f"{attack} is not applicable to {', '.join(labels)}: {why}"
+        for (attack, why), labels in _by_reason(results.not_applicable)
     ]
+    text += [
+        f"{attack} failed on {', '.join(labels)}: {why} Rerun the same command to try it again."
+        for (attack, why), labels in _by_reason(results.failed)
+    ]
+    if results.failed:
+        text.append(f"No health checks of {', '.join(results.failed)}, because an attack failed.")
     beside = [attack for attack, record in results.attack_records.items() if not record.in_indicator]
     if beside and results.has_indicator:
         text.append(f"A reference beside R, not in it: {', '.join(beside)}.")

@@ -237,7 +237,7 @@ def _checks(results: Results, pictures: Pictures | None) -> list[Block]:
         names("check", "model", "outcome", "figure"),
         [[check.check, check.model, check.outcome, check.figure] for check in checked.checks],
     )
-    bound = [] if results.same_weights else [tables.lower_bound(checked)]
+    bound = [tables.lower_bound(checked)] if checked.pgd and not results.same_weights else []
     return [Block("table", counted), *([Block("list", advice)] if advice else []), Block("folded", [*bound, every])]
 
 
@@ -296,7 +296,8 @@ def _shown_elsewhere(results: Results) -> list[Table]:
     shown += tables.variance(results) if results.outcomes else []
     shown += [tables.transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     shown += [tables.conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
-    return shown + ([tables.lower_bound(results.checked)] if results.checked and not results.same_weights else [])
+    checked = results.checked
+    return shown + ([tables.lower_bound(checked)] if checked and checked.pgd and not results.same_weights else [])
 
 
 def _settings(results: Results, pictures: Pictures | None) -> list[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +106,12 @@ class Tallies:
             tally.asked_for_covered = tally.asked
         tally.success.setdefault(cell.model, {}).setdefault(cell.training_seed, []).append(success)
 
+    def failed(self, cells: Sequence[Cell]) -> None:
+        for cell in cells:
+            tally = self.attacks[cell.attack]
+            tally.cells -= 1
+            tally.expected -= self.expected[cell]
+
     @property
     def seconds_left(self) -> float | None:
         """None before anything was asked."""
@@ -139,6 +145,12 @@ class Tallies:
         return f"{apart}, {points(detectable)} would be detected (p {'' if p.startswith('<') else '= '}{p})"
 
 
+def failure(cells: Sequence[Cell], reason: str) -> str:
+    """Say that cells of one model and attack failed."""
+    models = ", ".join(dict.fromkeys(f"{cell.model}/{cell.training_seed}" for cell in cells))
+    return f"{cells[0].attack} on {models} failed: {reason}"
+
+
 class Lines:
     """A line for each step and attack, for a log."""
 
@@ -161,11 +173,22 @@ class Lines:
         if self.tallies is None:
             return
         self.tallies.finished(cell, success)
-        tally = self.tallies.attacks[cell.attack]
-        if tally.is_finished:
+        self._tell_of(self.tallies, cell.attack)
+
+    def failed(self, cells: Sequence[Cell], reason: str) -> None:
+        if self.tallies is None:
+            return
+        self.tallies.failed(cells)
+        _tell(failure(cells, reason))
+        self._tell_of(self.tallies, cells[0].attack)
+
+    def _tell_of(self, tallies: Tallies, attack: str) -> None:
+        """Tell of an attack once it is finished."""
+        tally = tallies.attacks[attack]
+        if tally.is_finished and tally.success:
             rates = ", ".join(f"{model} {percent(float(tally.rates(model).mean()))}" for model in tally.success)
-            more = (self.tallies.so_far(cell.attack), duration(tally.seconds), self.tallies.left)
-            _tell("; ".join([f"{cell.attack}: {rates}", *filter(None, more)]))
+            more = (tallies.so_far(attack), duration(tally.seconds), tallies.left)
+            _tell("; ".join([f"{attack}: {rates}", *filter(None, more)]))
 
     def end(self) -> None: ...
 
@@ -179,6 +202,7 @@ class LiveTable:
 
         self.tallies: Tallies | None = None
         self._what, self._steps, self._done, self._attack = "", 0, 0, ""
+        self._failures: list[str] = []
         self._began = time.monotonic()
         self._live = Live(
             console=Console(stderr=True, highlight=False),
@@ -206,6 +230,11 @@ class LiveTable:
         if self.tallies:
             self.tallies.finished(cell, success)
 
+    def failed(self, cells: Sequence[Cell], reason: str) -> None:
+        if self.tallies:
+            self.tallies.failed(cells)
+            self._failures.append(failure(cells, reason))
+
     def end(self) -> None:
         if self.tallies and not all(tally.is_finished for tally in self.tallies.attacks.values()):
             self._live.transient = False  # interrupted: what was found so far stays on the screen
@@ -226,7 +255,7 @@ class LiveTable:
             if other.is_finished and (text := self.tallies.so_far(attack))
         ]
         status = Text(f"{under_way}{passed} · {self.tallies.left}", style="bold")
-        return Group(self._table(self.tallies), *map(Text, verdicts), status)
+        return Group(self._table(self.tallies), *map(Text, [*verdicts, *self._failures]), status)
 
     def _table(self, tallies: Tallies) -> Any:
         from rich.box import SIMPLE_HEAD

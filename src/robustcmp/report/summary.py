@@ -15,7 +15,7 @@ from ..records.checks import FAIL
 from .format import fixed, number, p_value, percent, points, shares
 from .notes import key_notes, repeats_text
 from .table import Column, Table
-from .tables import NOT_APPLICABLE
+from .tables import absent
 from .terminal import WIDTH, console_for, fits, print_table
 from .text import title
 
@@ -83,7 +83,7 @@ def rates(results: Results, between: str = " ") -> Table:
 
 def _rate(results: Results, model: str, attack: str, between: str) -> str:
     if not results.seeds(model, attack):
-        return NOT_APPLICABLE
+        return absent(results, model, attack)
     several = len(results.seeds(model, attack)) > 1
     ends = results.trainings.interval(model, attack) if several else results.interval(model, attack)
     within = "all alike" if math.isnan(ends[0]) else _ends(ends)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas
 
 WITHIN_NOISE = "(within noise)"
-NOT_APPLICABLE = "not applicable"
+NOT_APPLICABLE, FAILED = "not applicable", "failed"
 
 
 def tables(results: Results) -> list[Table]:
@@ -42,7 +42,7 @@ def tables(results: Results) -> list[Table]:
         return [success(results), same_weights(results), *of_attacks, *exact]
     more = [transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     more += [conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
-    more += [lower_bound(results.checked)] if results.checked else []
+    more += [lower_bound(results.checked)] if results.checked and results.checked.pgd else []
     hides = [hidden(results)] if len(results.models) > 1 and results.indicator_attacks else []
     real = [*hides, *differences(results), *variance(results)] if results.outcomes else []
     return [success(results), indicator(results), *real, *of_attacks, *exact, *more]
@@ -57,6 +57,11 @@ def same_weights(results: Results) -> Table:
     rows = [[attack, *((count, n) for count in counts.values())] for attack, counts in differ.items()]
     title = "Same weights: images that fool one framework but not the other"
     return Table(title, [Column("attack"), *pairs], rows)
+
+
+def absent(results: Results, model: str, attack: str) -> str:
+    """Return what stands in the place of a rate that is not there."""
+    return FAILED if results.has_failed(model, attack) else NOT_APPLICABLE
 
 
 def success(results: Results) -> Table:
@@ -74,7 +79,7 @@ def success(results: Results) -> Table:
         deterministic, noise = results.deterministic(attack), attack in results.within_noise
         for model in results.models:
             ran = bool(results.seeds(model, attack))
-            row: list[Any] = [attack, model, results.rate(model, attack) if ran else NOT_APPLICABLE]
+            row: list[Any] = [attack, model, results.rate(model, attack) if ran else absent(results, model, attack)]
             row += [results.interval(model, attack)]
             row += ["deterministic" if deterministic else results.repeat_std(model, attack) if ran else math.nan]
             if several:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -32,6 +32,14 @@ class Progress(Protocol):
 
     def end(self) -> None:
         """Nothing more comes."""
+
+
+@runtime_checkable
+class SeesFailures(Protocol):
+    """A progress that is also told of what failed."""
+
+    def failed(self, cells: Sequence[Cell], reason: str) -> None:
+        """These cells, of one model and attack, will not be finished."""
 
 
 class Unseen:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import foolbox as fb
 import msgspec
@@ -91,9 +91,88 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         if self.architecture is None and Path(self.source).suffix != WHOLE:
             raise _no_architecture(self.source)
 
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks that it takes to load it."""
+        return (self.framework,)
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that it is loaded from, by what they are."""
+        files = {} if is_function(self.source) else {"source": Path(self.source)}
+        design = self.design or ""
+        return files | ({"architecture": Path(design)} if design.endswith(".toml") else {})
+
+    def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> fb.models.base.Model:
+        """Load it from copies of its `files`, which have their names."""
+        return msgspec.structs.replace(self, **{field: str(path) for field, path in files.items()}).load(device)
+
     def load(self, device: Device = "auto") -> fb.models.base.Model:
         """Load it, as `load_network` does."""
         return load_network(self.source, self.framework, self.architecture, device=device)
+
+
+class FromFunction(msgspec.Struct, frozen=True, tag="function"):
+    """A model that a function of the user's own makes, so that other processes can make it, too.
+
+    Attributes
+    ----------
+    source : str
+        The function, ``module:function``.
+    """
+
+    source: str
+
+    @property
+    def label(self) -> str:
+        """What it is called: as its function."""
+        return self.source.partition(":")[2]
+
+    fingerprint: ClassVar[None] = None
+    """Code has a part in it, so nothing is known before it is run."""
+    frameworks: ClassVar[tuple[str, ...]] = ()
+    """Which it takes is known once it is loaded."""
+    files: ClassVar[dict[str, Path]] = {}
+
+    def load(self, device: Device = "auto") -> fb.models.base.Model:
+        """Call the function, and return the model that it returns."""
+        model = _called(self.source)
+        if not isinstance(model, fb.models.base.Model):
+            raise ModelError(
+                f"{self.source} should return a Foolbox model, as robustcmp.wrap does; received {type(model).__name__}"
+            )
+        return model
+
+    def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> fb.models.base.Model:
+        """Load it, as `load` does."""
+        return self.load(device)
+
+
+def from_function(function: str) -> FromFunction:
+    """Return a model that a function makes, to be loaded wherever it is needed.
+
+    `evaluate` takes it in the place of a model. Other processes, of executors that have any, call the function again,
+    so it should return the same model every time. A model that you pass itself is attacked in this process.
+
+    Parameters
+    ----------
+    function : str
+        ``"module:function"``: a function without arguments that returns a Foolbox model, such as `wrap` makes. Its
+        module has to be importable where it is called; the working directory is looked at.
+
+    Raises
+    ------
+    UsageError
+        The text has another form.
+
+    Examples
+    --------
+    >>> from_function("nets:mine")
+    FromFunction(source='nets:mine')
+    """
+    if not isinstance(function, str) or not FUNCTION.fullmatch(function):
+        raise UsageError(f"expected a function as 'module:function', received {function!r}")
+    return FromFunction(function)
 
 
 def file_origins(given: Sequence[str], architecture: str | None = None) -> dict[str, list[FromFile]]:

@@ -97,6 +97,26 @@ class FromZoo(msgspec.Struct, frozen=True, tag="zoo"):
             raise no_weights([self])
         return content
 
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """The frameworks that it takes to load it."""
+        return (self.framework,) if self.into is None else (self.into, self.framework)
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that it is loaded from, by what they are; raise `WeightsError` if it has no weights."""
+        own = trained_directory() / self.file
+        with as_file(SHIPPED / "weights" / self.file) as shipped:
+            weights = own if own.exists() else shipped
+        if not weights.exists():
+            raise no_weights([self])
+        return {"weights": weights} | ({"model": Path(self.model)} if self.model.endswith(".toml") else {})
+
+    def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> Model:
+        """Load it from copies of its `files`, which have their names."""
+        own = msgspec.structs.replace(self, model=str(files["model"])) if "model" in files else self
+        return own.load(device, files["weights"].parent)
+
     def load(self, device: Device = "auto", directory: str | os.PathLike[str] | None = None) -> Model:
         """Load it, as `load_model` does."""
         self.check()

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .from_files import FromFile
+from .from_files import FromFile, FromFunction
 from .from_zoo import FromZoo
 
-Origin = FromZoo | FromFile
-"""It has a label, a fingerprint that is known before a framework is loaded, and ``load(device)``."""
+Origin = FromZoo | FromFile | FromFunction
+"""It has a label, a fingerprint that is known before a framework is loaded, and ``load(device)``.
+
+So that other machines can load it, it also names its ``files`` and the ``frameworks`` that it takes, and has
+``load_from(files, device)`` for copies of the files.
+"""
 
 
 def fingerprints(origins: Mapping[str, Sequence[Origin]]) -> dict[str, list[Any]] | None:

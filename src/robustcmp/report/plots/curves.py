@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 
 def with_grid(results: Results) -> list[str]:
-    """Return the attacks whose success is counted at several ε."""
-    return [attack for attack, record in results.attack_records.items() if len(record.grid) > 1]
+    """Return the attacks whose success is counted at several ε, as far as a model ran them."""
+    return [
+        attack
+        for attack, record in results.attack_records.items()
+        if len(record.grid) > 1 and any(results.seeds(model, attack) for model in results.models)
+    ]
 
 
 def draw(

@@ -1,0 +1,115 @@
+"""The process that does works for another one, over a connection: `robustcmp.runs.isolated` has the other end."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import queue
+import signal
+import threading
+import time
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from ..errors import RobustcmpError
+from .work import Bench, Other, Timed, Work
+
+TELL_SECONDS = 0.2  # between two messages about what was asked
+IDLE_SECONDS = 1800  # after which a process that nobody needs ends itself
+
+
+class Asked(NamedTuple):
+    """So many queries more were asked."""
+
+    queries: int
+
+
+class Lacking(NamedTuple):
+    """Arrays or a file of this digest are needed."""
+
+    sha: str
+
+
+class Refused(NamedTuple):
+    """The model is not the same here."""
+
+    reason: str
+
+
+class Raised(NamedTuple):
+    """The work ended with an error."""
+
+    reason: str
+
+
+class Done(NamedTuple):
+    """The work is done."""
+
+
+Message = Asked | Lacking | Refused | Raised | Done | Timed
+
+
+class _Teller:
+    """Tells of queries now and then; called from several threads."""
+
+    def __init__(self, connection: Connection[Any, Any]):
+        self._connection, self._lock = connection, threading.Lock()
+        self._queries, self._told = 0, time.monotonic()
+
+    def asked(self, queries: int) -> None:
+        with self._lock:
+            self._queries += queries
+            if time.monotonic() - self._told > TELL_SECONDS:
+                self._tell()
+
+    def send(self, message: Message) -> None:
+        with self._lock:
+            if self._queries:
+                self._tell()
+            self._connection.send(message)
+
+    def _tell(self) -> None:
+        self._connection.send(Asked(self._queries))
+        self._queries, self._told = 0, time.monotonic()
+
+
+def main(descriptor: int) -> None:
+    """Do works until the other end hangs up, which ends this process also in the middle of one."""
+    faulthandler.enable(all_threads=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it says when it ends
+    connection: Connection[Any, Any] = Connection(descriptor)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
+    teller = _Teller(connection)
+
+    def fetch(sha: str) -> Any:
+        teller.send(Lacking(sha))
+        return inbox.get()
+
+    bench = Bench(fetch)
+    while True:
+        try:
+            work, at_once = inbox.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            return
+        teller.send(_done(bench, work, at_once, teller))
+
+
+def _receive(connection: Connection[Any, Any], inbox: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            inbox.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _done(bench: Bench, work: Work, at_once: int | None, teller: _Teller) -> Message:
+    """Do a work, and return how it ended."""
+    try:
+        for timed in bench.outcomes(work, at_once, teller.asked):
+            teller.send(timed)
+    except Other as error:
+        return Refused(str(error))
+    except Exception as error:  # whatever a model raises is about this work alone
+        return Raised(str(error) if isinstance(error, RobustcmpError) else f"{type(error).__name__}: {error}")
+    return Done()

@@ -1,0 +1,579 @@
+"""Groups on workers of Dask: on this machine, or on a cluster that is there.
+
+The head (the process of the comparison) keeps all groups, hands every worker one at a time, and alone writes. A worker
+does each in a process of its own, as `robustcmp.runs.isolated` does, so that no model ends a worker.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from .. import frameworks
+from ..errors import RobustcmpError, UsageError, check_count
+from ..hosts import environments
+from ..provenance import own_version
+from ..threads import Stopped, cores
+from .child import Asked, Done, Lacking, Message, Raised, Refused
+from .executor import Failed, Finished, InProcess
+from .isolated import Child, Died, Limits, last_lines
+from .plan import Plan, Task
+from .work import Packer, Timed, Work
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend
+LOOK_SECONDS = 0.5  # between two looks at who is there
+CONNECT_SECONDS = 30
+TTL_SECONDS = 60  # after which a local worker that gives no sign of life is replaced
+MOST_KILLED = 3  # workers, by one group
+LONELY_SECONDS = 60  # how long a group waits once no worker is there that could do it
+MOST_STARTS = 3  # of local workers that end before they are there
+
+_log = logging.getLogger("robustcmp")
+
+
+# on a worker ---------------------------------------------------------------------------------------------------------
+
+
+class About(NamedTuple):
+    """What a worker can do.
+
+    Attributes
+    ----------
+    version : str
+        Of robustcmp.
+    frameworks : dict of str to list
+        What tells the installations of frameworks apart, hosts with an environment among them.
+    gpus : int
+        How many GPUs it has.
+    """
+
+    version: str
+    frameworks: dict[str, list[str | None]]
+    gpus: int
+
+    def lacks(self, work: Work) -> str:
+        """Say what it lacks for a work, nothing if it can do it."""
+        if self.version != _own_version():
+            return f"robustcmp {_own_version()} (it has {self.version})"
+        for name in work.frameworks:
+            if name == "numpy":
+                continue
+            if name not in self.frameworks:
+                return name
+            if self.frameworks[name] != _versions(name):
+                return f"{name} in the version of this process"
+        return "a GPU" if work.device == "cuda" and not self.gpus else ""
+
+
+_versions, _own_version = cache(frameworks.versions), cache(own_version)  # looking them up takes milliseconds
+
+
+def about() -> About:
+    """Say what this process can do, without importing a framework."""
+    hosts = [name for name in environments.names() if environments.is_ready(name)]
+    names = [*frameworks.installed(), *hosts]
+    return About(own_version(), {name: frameworks.versions(name) for name in names}, _gpus())
+
+
+def _gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    with suppress(OSError):
+        there = len(os.listdir("/proc/driver/nvidia/gpus"))
+        return there if visible is None else min(there, len([name for name in visible.split(",") if name.strip()]))
+    return 0
+
+
+class Terms(NamedTuple):
+    """What holds for all works of a session.
+
+    Attributes
+    ----------
+    limits : Limits
+        For each work.
+    variables : tuple of (str, str)
+        The variables of threads that the head has.
+    cores : int
+        How many cores the head counts.
+    """
+
+    limits: Limits
+    variables: tuple[tuple[str, str], ...]
+    cores: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a process with as many threads as the head, on which the last bits may depend."""
+        own = {name: value for name, value in os.environ.items() if name not in THREADS} | dict(self.variables)
+        affinity = getattr(os, "sched_getaffinity", None)
+        there = len(affinity(0)) if affinity else os.cpu_count()
+        return own if "OMP_NUM_THREADS" in own or there == self.cores else own | {"OMP_NUM_THREADS": str(self.cores)}
+
+
+class Outcome(NamedTuple):
+    """What became of a work: the repeats that were finished, and how it ended."""
+
+    finished: list[Timed]
+    end: Message
+
+
+_children: dict[tuple[str, Terms], Child] = {}
+
+
+def attend(work: Work, luggage: Mapping[str, Any], terms: Terms, topic: str) -> Outcome:
+    """Do a work on a worker, in a process of its own, and tell of its queries under a topic."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    child = _children.setdefault((work.frameworks[0], terms), Child(terms.limits, terms.environment))
+    finished: list[Timed] = []
+    end: Message = Done()
+    try:
+        for message in child.messages(work, luggage, worker.state.nthreads):
+            if isinstance(message, Asked):
+                worker.log_event(topic, [work.attack_name, message.queries])
+            elif isinstance(message, Timed):
+                finished.append(message)
+            else:
+                end = message
+    except Died as death:
+        end = Raised(str(death))
+    return Outcome(finished, end)
+
+
+def dismiss() -> None:
+    """End the processes of a worker."""
+    while _children:
+        _children.popitem()[1].kill()
+
+
+# at the head ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Group:
+    """A task that travels, and those workers that were lost while they did it."""
+
+    task: Task
+    work: Work
+    lost: list[str] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Hand:
+    """A worker, as the head knows it.
+
+    Attributes
+    ----------
+    name, address : str
+        What it is called, and where it is.
+    about : About, optional
+        What it can do; None until it has said so.
+    different : set
+        The models that are not the same there, and
+    known : set
+        those that it has done something with.
+    group : _Group, optional
+        What it does.
+    future : Future, optional
+        What it was asked last, as long as that is not answered.
+    """
+
+    name: str
+    address: str
+    about: About | None = None
+    different: set[tuple[str, int]] = field(default_factory=set)
+    known: set[tuple[str, int]] = field(default_factory=set)
+    group: _Group | None = None
+    future: Any = None
+
+    def can_do(self, work: Work) -> bool:
+        """Whether it can do a work with the same bits."""
+        return self.about is not None and not self.about.lacks(work) and work.model not in self.different
+
+
+class Distributed:
+    """Groups on workers of Dask, one at a time on each; needs the extra ``distributed``.
+
+    Models travel as what they are loaded from, their files and the images by digest. A model that was passed itself, an
+    attack that cannot be imported, and a model that gives other logits on every worker, are done in the process of the
+    comparison meanwhile. A group whose process dies, hangs, or reaches a limit is a failure (`Evaluation.failed`), as
+    with `Isolated`. One whose worker is lost is done by another, and fails with the third.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Start so many workers on this machine, each with its share of the cores.
+    scheduler : str, optional
+        Use the workers of this scheduler instead, ``"tcp://host:8786"``; those that come later as well.
+    group_seconds, group_memory : float, optional
+        As for `Isolated`.
+
+    Raises
+    ------
+    UsageError
+        There is neither a number of workers nor a scheduler, or both; a limit is not above 0; or Dask is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: int | None = None,
+        scheduler: str | None = None,
+        group_seconds: float | None = None,
+        group_memory: float | None = None,
+    ):
+        if (workers is None) == (scheduler is None):
+            raise UsageError("expected either workers, a number, or scheduler, an address", parameters=["workers"])
+        if workers is not None:
+            check_count("workers", workers)
+        if find_spec("distributed") is None:
+            raise UsageError("workers need Dask: pip install 'robustcmp[distributed]'", parameters=["workers"])
+        self.workers, self.scheduler = workers, scheduler
+        self.limits = Limits(group_seconds, group_memory)
+        self.limits.check()
+
+    def execute(
+        self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
+    ) -> Iterator[Finished | Failed]:
+        """Yield each cell of the tasks with its result and its costs, or why a task failed, as they come.
+
+        Raises
+        ------
+        UsageError
+            No scheduler answers, or there is a task that no worker can do; no work was started.
+        RobustcmpError
+            The workers of this machine do not start.
+        """
+        packer = Packer(plan)
+        groups, home = [], []
+        for task in tasks:
+            work = packer.work(task)
+            if work is None:
+                home.append(task)
+            else:
+                groups.append(_Group(task, work))
+        if not groups:
+            yield from InProcess().execute(plan, home, asked)
+            return
+        with ExitStack() as stack:
+            local = stack.enter_context(_Local(self.workers)) if self.workers is not None else None
+            address = local.address if local else self.scheduler or ""
+            head = stack.enter_context(_Head(address, local, plan, packer, self.limits, asked))
+            yield from head.done(groups, home)
+
+
+class _Head:
+    """Hands groups to workers."""
+
+    def __init__(
+        self,
+        address: str,
+        local: _Local | None,
+        plan: Plan,
+        packer: Packer,
+        limits: Limits,
+        asked: Callable[[str, int], object],
+    ):
+        self._address, self._local, self._plan, self._packer, self._asked = address, local, plan, packer, asked
+        variables = tuple((name, os.environ[name]) for name in THREADS if name in os.environ)
+        self._terms, self._topic = Terms(limits, variables, cores()), f"robustcmp-{uuid4().hex}"
+        self._hands: dict[str, _Hand] = {}
+        self._waiting: list[_Group] = []
+        self._events: queue.SimpleQueue[Callable[[], Iterator[Finished | Failed]]] = queue.SimpleQueue()
+        self._home: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._at_home, self._gone = 0, threading.Event()
+        self._looked = -math.inf
+
+    def __enter__(self) -> _Head:
+        from distributed import Client
+
+        try:
+            self._client = Client(self._address, set_as_default=False, timeout=CONNECT_SECONDS, name="robustcmp")
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"no scheduler of Dask answers at {self._address}: {error}", parameters=["scheduler"]
+            ) from None
+        self._client.subscribe_topic(self._topic, lambda event: self._asked(*event[1]))
+        threading.Thread(target=self._work_at_home, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gone.set()
+        addresses = [hand.address for hand in self._hands.values()]
+        if self._local is None and addresses:  # others end with their workers
+            ending = partial(self._client.run, dismiss, workers=addresses, on_error="ignore")
+            thread = threading.Thread(target=ending, daemon=True)
+            thread.start()
+            thread.join(LOOK_SECONDS * 10)  # one that is stopped answers nothing
+        self._client.close(timeout=LOOK_SECONDS * 10)
+
+    def done(self, groups: list[_Group], home: list[Task]) -> Iterator[Finished | Failed]:
+        """Yield what comes of the groups, from workers, and of the tasks that stay at home."""
+        self._await_workers()
+        self._waiting = groups
+        self._refuse_what_nobody_can_do()
+        for task in home:
+            self._stay(task)
+        lonely = time.monotonic()
+        while self._waiting or self._at_home or any(hand.group for hand in self._hands.values()):
+            yield from self._look()
+            self._hand_out()
+            if any(hand.group for hand in self._hands.values()) or not self._hands:
+                lonely = time.monotonic()
+            elif time.monotonic() - lonely > LONELY_SECONDS:
+                yield from self._give_up()
+            with suppress(queue.Empty):
+                yield from self._events.get(timeout=LOOK_SECONDS)()
+                while True:
+                    yield from self._events.get_nowait()()
+
+    # who is there ------------------------------------------------------------------------------------------------
+
+    def _look(self) -> Iterator[Failed]:
+        """See now and then who has come and who is gone; what a worker did that is gone goes back, or fails."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        there = {address: str(info["name"]) for address, info in self._client.scheduler_info()["workers"].items()}
+        for address, name in there.items():
+            if address not in self._hands:
+                self._hands[address] = hand = _Hand(name, address)
+                self._ask(hand, about)
+        for address in self._hands.keys() - there.keys():
+            yield from self._lost(self._hands.pop(address))
+        if self._local:
+            self._local.restart({hand.name for hand in self._hands.values()})
+
+    def _lost(self, hand: _Hand) -> Iterator[Failed]:
+        group, hand.group = hand.group, None
+        if hand.future is not None:
+            hand.future.release()
+        if group is None:
+            return
+        group.lost.append(hand.name)
+        if len(group.lost) < MOST_KILLED:
+            self._waiting.insert(0, group)
+        else:
+            reason = f"{MOST_KILLED} workers were lost while they did it: {', '.join(group.lost)}."
+            yield Failed(group.task, reason, hand.name)
+
+    def _await_workers(self) -> None:
+        """Wait until there is a worker, and all that are there have said what they can do."""
+        said = False
+        while not self._hands or any(hand.about is None for hand in self._hands.values()):
+            for _ in self._look():
+                pass
+            if not self._hands and self._local is None and not said:
+                _log.warning("waiting for workers of the scheduler %s", self._address)
+                said = True
+            with suppress(queue.Empty):
+                for _ in self._events.get(timeout=LOOK_SECONDS)():
+                    pass
+
+    def _refuse_what_nobody_can_do(self) -> None:
+        for group in self._waiting:
+            reasons = {hand.name: hand.about.lacks(group.work) for hand in self._hands.values() if hand.about}
+            if all(reasons.values()):
+                each = "; ".join(f"{name} lacks {reason}" for name, reason in reasons.items())
+                model, seed = group.task.model
+                raise UsageError(f"no worker can attack {model}/{seed}: {each}", parameters=["scheduler"])
+
+    def _give_up(self) -> Iterator[Failed]:
+        """Do what is left at home if models are different on all workers, or else let it fail."""
+        for group in self._waiting:
+            if all(hand.about and hand.about.lacks(group.work) for hand in self._hands.values()):
+                yield Failed(group.task, f"no worker is left that has {', '.join(group.work.frameworks)}.")
+            else:
+                self._stay(group.task)
+        self._waiting = []
+
+    # handing out -------------------------------------------------------------------------------------------------
+
+    def _hand_out(self) -> None:
+        for hand in self._hands.values():
+            if hand.future is None and (group := self._next(hand)) is not None:
+                self._waiting.remove(group)
+                self._begin(hand, group, {})
+
+    def _next(self, hand: _Hand) -> _Group | None:
+        """Return the first group that a worker can do; of those under the same attack, rather with a model it knows."""
+        can = [group for group in self._waiting if hand.can_do(group.work)]
+        if not can:
+            return None
+        of_attack = [group for group in can if group.task.attack == can[0].task.attack]
+        others = set[tuple[str, int]]().union(*(other.known for other in self._hands.values() if other is not hand))
+        known = [group for group in of_attack if group.work.model in hand.known]
+        nobodys = [group for group in of_attack if group.work.model not in others]
+        return (known or nobodys or of_attack)[0]
+
+    def _begin(self, hand: _Hand, group: _Group, luggage: dict[str, Any]) -> None:
+        hand.group = group
+        hand.known.add(group.work.model)
+        self._ask(hand, attend, group.work, luggage, self._terms, self._topic)
+
+    def _ask(self, hand: _Hand, function: Callable[..., object], *arguments: Any) -> None:
+        future = self._client.submit(
+            function, *arguments, key=f"robustcmp-{uuid4().hex}", workers=[hand.address], allow_other_workers=False
+        )
+        hand.future = future
+        future.add_done_callback(lambda future: self._events.put(partial(self._answered, hand, future)))
+
+    def _answered(self, hand: _Hand, future: Any) -> Iterator[Finished | Failed]:
+        """Take what a worker answered."""
+        if future is not hand.future or future.status in ("cancelled", "lost"):
+            return  # it is gone, which `_look` sees
+        group, hand.group, hand.future = hand.group, None, None
+        try:
+            answer = future.result(timeout=CONNECT_SECONDS)
+        except Exception as error:  # it could not even begin: its Python lacks something
+            if group is None:
+                raise RobustcmpError(f"the worker {hand.name} cannot say what it can do: {error}") from error
+            answer = Outcome([], Raised(f"{type(error).__name__}: {error}"))
+        if isinstance(answer, About):
+            hand.about = answer
+        elif group is not None:
+            yield from self._ended(hand, group, answer)
+
+    def _ended(self, hand: _Hand, group: _Group, outcome: Outcome) -> Iterator[Finished | Failed]:
+        end, task = outcome.end, group.task
+        if isinstance(end, Lacking):
+            luggage = {sha: self._packer.luggage[sha] for sha in group.work.digests}
+            self._begin(hand, group, luggage)
+            return
+        for cell, timed in zip(task.cells, outcome.finished, strict=False):
+            yield Finished(cell, *timed, worker=hand.name)
+        if isinstance(end, Raised):
+            yield Failed(task, end.reason, hand.name)
+        elif isinstance(end, Refused):
+            hand.different.add(group.work.model)
+            _log.warning("%s/%s is not attacked by the worker %s: there, %s", *task.model, hand.name, end.reason)
+            self._waiting.insert(0, group)
+            if not any(other.can_do(group.work) for other in self._hands.values()):
+                same = [each for each in self._waiting if each.work.model == group.work.model]
+                self._waiting = [each for each in self._waiting if each not in same]
+                for each in same:
+                    self._stay(each.task)
+
+    # at home -----------------------------------------------------------------------------------------------------
+
+    def _stay(self, task: Task) -> None:
+        self._at_home += 1
+        self._home.put(task)
+
+    def _work_at_home(self) -> None:
+        """Do tasks in this process, beside what the workers do."""
+
+        def asked(attack: str, queries: int) -> None:
+            if self._gone.is_set():
+                raise Stopped
+            self._asked(attack, queries)
+
+        while not self._gone.is_set():
+            with suppress(queue.Empty, Stopped):
+                task = self._home.get(timeout=LOOK_SECONDS)
+                try:
+                    for finished in InProcess().execute(self._plan, [task], asked):
+                        self._events.put(partial(iter, [finished]))
+                except Exception as error:  # is raised where it ends the comparison
+                    self._events.put(partial(_raised, error))
+                self._events.put(self._left_home)
+
+    def _left_home(self) -> Iterator[Finished | Failed]:
+        self._at_home -= 1
+        return iter(())
+
+
+def _raised(error: Exception) -> Iterator[Finished | Failed]:
+    raise error
+
+
+class _Local:
+    """A scheduler and workers on this machine, which end with it. A worker that ends, or is silent, is replaced."""
+
+    def __init__(self, count: int):
+        self._count, self._started, self._failed = count, 0, 0
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._seen: set[str] = set()
+
+    def __enter__(self) -> _Local:
+        import dask
+        from distributed import LocalCluster
+
+        self._directory = tempfile.mkdtemp(prefix="robustcmp-workers-")
+        with dask.config.set({"distributed.scheduler.worker-ttl": f"{TTL_SECONDS}s"}):
+            self._cluster = LocalCluster(
+                n_workers=0,
+                host="127.0.0.1",
+                protocol="tcp://",
+                dashboard_address="127.0.0.1:0",  # none is shown, but a port is opened
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
+            )
+        self.address: str = self._cluster.scheduler_address
+        self.restart(set())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            _kill(process)
+        self._cluster.close(timeout=LOOK_SECONDS * 10)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def restart(self, there: set[str]) -> None:
+        """Start workers in the place of those that are gone, given the names of those that are there."""
+        self._seen |= there
+        for name, process in list(self._processes.items()):
+            if process.poll() is None and (name in there or name not in self._seen):
+                continue
+            if name not in self._seen:
+                self._failed += 1
+                if self._failed == MOST_STARTS:
+                    wrote = last_lines(self._output(name).read_text(errors="replace"))
+                    raise RobustcmpError(f"the workers of Dask do not start on this machine. One wrote last: {wrote}")
+            _kill(process)
+            del self._processes[name]
+        while len(self._processes) < self._count:
+            self._start()
+
+    def _output(self, name: str) -> Path:
+        return Path(self._directory, f"{name}.txt")
+
+    def _start(self) -> None:
+        name = f"local-{self._started}"
+        self._started += 1
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        options = ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--death-timeout", str(CONNECT_SECONDS)]
+        threads = str(max(1, cores() // self._count))
+        place = ["--name", name, "--nthreads", threads, "--local-directory", self._directory]
+        with open(self._output(name), "wb") as output:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "distributed.cli.dask_worker", self.address, *options, *place],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for the head
+                env={**os.environ, "PYTHONPATH": path},
+            )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

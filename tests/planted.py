@@ -1,0 +1,111 @@
+"""Models that functions make, in whatever process: sound ones, and those that misbehave outside of the tests' process.
+
+They look at the first pixel only. What is planted in one happens once a pixel is 1.0, as in single pixel's candidates
+and in no clean image, unless the variable ``PLANTED_MENDED`` is set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import robustcmp as rc
+
+HEAD, MENDED = "PLANTED_HEAD", "PLANTED_MENDED"
+N = 12
+IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
+IMAGES[::2, 0, 0, 0] = 0.9
+LABELS = np.arange(N) % 2
+
+
+def sound(threshold: float = 0.5, planted: Callable[[], object] = lambda: None) -> rc.Model:
+    def logits(x: NDArray[Any]) -> NDArray[np.float32]:
+        if x.max() == 1.0 and os.environ.get(HEAD) != str(os.getpid()) and MENDED not in os.environ:
+            planted()
+        gap = x[:, 0, 0, 0] - np.float32(threshold)
+        return np.stack([gap, -gap], axis=1) * 4
+
+    return rc.wrap_functions(logits=logits)
+
+
+def other() -> rc.Model:
+    return sound(0.3)
+
+
+def segfaults() -> rc.Model:
+    return sound(0.4, lambda: ctypes.string_at(0))
+
+
+def aborts() -> rc.Model:
+    def abort() -> None:
+        sys.stderr.write("terminate called after throwing an instance of 'std::length_error'\n")
+        sys.stderr.flush()
+        os.abort()
+
+    return sound(0.4, abort)
+
+
+def hangs() -> rc.Model:
+    return sound(0.4, lambda: time.sleep(3600))
+
+
+def exits() -> rc.Model:
+    return sound(0.4, lambda: os._exit(7))
+
+
+def raises() -> rc.Model:
+    def fail() -> None:
+        raise ArithmeticError("no such logits")
+
+    return sound(0.4, fail)
+
+
+def grows() -> rc.Model:
+    def grow() -> None:
+        held = []
+        while True:
+            held.append(np.ones(2**23))  # 64 MiB
+            time.sleep(0.05)
+
+    return sound(0.4, grow)
+
+
+def differs() -> rc.Model:
+    """Answers with other last bits outside of the tests' process, as on another CPU."""
+    return sound(0.4 if os.environ.get(HEAD) == str(os.getpid()) else 0.40000004)
+
+
+def kills_its_worker() -> rc.Model:
+    return sound(0.4, lambda: os.kill(os.getppid(), signal.SIGKILL))
+
+
+def slow() -> rc.Model:
+    """Takes its time, so that a worker can be lost meanwhile."""
+    return sound(0.4, lambda: time.sleep(0.2))
+
+
+def torch_exits() -> Any:
+    """A network of torch that ends its process when its gradient is asked for; it cannot be traced."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = torch.from_numpy(np.random.default_rng(0).normal(size=(784, 10)).astype(np.float32))
+
+        def forward(self, x: Any) -> Any:
+            if torch.jit.is_tracing():
+                raise RuntimeError("this network cannot be traced")
+            if x.requires_grad and os.environ.get(HEAD) != str(os.getpid()) and MENDED not in os.environ:
+                os._exit(7)
+            return x.flatten(1) @ self.weights
+
+    return Network().eval()

@@ -1,0 +1,354 @@
+"""Workers of Dask: separate processes with different frameworks, of which some are killed or stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import planted
+import pytest
+from conftest import answers
+from test_executors import Evaluate, children, evaluate, made  # noqa: F401, a fixture
+
+import robustcmp as rc
+from robustcmp import frameworks
+from robustcmp.errors import UsageError
+from robustcmp.executors import Distributed, Isolated
+from robustcmp.networks.weights import write_weights
+from robustcmp.runs import distributed
+from robustcmp.zoo.from_files import FromFile
+from robustcmp.zoo.from_zoo import FromZoo
+
+pytest.importorskip("distributed")
+
+MODELS = {"a": made("sound"), "b": made("other"), "home": planted.sound(0.45)}
+
+
+class Watching:
+    """A progress that does something once, when the first cell is finished."""
+
+    def __init__(self, what: Any):
+        self.what, self.done, self.asked_of = what, False, dict[str, int]()
+
+    def begin(self, what: str, steps: int) -> None: ...
+    def step(self) -> None: ...
+    def begin_attacks(self, cells: Any) -> None: ...
+    def end(self) -> None: ...
+
+    def asked(self, attack: str, queries: int) -> None:
+        self.asked_of[attack] = self.asked_of.get(attack, 0) + queries
+
+    def finished(self, cell: Any, success: Any) -> None:
+        if not self.done:
+            self.done = True
+            self.what()
+
+
+def command_of(pid: str) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def local_workers() -> list[int]:
+    return sorted(int(pid) for pid in children() if "dask_worker" in command_of(pid))
+
+
+def left_over() -> set[str]:
+    """Directories and processes of workers."""
+    directories = {path.name for path in Path(tempfile.gettempdir()).glob("robustcmp-workers-*")}
+    return directories | {pid for pid in children() if "dask" in command_of(pid)}
+
+
+@pytest.fixture
+def none_left() -> Iterator[None]:
+    before = left_over()
+    yield
+    assert left_over() == before
+
+
+def test_arguments_are_checked() -> None:
+    for arguments in ({}, {"workers": 2, "scheduler": "tcp://127.0.0.1:1"}):
+        with pytest.raises(UsageError, match="expected either workers, a number, or scheduler, an address"):
+            Distributed(**arguments)  # type: ignore[arg-type]
+    for wrong in (0, 1.5):
+        with pytest.raises(UsageError, match="workers should be 1 or more"):
+            Distributed(workers=wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="group_seconds should be above 0"):
+        Distributed(workers=1, group_seconds=-1)
+
+
+def test_without_dask_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'robustcmp\[distributed\]'"):
+        Distributed(workers=1)
+
+
+def test_what_a_worker_lacks_is_named() -> None:
+    here = distributed.about()
+    assert set(frameworks.installed()) <= set(here.frameworks)
+
+    class Work:
+        frameworks, device = ("torch", "numpy"), "cpu"
+
+    work: Any = Work()
+    there = here._replace(frameworks={"torch": frameworks.versions("torch")})
+    assert there.lacks(work) == ""
+    assert there._replace(version="9").lacks(work).startswith("robustcmp ")
+    assert there._replace(frameworks={}).lacks(work) == "torch"
+    assert there._replace(frameworks={"torch": ["0"]}).lacks(work) == "torch in the version of this process"
+    work.device = "cuda"
+    assert there._replace(gpus=0).lacks(work) == "a GPU"
+    assert there._replace(gpus=1).lacks(work) == ""
+
+
+@pytest.mark.usefixtures("none_left")
+def test_workers_and_home_give_the_same_bits(evaluate: Evaluate, tmp_path: Path) -> None:  # noqa: F811
+    here = evaluate(MODELS, out=tmp_path / "here")
+    progress = Watching(lambda: None)
+    there = evaluate(MODELS, Distributed(workers=2), progress=progress)
+    assert answers(here.run.directory) == answers(there.run.directory)
+    costs = there.costs()
+    assert set(costs[costs.model == "home"].worker) == {""}
+    assert set(costs[costs.model != "home"].worker) <= {"local-0", "local-1"}
+    assert progress.asked_of["walk"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
+@pytest.mark.parametrize(
+    "executor", [Isolated(), *(Distributed(workers=n) for n in (1, 2, 4))], ids=["isolated", "1", "2", "4"]
+)
+def test_trained_models_are_the_same_on_any_number_of_workers(
+    executor: Any, digits: rc.Dataset, tmp_path: Path
+) -> None:
+    names = [name for name in frameworks.installed() if name != "tensorflow"]
+    origins = {name: [FromZoo("lenet1", "digits", name, seed=seed) for seed in (0, 1)] for name in names}
+    asked = {"suite": "smoke", "n": 9, "repeats": 2, "batch_size": 16, "progress": False}
+    runs = [
+        rc.evaluate(origins, digits.images, digits.labels, **asked, out=tmp_path / str(place), executor=each)
+        for place, each in enumerate((None, executor))
+    ]
+    assert answers(runs[0].run.directory) == answers(runs[1].run.directory)
+    assert not runs[1].failed
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_worker_that_is_lost_loses_no_group(
+    ending: signal.Signals,
+    evaluate: Evaluate,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(distributed, "TTL_SECONDS", 5)
+    models = {"a": made("sound"), "b": made("slow"), "c": made("other")}
+    lost: list[int] = []
+
+    def end() -> None:
+        lost.append(local_workers()[0])
+        os.kill(lost[0], ending)
+
+    ev = evaluate(models, Distributed(workers=2), progress=Watching(end))
+    assert lost
+    assert not Path(f"/proc/{lost[0]}").exists()
+    assert not ev.failed
+    assert ev.dataset.identical(evaluate(models, out=tmp_path / "straight").dataset)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
+def test_a_group_that_kills_three_workers_is_not_tried_for_ever(evaluate: Evaluate) -> None:  # noqa: F811
+    ev = evaluate({"a": made("sound"), "bad": made("kills_its_worker")}, Distributed(workers=1))
+    assert list(ev.failed) == ["bad"]
+    reason = r"3 workers were lost while they did it: local-\d, local-\d, local-\d\."
+    assert re.fullmatch(reason, ev.failed["bad"]["pixel"])
+    assert not ev.failed["bad"].keys() - {"pixel"}
+
+
+@pytest.mark.usefixtures("none_left")
+def test_on_a_worker_a_crash_ends_one_group(evaluate: Evaluate) -> None:  # noqa: F811
+    ev = evaluate({"a": made("sound"), "bad": made("segfaults")}, Distributed(workers=1))
+    assert list(ev.failed) == ["bad"]
+    assert ev.failed["bad"]["pixel"].startswith("its process ended by SIGSEGV.")
+    assert set(ev.costs().worker) == {"local-0"}  # it lives on
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
+def test_a_model_that_differs_on_workers_is_attacked_at_home(
+    evaluate: Evaluate,  # noqa: F811
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    models = {"a": made("sound"), "b": made("differs")}
+    ev = evaluate(models, Distributed(workers=2))
+    said = [record.getMessage() for record in caplog.records if record.name == "robustcmp"]
+    assert any(text.startswith("b/0 is not attacked by the worker local-") for text in said)
+    assert set(ev.costs().set_index("model").worker["b"]) == {""}
+    assert ev.dataset.identical(evaluate(models, out=tmp_path / "straight").dataset)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
+def test_an_interruption_keeps_what_is_finished(evaluate: Evaluate, tmp_path: Path) -> None:  # noqa: F811
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    models = {"a": made("sound"), "b": made("slow")}
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(models, Distributed(workers=2), progress=Watching(interrupt))
+    assert list((tmp_path / "run" / "cells").glob("*.h5"))
+    assert not children()
+    assert not evaluate(models, Distributed(workers=2)).failed
+
+
+# a cluster that is there ---------------------------------------------------------------------------------------------
+
+HIDE = """
+import os
+from importlib.machinery import PathFinder
+
+hidden, find_spec = os.environ["HIDDEN"].split(), PathFinder.find_spec
+PathFinder.find_spec = lambda name, *more: None if name.partition(".")[0] in hidden else find_spec(name, *more)
+"""
+
+
+class Cluster:
+    """A scheduler and workers, each a process as the command ``dask`` starts it."""
+
+    def __init__(self, directory: Path):
+        self.directory, self.processes = directory, list[subprocess.Popen[bytes]]()
+        (directory / "sitecustomize.py").write_text(HIDE)
+        file = directory / "scheduler.json"
+        self._start("dask_scheduler", "--scheduler-file", str(file), "--host", "127.0.0.1", "--port", "0")
+        limit = time.monotonic() + 60
+        while not file.exists() or not file.read_text().endswith("}"):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        self.address = re.search(r"tcp://[\d.]+:\d+", file.read_text())[0]  # type: ignore[index]
+
+    def start_worker(self, name: str, hidden: Sequence[str] = ()) -> None:
+        self._start("dask_worker", self.address, "--name", name, "--nthreads", "1", hidden=hidden)
+
+    def _start(self, command: str, *options: str, hidden: Sequence[str] = ()) -> None:
+        tests = str(Path(__file__).parent)
+        own = {
+            "HIDDEN": " ".join(hidden),
+            "PYTHONPATH": os.pathsep.join([str(self.directory), tests]),
+            "ROBUSTCMP_CACHE": str(self.directory / "cache"),
+        }
+        arguments = [sys.executable, "-m", f"distributed.cli.{command}", "--no-dashboard", *options]
+        self.processes.append(
+            subprocess.Popen(
+                arguments,
+                cwd=self.directory,
+                env=os.environ | own,
+                start_new_session=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    started = Cluster(directory)
+    yield started
+    started.close()
+
+
+@pytest.mark.slow
+def test_workers_with_different_frameworks_share_the_work(
+    cluster: Cluster, digits: rc.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch", "jax"):
+        pytest.importorskip(name)
+    monkeypatch.chdir(tmp_path)
+    write_weights(tmp_path / "mine.h5", FromZoo("lenet1", "digits", "torch", seed=3).weights())
+    origins = {
+        "torch": [FromZoo("lenet1", "digits", "torch"), FromFile("mine.h5", "torch", "lenet1")],  # there is none there
+        "jax": FromZoo("lenet1", "digits", "jax"),
+    }
+    cluster.start_worker("with-torch", hidden=["jax", "tensorflow"])
+    cluster.start_worker("with-jax", hidden=["torch", "tensorflow"])
+    asked = {"suite": "smoke", "n": 9, "repeats": 2, "batch_size": 16, "progress": False}
+    executor = Distributed(scheduler=cluster.address)
+    there = rc.evaluate(origins, digits.images, digits.labels, **asked, out="there", executor=executor)
+    here = rc.evaluate(origins, digits.images, digits.labels, **asked, out="here")
+    assert answers(here.run.directory) == answers(there.run.directory)
+    costs = there.costs()
+    assert {(row.model, row.worker) for row in costs.itertuples()} == {("torch", "with-torch"), ("jax", "with-jax")}
+
+
+@pytest.mark.slow
+def test_what_nobody_can_do_is_an_error_before_work(cluster: Cluster, digits: rc.Dataset, tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    cluster.start_worker("plain", hidden=["jax"])
+    origins = {"jax": FromZoo("lenet1", "digits", "jax"), "torch": FromZoo("lenet1", "digits", "torch")}
+    with pytest.raises(UsageError, match="no worker can attack jax/0: plain lacks jax"):
+        rc.evaluate(
+            origins,
+            digits.images,
+            digits.labels,
+            suite="smoke",
+            n=5,
+            repeats=1,
+            batch_size=16,
+            progress=False,
+            out=tmp_path / "run",
+            executor=Distributed(scheduler=cluster.address),
+        )
+    assert not list((tmp_path / "run").glob("cells/*"))
+
+
+@pytest.mark.slow
+def test_a_worker_that_comes_later_is_used_and_left_without_processes(
+    cluster: Cluster,
+    evaluate: Evaluate,  # noqa: F811
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    timer = threading.Timer(2, cluster.start_worker, ["late"])
+    timer.start()
+    ev = evaluate({"a": made("sound"), "b": made("other")}, Distributed(scheduler=cluster.address))
+    timer.join()
+    assert set(ev.costs().worker) == {"late"}
+    assert f"waiting for workers of the scheduler {cluster.address}" in [r.getMessage() for r in caplog.records]
+    limit = time.monotonic() + 20
+    while any("runs.child" in command for command in below(cluster.processes[-1].pid)):
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
+def below(pid: int) -> Iterator[str]:
+    """The commands of all that a process has started."""
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            yield command_of(child)
+            yield from below(int(child))
+
+
+def test_no_scheduler_is_a_usage_error(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(distributed, "CONNECT_SECONDS", 1)
+    with pytest.raises(UsageError, match=r"no scheduler of Dask answers at tcp://127.0.0.1:9"):
+        evaluate(MODELS, Distributed(scheduler="tcp://127.0.0.1:9"))

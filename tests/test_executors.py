@@ -1,0 +1,345 @@
+"""Executors: the same results everywhere, and what ends a process ends one group and no other."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planted
+import pytest
+from conftest import answers
+
+import robustcmp as rc
+from robustcmp.cli.eval import main
+from robustcmp.errors import ModelError, UsageError
+from robustcmp.evaluation import answered
+from robustcmp.executors import Executor, InProcess, Isolated
+from robustcmp.frameworks import NAMES
+from robustcmp.records.costs import Cost, logged
+from robustcmp.report.notes import notes
+from robustcmp.report.tables import tables
+from robustcmp.report.text import to_text
+from robustcmp.runs.isolated import last_lines, resident
+
+SUITE = """
+[attacks.pixel]
+attack = "SinglePixel"
+max_pixels = 9
+[attacks.walk]
+attack = "Boundary"
+iterations = 2
+max_directions = 2
+"""
+GIB = 2**30
+Evaluate = Callable[..., rc.Evaluation]
+
+
+def made(name: str) -> Any:
+    return rc.from_function(f"planted:{name}")
+
+
+@pytest.fixture
+def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
+    """Return `robustcmp.evaluate` of planted models under two random attacks, into ``tmp_path / "run"``."""
+    monkeypatch.setenv(planted.HEAD, str(os.getpid()))
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE)
+
+    def call(models: dict[str, Any], executor: Executor | None = None, **options: Any) -> rc.Evaluation:
+        defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 5, "progress": False}
+        return rc.evaluate(models, planted.IMAGES, planted.LABELS, executor=executor, **defaults | options)
+
+    return call
+
+
+def log_of(ev: rc.Evaluation) -> list[str]:
+    """The events of a run's log, without their times."""
+    lines = (ev.run.directory / "log.txt").read_text().splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S", line) for line in lines)
+    return [re.sub(r"in [\d.]+ s", "in a while", line[20:]) for line in lines]
+
+
+# the same results ----------------------------------------------------------------------------------------------------
+
+
+def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
+    models = {"a": made("sound"), "b": [made("other")], "home": planted.sound(0.45)}
+    here = evaluate(models, InProcess(), out=tmp_path / "here")
+    there = evaluate(models, Isolated())
+    assert answers(here.run.directory) == answers(there.run.directory)
+    assert there.dataset.identical(here.dataset)
+    costs = there.costs().set_index(["model", "attack"])
+    assert costs.worker.to_dict() == {
+        ("a", "pixel"): "numpy",
+        ("b", "pixel"): "numpy",
+        ("home", "pixel"): "",
+        ("a", "walk"): "numpy",
+        ("b", "walk"): "numpy",
+        ("home", "walk"): "",
+    }
+    assert (costs.seconds > 0).all()
+    assert costs.peak_memory["a", "walk"] < costs.peak_memory["home", "walk"]  # of the process that did it
+    assert costs.queries.to_dict() == here.costs().set_index(["model", "attack"]).queries.to_dict()
+
+
+@pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
+def test_trained_models_are_the_same_in_another_process(framework: str, digits: rc.Dataset, tmp_path: Path) -> None:
+    from robustcmp.zoo.from_zoo import zoo_origins
+
+    pytest.importorskip(framework)
+    origins = zoo_origins("lenet1", dataset="digits", frameworks=[framework])
+    asked = {"suite": "smoke", "n": 7, "repeats": 2, "batch_size": 8, "progress": False}
+    runs = [
+        rc.evaluate(origins, digits.images, digits.labels, **asked, out=tmp_path / str(place), executor=executor)
+        for place, executor in enumerate((InProcess(), Isolated()))
+    ]
+    assert answers(runs[0].run.directory) == answers(runs[1].run.directory)
+    assert not runs[1].failed
+
+
+def test_missing_repeats_are_added_in_another_process(evaluate: Evaluate, tmp_path: Path) -> None:
+    models = {"a": made("sound"), "b": made("other")}
+    evaluate(models, Isolated(), repeats=1)
+    more = evaluate(models, Isolated(), repeats=3)
+    assert more.dataset.identical(evaluate(models, out=tmp_path / "straight", repeats=3).dataset)
+    assert [len(cost.cells) for cost in more.run.costs()] == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_a_model_that_differs_in_another_process_stays_in_this_one(
+    evaluate: Evaluate, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = {"a": made("sound"), "b": made("differs")}
+    with caplog.at_level(logging.WARNING, logger="robustcmp"):
+        ev = evaluate(models, Isolated())
+    assert [record.getMessage() for record in caplog.records] == [
+        "b/0 stays in this process: in another, its clean logits differ, if only in their last bits, from those in the "
+        "process that compares"
+    ]
+    assert ev.dataset.identical(evaluate(models, out=tmp_path / "here").dataset)
+    assert ev.costs().set_index("model").worker.to_dict() == {"a": "numpy", "b": ""}
+
+
+# failures ------------------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "segfaults": (
+        Isolated(),
+        r"its process ended by SIGSEGV\. It wrote last: Fatal Python error: Segmentation .*planted",
+    ),
+    "aborts": (Isolated(), r"its process ended by SIGABRT\. It wrote last: .*planted"),
+    "exits": (Isolated(), r"its process ended by exit status 7\."),
+    "raises": (Isolated(), r"ArithmeticError: no such logits"),
+    "hangs": (Isolated(group_seconds=4), r"it took longer than the 4 s that a group may take\."),
+    "grows": (
+        Isolated(group_memory=GIB // 2),
+        r"it held 0\.\d\d GiB, more than the 0\.50 GiB that a group may hold\.",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in ("hangs", "grows") else ()) for kind in KINDS]
+)
+def test_what_ends_a_process_is_the_failure_of_one_group(
+    kind: str, evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, reason = KINDS[kind]
+    models = {"a": made("sound"), "bad": made(kind), "c": made("other")}
+    ev = evaluate(models, executor)
+    assert list(ev.failed) == ["bad"]
+    assert list(ev.failed["bad"]) == ["pixel"]
+    assert re.fullmatch(reason + ".*", ev.failed["bad"]["pixel"])
+    rates = ev.rates()
+    assert math.isnan(rates["bad"]["pixel"])
+    assert not math.isnan(rates["bad"]["walk"])
+    assert ev.common_attacks == ["walk"]
+    monkeypatch.setenv(planted.MENDED, "1")
+    again = evaluate(models, executor)
+    assert not again.failed
+    assert len(again.run.costs()) == 6  # one group of six was tried again
+    assert again.dataset.identical(evaluate(models, out=tmp_path / "straight").dataset)
+
+
+def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"model": "planted", "question": {"models": ["a"]}}
+    ev = evaluate({"a": made("sound"), "bad": made("exits")}, Isolated(), about=about)
+    reason = "its process ended by exit status 7."
+    stored = json.loads((ev.run.directory / "manifest.json").read_text())
+    assert [model.get("failed") for model in stored["models"]] == [None, {"pixel": reason}]
+    assert {(cell["model"], cell["attack"]) for cell in stored["cells"]} == {
+        ("a", "pixel"),
+        ("a", "walk"),
+        ("bad", "walk"),
+    }
+    assert answered(ev.run.directory, about) is None  # so that a command tries again
+    opened = rc.open_run(ev.run.directory)
+    for shown in (ev, opened):
+        assert shown.failed == {"bad": {"pixel": reason}}
+        assert shown.to_json()["failed"] == shown.failed
+        assert shown.to_json()["success_rate"]["bad"]["pixel"] is None
+        assert f"pixel failed on bad: {reason} Rerun the same command to try it again." in notes(shown)
+        assert "Excluded from R because not every model ran it: pixel." in notes(shown)
+        row = next(row for row in tables(shown)[0].written if row[:2] == ["pixel", "bad"])
+        assert row[2] == "failed"
+        assert "failed" in to_text(shown)
+        assert "failed" in shown.summary()
+        shown.to_html(tmp_path / "page.html")
+        assert reason in (tmp_path / "page.html").read_text()
+    assert set(ev.run_checks().model) == {"a"}
+    assert "No health checks of bad, because an attack failed." in notes(ev)
+    assert ev.run_transfer().of_all.sel(source="bad", attack="pixel").isnull().all()
+    assert log_of(ev) == [
+        "begun: 4 groups (a model under an attack) have missing cells, 5 images, suite suite, Isolated",
+        "pixel on a/0: 2 cells in a while (numpy)",
+        f"pixel on bad/0 failed: {reason} (numpy)",
+        "walk on a/0: 2 cells in a while (numpy)",
+        "walk on bad/0: 2 cells in a while (numpy)",
+        "finished, 1 failed",
+    ]
+
+
+def test_where_everything_failed_there_is_still_a_run(evaluate: Evaluate, tmp_path: Path) -> None:
+    suite = tmp_path / "pixel.toml"
+    suite.write_text(SUITE.partition("[attacks.walk]")[0])
+    ev = evaluate({"bad": made("raises")}, Isolated(), suite=suite)
+    assert ev.failed == {"bad": {"pixel": "ArithmeticError: no such logits"}}
+    assert ev.run_checks().empty
+    ev.to_html(tmp_path / "page.html")
+    assert json.dumps(ev.to_json())
+
+
+def test_in_this_process_an_error_ends_the_comparison(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(planted.HEAD, "none")
+    with pytest.raises(ArithmeticError, match="no such logits"):
+        evaluate({"a": made("sound"), "bad": made("raises")})
+    with pytest.raises(ArithmeticError, match="no such logits"):
+        evaluate({"a": made("sound"), "bad": planted.raises()}, Isolated())
+
+
+def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) -> None:
+    class Impatient:
+        def begin(self, what: str, steps: int) -> None: ...
+        def step(self) -> None: ...
+        def begin_attacks(self, cells: Any) -> None: ...
+        def end(self) -> None: ...
+        def asked(self, attack: str, queries: int) -> None: ...
+        def finished(self, cell: Any, success: Any) -> None:
+            raise KeyboardInterrupt
+
+    before = children()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate({"a": made("sound"), "b": made("other")}, Isolated(), progress=Impatient())
+    assert children() == before
+    assert (tmp_path / "run" / "log.txt").read_text().endswith(" interrupted\n")
+    assert not evaluate({"a": made("sound"), "b": made("other")}, Isolated()).failed
+
+
+def children() -> set[str]:
+    """The processes that this one has started."""
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
+# the rest ------------------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_checked() -> None:
+    for limits in ({"group_seconds": 0}, {"group_memory": -1}, {"group_seconds": math.inf}):
+        with pytest.raises(UsageError, match=r"group_\w+ should be above 0, received"):
+            Isolated(**limits)  # type: ignore[arg-type]
+
+
+def test_functions_are_named_and_return_models(evaluate: Evaluate) -> None:
+    assert made("sound").label == "sound"
+    assert made("sound").fingerprint is None
+    for wrong in ("planted", "planted:", 3):
+        with pytest.raises(UsageError, match="expected a function as 'module:function'"):
+            rc.from_function(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="nowhere:sound: No module named 'nowhere'"):
+        evaluate({"a": rc.from_function("nowhere:sound")})
+    with pytest.raises(ModelError, match=r"should return a Foolbox model, as .* does; received set"):
+        evaluate({"a": rc.from_function("test_executors:children")})
+
+
+def test_of_what_a_process_wrote_the_last_lines_are_shown() -> None:
+    assert last_lines("a\n\nb\nc\x1b[31m\nd\ne\n") == "b | c [31m | d | e"
+    crash = (
+        "before\nFatal Python error: Aborted\n\nCurrent thread 0x7 (most recent call first):\n  File x\n  File y\n  z"
+    )
+    assert (
+        last_lines(crash)
+        == "Fatal Python error: Aborted | Current thread 0x7 (most recent call first): | File x | File y"
+    )
+
+
+def test_what_a_process_holds_is_seen_from_outside() -> None:
+    held = resident(os.getpid())
+    block = np.ones(2**24)
+    assert resident(os.getpid()) - held > 0.9 * block.nbytes
+    assert resident(2**30) == 0
+
+
+def test_costs_of_before_workers_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "costs.jsonl"
+    path.write_text('{"model":"a","training_seed":0,"attack":"x","cells":["k"],"images":5,"seconds":1.5}\n')
+    assert list(logged(path)) == [Cost("a", 0, "x", ["k"], 5, 1.5)]
+
+
+def test_the_log_is_for_people(evaluate: Evaluate) -> None:
+    ev = evaluate({"a": made("sound")})
+    log = log_of(ev)
+    assert log[0].startswith("begun: 2 groups")
+    assert log[-1] == "finished"
+    before = (ev.run.directory / "log.txt").stat().st_mtime_ns
+    time.sleep(0.01)
+    evaluate({"a": made("sound")})  # nothing is missing
+    assert (ev.run.directory / "log.txt").stat().st_mtime_ns == before
+
+
+# the command ---------------------------------------------------------------------------------------------------------
+
+NETWORKS = ["--weights", "torch=planted:torch_exits", "--dataset", "digits", "--suite", "smoke"]
+
+
+def test_a_command_with_a_failure_prints_and_ends_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv(planted.HEAD, str(os.getpid()))
+    of_run = ["--images", "5", "--repeats", "1", "--batch-size", "32", "--out", str(tmp_path / "run")]
+    command = [*NETWORKS, *of_run, "--isolate"]
+    assert main([*command, "--full"]) == 1
+    shown = capsys.readouterr()
+    assert "failed" in shown.out
+    assert (tmp_path / "run" / "report.html").exists()
+    assert "fgsm on torch: its process ended by exit status 7." in shown.err
+    assert "fgsm on torch/0 failed: its process ended by exit status 7." in shown.err
+    assert "the same command tries only these again" in shown.err
+    before = {path.name for path in (tmp_path / "run" / "cells").glob("*")}
+    monkeypatch.setenv(planted.MENDED, "1")
+    assert main([*command, "--json"]) == 0
+    assert "failed" not in json.loads(capsys.readouterr().out)
+    assert len({path.name for path in (tmp_path / "run" / "cells").glob("*")} - before) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workers", "2", "--scheduler", "tcp://x:1"], "cannot be combined with --scheduler"),
+        (["--workers", "0"], "workers should be 1 or more, received 0"),
+        (["--no-isolate", "--group-seconds", "9"], "--no-isolate cannot be combined with them"),
+        (["--group-memory", "-1"], "group_memory should be above 0"),
+    ],
+)
+def test_options_that_cannot_be_are_found_before_work(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*NETWORKS, *options]) == 2
+    assert message in capsys.readouterr().err
