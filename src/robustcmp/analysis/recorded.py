@@ -48,18 +48,17 @@ class Recorded:
         self.dataset = dataset
         self.manifest = manifest
 
-    @property
+    @cached_property
     def models(self) -> list[str]:
         """The models' names, in the order in which they were passed."""
         return list(dict.fromkeys(model["name"] for model in self.manifest["models"]))
 
-    @property
+    @cached_property
     def labels(self) -> list[str]:
         """The trained models: ``torch``, or ``torch/3`` where there are several trainings."""
-        models = self.manifest["models"]
-        return [f"{m['name']}/{m['training_seed']}" if self.has_several_trainings else m["name"] for m in models]
+        return [f"{name}/{seed}" if self.has_several_trainings else name for name, seed in self.keys]
 
-    @property
+    @cached_property
     def keys(self) -> list[Key]:
         """The trained models' names and training seeds, in the order of the labels."""
         return [(model["name"], int(model["training_seed"])) for model in self.manifest["models"]]
@@ -136,7 +135,7 @@ class Recorded:
         counts = {attack: self.repeats(attack) for attack in self.attacks}
         return {attack: count for attack, count in counts.items() if count < self.manifest["repeats"]}
 
-    @property
+    @cached_property
     def not_applicable(self) -> dict[str, dict[str, str]]:
         """Why an attack cannot run on a trained model, by the model's label and the attack; only where it cannot."""
         reasons = [model.get("not_applicable", {}) for model in self.manifest["models"]]
@@ -192,14 +191,14 @@ class Recorded:
         """Return the mean success rate over training seeds and repeats, by model and attack, from whole counts."""
         return {model: {attack: self.rate(model, attack) for attack in self.attacks} for model in self.models}
 
-    @property
+    @cached_property
     def common_attacks(self) -> list[str]:
         """The attacks that every trained model ran: what the tests are over."""
         lacking = [*self.not_applicable.values(), *self.failed.values()]
         missing = {attack for reasons in lacking for attack in reasons}
         return [attack for attack in self.attacks if attack not in missing]
 
-    @property
+    @cached_property
     def indicator_attacks(self) -> list[str]:
         """The attacks that R sums over: those that every trained model ran, without references beside R."""
         return [attack for attack in self.common_attacks if self.attack_records[attack].in_indicator]

@@ -63,15 +63,14 @@ def pairing(twins: Sequence[Twins], a: str, b: str, seeds_a: Sequence[int], seed
     >>> pairing(twins, "x", "y", [0, 1, 2], [4, 5, 6]) is None
     True
     """
+    there = {frozenset((pair.a, pair.b)) for pair in twins}
     each = [
-        [place for place, other in enumerate(seeds_b) if _are_twins(twins, (a, seed), (b, other))] for seed in seeds_a
+        [place for place, other in enumerate(seeds_b) if {(a, seed), (b, other)} in there]
+        for seed in seeds_a
+        if there
     ]
     places = [partners[0] for partners in each if len(partners) == 1]
     return places if len(places) == len(seeds_a) and sorted(places) == list(range(len(seeds_b))) else None
-
-
-def _are_twins(twins: Sequence[Twins], key: Key, other: Key) -> bool:
-    return any({key, other} == {pair.a, pair.b} for pair in twins)
 
 
 def twin_mask(twins: Sequence[Twins], models: Sequence[Key]) -> NDArray[np.bool_]:
