@@ -81,6 +81,11 @@ def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:
         return file.read(len(start)) == start
 
 
+def check(path: str | os.PathLike[str], kind: str) -> None:
+    """Raise `SealError` unless a file is as it was sealed; its content is not looked at."""
+    _check(read_bytes(path), kind, required=True)
+
+
 def _check(content: bytes, kind: str, required: bool) -> bytes:
     """Return HDF5's part of a file's bytes, or raise `SealError` unless they are as they were sealed."""
     in_front = content.startswith(MARK)

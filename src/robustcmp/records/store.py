@@ -248,9 +248,9 @@ class Run:
             file.attrs.update(asdict(cell))
             file.attrs["manifest"] = json.dumps(said, sort_keys=True)
 
-        content, path = sealed.hdf5("cell", write), self.cell_path(cell.key)
+        content, path = sealed.hdf5(_kind(cell.key), write), self.cell_path(cell.key)
         try:
-            with sealed.from_bytes(content, "cell") as file:
+            with sealed.from_bytes(content, _kind(cell.key)) as file:
                 self._read_cell(file, cell.key)
         except SealError as error:
             raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
@@ -266,17 +266,9 @@ class Run:
             It is missing or broken.
         """
         path = self.cell_path(key)
-        try:
-            with sealed.opened(path, "cell", required=self.is_sealed if required is None else required) as file:
-                if (said := file.attribute("key", otherwise=None if self.is_sealed else key)) != key:
-                    raise SealError(f"it is the cell {said}, which has another name")
-                yield file
-        except FileNotFoundError:
-            raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
-        except SealError as error:
-            raise StoreError(
-                f"{path} is broken ({error}). Delete it, and rerun the same command to recreate it."
-            ) from None
+        required = self.is_sealed if required is None else required
+        with _cell_errors(path), sealed.opened(path, _kind(key), required=required) as file:
+            yield file
 
     def _read_cell(self, file: sealed.Hdf5, key: str) -> dict[str, NDArray[Any]]:
         """Return the arrays of an open cell, but for the adversarial images, of as many images as they should be."""
@@ -346,13 +338,20 @@ class Run:
             return images
 
     def check_cell(self, key: str) -> None:
-        """Check all that a cell's file has, but for the values of its adversarial images.
+        """Check that a cell's file is as it was written; of one that is older than seals, all but its images.
+
+        A cell was checked before it was sealed, so its seal is enough, and reading 100,000 of them takes seconds.
 
         Raises
         ------
         StoreError
             It is missing or broken.
         """
+        if self.is_sealed:
+            path = self.cell_path(key)
+            with _cell_errors(path):
+                sealed.check(path, _kind(key))
+            return
         with self.cell(key) as file:
             arrays = self._read_cell(file, key)
             if "adversarials" in file.arrays:
@@ -536,6 +535,22 @@ class Run:
 def runs_in(directory: str | os.PathLike[str]) -> list[Run]:
     """Return the runs that lie side by side in a directory, finished or not; none where it is no directory."""
     return [Run(path) for path in sorted(Path(directory).glob("*/")) if _is_run(path)]
+
+
+@contextmanager
+def _cell_errors(path: Path) -> Iterator[None]:
+    """Raise `StoreError` for what is wrong with the file of a cell."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing. Rerun the same command to recreate it.") from None
+    except SealError as error:
+        raise StoreError(f"{path} is broken ({error}). Delete it, and rerun the same command to recreate it.") from None
+
+
+def _kind(key: str) -> str:
+    """Return the kind of file that a cell is: of its own, so that no cell can take the place of another."""
+    return f"cell {key}"
 
 
 def _is_run(directory: Path) -> bool:
