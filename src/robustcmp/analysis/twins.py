@@ -65,9 +65,7 @@ def pairing(twins: Sequence[Twins], a: str, b: str, seeds_a: Sequence[int], seed
     """
     there = {frozenset((pair.a, pair.b)) for pair in twins}
     each = [
-        [place for place, other in enumerate(seeds_b) if {(a, seed), (b, other)} in there]
-        for seed in seeds_a
-        if there
+        [place for place, other in enumerate(seeds_b) if {(a, seed), (b, other)} in there] for seed in seeds_a if there
     ]
     places = [partners[0] for partners in each if len(partners) == 1]
     return places if len(places) == len(seeds_a) and sorted(places) == list(range(len(seeds_b))) else None
