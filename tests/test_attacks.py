@@ -697,7 +697,7 @@ def test_what_is_refused(zoo_model: Zoo, digits: Dataset) -> None:
         FGSM(max_epsilon=0)
     with pytest.raises(UsageError, match="max_pixels should be 1 or more, received 0"):
         SinglePixel(max_pixels=0)
-    with pytest.raises(UsageError, match="both steps should be more than 0"):
+    with pytest.raises(UsageError, match="source_step should be more than 0 and finite, received -1"):
         Boundary(source_step=-1.0)
     with pytest.raises(UsageError, match="times should be 1 or more"):
         FGSM().repeat(0)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,20 +46,25 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def as_at_a_terminal(ignored: int = 0) -> list[str]:
+    """Return the beginning of a command whose signals should be as a terminal leaves them, but for an ignored one.
+
+    Not by a function between fork and exec: the threads of a framework in this process forbid one.
+    """
+    default = ",".join(signal.Signals(number).name for number in SIGNALS if number != ignored)
+    ignore = [f"--ignore-signal={signal.Signals(ignored).name}"] if ignored else []
+    return ["env", f"--default-signal={default}", *ignore]
+
+
 @contextmanager
 def started(*arguments: str, ignored: int = 0, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A Python process with signals as a terminal leaves them; killed at the end."""
 
-    def as_at_a_terminal() -> None:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
-
     with subprocess.Popen(
-        [sys.executable, *arguments],
+        [*as_at_a_terminal(ignored), sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=as_at_a_terminal,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)} | environment,
     ) as child:
         try:
@@ -133,6 +136,7 @@ def test_the_console_script_handles_signals_as_soon_as_its_module_is_there() -> 
     assert "'robustcmp.errors'" not in loaded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupt_that_an_import_makes_an_error_of(number: int) -> None:
     with started(*EVAL, "--weights", "torch=hung:network", "--dataset", "digits", HANG="in_a_file_that_fails") as child:
@@ -166,6 +170,7 @@ def test_a_signal_in_the_middle_of_an_attack(number: int, threads: str, elsewher
     assert list(elsewhere.glob("run/**/*.tmp")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_of_a_training(number: int, elsewhere: Path) -> None:
     arguments = ["--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--epochs", "500", "--out", "."]
@@ -323,14 +328,18 @@ def test_a_training_ends_soon_on_a_busy_machine(framework: str, elsewhere: Path)
 def test_a_terminal_that_is_closed(elsewhere: Path) -> None:
     terminal, end = os.openpty()
 
-    def lead() -> None:
-        os.setsid()
-        fcntl.ioctl(end, termios.TIOCSCTTY, 0)
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-
-    command = [sys.executable, *EXAMPLE, "--training-seeds", "0", "--out", "run"]
-    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end, preexec_fn=lead) as child:
+    command = [
+        "setsid",
+        "--ctty",
+        *as_at_a_terminal(),
+        sys.executable,
+        *EXAMPLE,
+        "--training-seeds",
+        "0",
+        "--out",
+        "run",
+    ]
+    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end) as child:
         os.close(end)
         threading.Thread(target=_drain, args=(terminal,), daemon=True).start()
         try:

@@ -127,6 +127,7 @@ def test_the_same_network_under_two_names_shares_its_cells(
     assert sorted(attack for _, attack in saved) == ["boundary", "fgsm", "pixel"]
 
 
+@pytest.mark.slow
 def test_a_network_in_a_host_is_known_by_its_weights(framework: Any, tiny: Any, random_weights: Any) -> None:
     def digest_of(seed: int) -> str | None:
         native = framework.build(tiny, 0, "cpu")
@@ -352,6 +353,7 @@ def test_asked_one_at_a_time_answers_depend_on_nothing_else(
     assert "mine: answers depend on the other images of a batch, so each image was asked alone" in ev.to_text()
 
 
+@pytest.mark.slow
 @pytest.mark.needs("zoo")
 def test_rounding_over_batch_sizes_is_no_dependence(framework: Any, zoo_model: Zoo, digits: Dataset) -> None:
     classifier = Classifier(zoo_model(framework, "lenet5")).compiled(digits.images)

@@ -148,6 +148,7 @@ def bomb(path: Path, entry: str, size: int = 2**30) -> None:
 @pytest.mark.parametrize(
     ("name", "entry"), [("a.pt", "a/data.pkl"), ("a.npz", "conv1.npy"), ("a.keras", "model.weights.h5")]
 )
+@pytest.mark.slow
 def test_an_archive_that_unpacks_to_gigabytes(name: str, entry: str, tmp_path: Path) -> None:
     framework = {"a.pt": "torch", "a.keras": "tensorflow"}.get(name, installed()[0])
     if framework not in installed():

@@ -186,7 +186,7 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
     if isinstance(suite, Suite):
         return suite
     path = Path(suite)
-    if not is_name(path.stem):
+    if path.stem and not is_name(path.stem):
         raise UsageError(f"a suite's file should have a name without control characters, received {str(path)!r}")
     content = read_suite_file(suite)
     try:
