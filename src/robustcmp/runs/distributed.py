@@ -40,6 +40,7 @@ from .work import Packer, Timed, Work
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend
 LOOK_SECONDS = 0.5  # between two looks at who is there
 CONNECT_SECONDS = 30
+ANSWER_SECONDS = 600  # for the results of a group to arrive
 TTL_SECONDS = 60  # after which a local worker that gives no sign of life is replaced
 MOST_KILLED = 3  # workers, by one group
 LONELY_SECONDS = 60  # how long a group waits once no worker is there that could do it
@@ -424,6 +425,13 @@ class _Head:
         return (known or nobodys or of_attack)[0]
 
     def _begin(self, hand: _Hand, group: _Group, luggage: dict[str, Any]) -> None:
+        if luggage:
+            try:  # beside the task: a graph of Dask is for small things
+                luggage = self._client.scatter(luggage, workers=[hand.address], hash=False, timeout=CONNECT_SECONDS)
+            except Exception:  # the worker has gone meanwhile, as `_look` will see
+                _log.debug("%s could not be sent what it lacks", hand.name, exc_info=True)
+                self._waiting.insert(0, group)
+                return
         hand.group = group
         hand.known.add(group.work.model)
         self._ask(hand, attend, group.work, luggage, self._terms, self._topic)
@@ -441,7 +449,7 @@ class _Head:
             return  # it is gone, which `_look` sees
         group, hand.group, hand.future = hand.group, None, None
         try:
-            answer = future.result(timeout=CONNECT_SECONDS)
+            answer = future.result(timeout=ANSWER_SECONDS)
         except Exception as error:  # it could not even begin: its Python lacks something
             if group is None:
                 raise RobustcmpError(f"the worker {hand.name} cannot say what it can do: {error}") from error
