@@ -24,6 +24,7 @@ from robustcmp.evaluation import answered
 from robustcmp.executors import Executor, InProcess, Isolated
 from robustcmp.frameworks import NAMES
 from robustcmp.records.costs import Cost, logged
+from robustcmp.records.store import Run
 from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
@@ -103,6 +104,21 @@ def test_trained_models_are_the_same_in_another_process(framework: str, digits: 
     ]
     assert answers(runs[0].run.directory) == answers(runs[1].run.directory)
     assert not runs[1].failed
+
+
+def test_images_that_nobody_keeps_do_not_come_back(
+    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {"a": made("sound")}
+    saved = []
+    save = Run.save
+    monkeypatch.setattr(Run, "save", lambda self, cell, result: (saved.append(result), save(self, cell, result)))
+    evaluate(models, Isolated(), keep_images=False)
+    assert len(saved) == 4
+    assert all(result.adversarials is None for result in saved)
+    saved.clear()
+    evaluate(models, Isolated(), out=tmp_path / "kept")
+    assert all(result.adversarials.shape == planted.IMAGES[:5].shape for result in saved)
 
 
 def test_missing_repeats_are_added_in_another_process(evaluate: Evaluate, tmp_path: Path) -> None:

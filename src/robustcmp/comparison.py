@@ -284,6 +284,7 @@ def prepare(
         question.spread,
         stored,
     )
+    planned = replace(planned, keep_images=store.keep_images)
     manifest = manifest_of(question, planned, subset, batch_sizes, about)
     for sentence in varying_notes(manifest["models"]):
         _log.warning("%s", sentence)

@@ -51,7 +51,7 @@ class Run:
 
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
         self.directory = Path(directory)
-        self._keep_images = keep_images
+        self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
         self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
@@ -222,7 +222,7 @@ class Run:
         """
         arrays = {name: np.asarray(getattr(result, name)) for name in OWN_NAMES}
         arrays |= {f"extras/{name}": np.asarray(values) for name, values in result.extras.items()}
-        images = result.adversarials.astype(np.float32) if self._keep_images else None
+        images = result.adversarials.astype(np.float32) if self.keep_images else None
         self.write_cell(cell, arrays, images)
 
     def write_cell(
@@ -403,7 +403,7 @@ class Run:
 
         Nothing is written where they are there already, or adversarial images are not kept either.
         """
-        if self._keep_images and self.read_clean(answers) is None:
+        if self.keep_images and self.read_clean(answers) is None:
             self.write_arrays("clean", answers, {"images": images.astype(np.float32)})
 
     def read_clean(self, answers: str) -> NDArray[np.float32] | None:

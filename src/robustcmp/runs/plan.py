@@ -122,6 +122,8 @@ class Plan:
         the same: no other model's, and either no gradient has a part in it, or the stored model has the same weights.
     elsewhere : dict of str to str
         The key of the cell that the same model has by a stored manifest with other last bits, by its key of today.
+    keep_images : bool
+        Whether adversarial images are kept, so that they have to come back from other processes.
     """
 
     suite: Suite
@@ -135,6 +137,7 @@ class Plan:
     cells: list[Cell]
     former: dict[str, str] = field(default_factory=dict)
     elsewhere: dict[str, str] = field(default_factory=dict)
+    keep_images: bool = True
 
     @property
     def logits(self) -> dict[tuple[str, int], str]:

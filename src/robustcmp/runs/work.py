@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -101,6 +101,8 @@ class Work:
         What to do.
     batch_size, parts : int
         How many candidates are asked at once, and in how many parts the images are worked on side by side.
+    keep_images : bool
+        Whether the adversarial images are wanted; they are most of what goes back.
     """
 
     model: tuple[str, int]
@@ -116,6 +118,7 @@ class Work:
     repeats: list[int]
     batch_size: int
     parts: int
+    keep_images: bool
 
 
 class Luggage(Mapping[str, Any]):
@@ -181,6 +184,7 @@ class Packer:
             repeats=[cell.repeat for cell in task.cells],
             batch_size=task.batch_size,
             parts=classifier.workers,
+            keep_images=self.plan.keep_images,
         )
 
     def _data_digest(self, traced: NDArray[np.float32]) -> str:
@@ -239,7 +243,8 @@ class Bench:
         classifier = self._kept(self._models, key, lambda: self._ready(work, data), MOST_MODELS)
         classifier = classifier.with_callback(asked)
         classifier.at_once = at_once
-        yield from timed(classifier, work.attack, data["images"], data["labels"], work.seed, work.repeats)
+        for made in timed(classifier, work.attack, data["images"], data["labels"], work.seed, work.repeats):
+            yield made if work.keep_images else made._replace(result=replace(made.result, adversarials=None))
 
     def _ready(self, work: Work, data: Arrays) -> Classifier:
         """Return a model, loaded and compiled as it was where the work was made."""
