@@ -7,8 +7,8 @@
 
 ``cells`` makes a run of 100,000 cells through the store and opens, verifies and prints it, in processes of their own.
 ``simulated`` hands 1,000 models × 3 attacks to a real scheduler of Dask with simulated workers, which wait instead of
-attacking, for a share of the time that LeNet-5 would take on 10,000 images. ``workers`` runs a real comparison in this process and
-in 1, 2 and 4 workers.
+attacking, for a share of the time that LeNet-5 would take on 10,000 images. ``workers`` runs a real comparison in this
+process, in one for each framework, and in 1, 2 and 4 workers.
 """
 
 from __future__ import annotations
