@@ -23,6 +23,7 @@ from types import EllipsisType
 from typing import Any
 
 import h5py
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -39,8 +40,11 @@ DEFLATED = 1032  # times that DEFLATE can shrink bytes at the most
 FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE}
 LAYOUTS = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}
 TYPES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM, h5py.h5t.STRING}
-BROKEN = (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError, ArithmeticError)
-"""What h5py, json and the readers of their content raise for a file that is not as it should be."""
+BROKEN = (
+    *(OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError, ArithmeticError),
+    msgspec.ValidationError,
+)
+"""What h5py, json, msgspec and the readers of their content raise for a file that is not as it should be."""
 
 Shape = tuple[int | EllipsisType, ...]
 
