@@ -256,18 +256,18 @@ def _fits(received: tuple[int, ...] | None, expected: Shape) -> bool:
 
 def _arrays(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the arrays of a file by their names, or raise `SealError` for anything but groups and arrays."""
-    groups, seen = [("", file["/"])], set()
+    groups, seen = [("", file["/"])], {h5py.h5o.get_info(file["/"].id).addr}
     while groups:
         prefix, group = groups.pop()
-        address = h5py.h5o.get_info(group.id).addr
-        if address in seen:
-            raise SealError(f"the group {prefix or '/'} is linked twice")
-        seen.add(address)
         for name in group:
             whole = prefix + name
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise SealError(f"{whole} is a link to another place")
             item = group[name]
+            address = h5py.h5o.get_info(item.id).addr
+            if address in seen:
+                raise SealError(f"{whole} is linked twice")
+            seen.add(address)
             if isinstance(item, h5py.Group):
                 groups.append((f"{whole}/", item))
             elif isinstance(item, h5py.Dataset):

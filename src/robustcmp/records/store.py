@@ -32,7 +32,7 @@ from ..locks import sole_writer
 from . import costs, format_1, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
-from .manifest import FORMAT, UNSEALED, check, is_known, part_of, upgraded
+from .manifest import FORMAT, UNSEALED, attack_records, check, is_known, part_of, upgraded
 
 if TYPE_CHECKING:
     import xarray
@@ -54,6 +54,7 @@ class Run:
         self.temporary = False  # whether the directory goes with this object
         self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
+        self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
 
     @classmethod
     def create(cls, directory: str | os.PathLike[str] | None, keep_images: bool = True) -> Run:
@@ -189,6 +190,11 @@ class Run:
         """Keep what a manifest says that is needed for each cell."""
         self._known = manifest | {"format": stored_format}
         self._keys = dict.fromkeys((cell["key"] for cell in manifest["cells"]), manifest["images"]["used"])
+        axes = {
+            attack: {name: 1 + len(extra.dims) for name, extra in record.extras.items() if extra.in_results}
+            for attack, record in attack_records(manifest).items()
+        }
+        self._axes = {cell["key"]: axes[cell["attack"]] for cell in manifest["cells"]}
 
     @property
     def is_sealed(self) -> bool:
@@ -283,7 +289,12 @@ class Run:
         images = self._keys.get(key, success.size)
         arrays = {name: file.array(name, dtype, (images,)) for name, dtype in OWN_TYPES.items()}
         extras = [name for name in file.arrays if name.startswith("extras/")]
-        return arrays | {name: file.array(name, None, (images, ...)) for name in extras}
+        arrays |= {name: file.array(name, None, (images, ...)) for name in extras}
+        for name, axes in self._axes.get(key, {}).items():
+            received = arrays.get(f"extras/{name}")
+            if received is not None and received.ndim != axes:
+                raise SealError(f"extras/{name} should have {axes} axes, received the shape {received.shape}")
+        return arrays
 
     def adopt(self, cell: Cell, other: str, manifest: dict[str, Any]) -> None:
         """Let what is kept under another key also be a cell, with what a manifest says about it.
