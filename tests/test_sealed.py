@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp import locks, sealed
 from robustcmp.cli import command
-from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, WeightsError
+from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, UsageError, WeightsError
 from robustcmp.files import remove_left_over, temporary_beside, write_atomically, write_text_atomically
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import read_weights, write_weights
@@ -846,3 +846,161 @@ def test_a_result_that_cannot_be_kept(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"gave a result that cannot be kept: l2 should have the shape \(3\)"):
         run.save(Cell("a", 0, "fgsm", 0, "0" * 32), bad)
     assert not (tmp_path / "run" / "cells").exists()
+
+
+# what a stranger makes up --------------------------------------------------------------------------------------------
+
+
+def _resealed(path: Path, kind: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change sealed JSON as a stranger can."""
+    content = sealed.from_json(path.read_bytes(), kind)
+    change(content)
+    path.write_text(sealed.to_json(kind, content, sort_keys=True))
+
+
+MADE_UP: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no models": lambda said: said["models"].clear(),
+    "no attacks": lambda said: said["suite"]["attacks"].clear(),
+    "an attack that says nothing": lambda said: said["suite"]["attacks"].update(pixel={}),
+    "a norm": lambda said: said["suite"]["attacks"]["walk"].update(norm="l7"),
+    "an undeclared value": lambda said: said["suite"]["attacks"]["walk"].update(start="begin"),
+    "positions without a map": lambda said: said["suite"]["attacks"]["walk"].update(
+        position_draws={"vulnerable": "l0", "positions": "l2", "vulnerable_map": "linf", "tried": 1}
+    ),
+    "a grid": lambda said: said["suite"]["attacks"]["walk"].update(grid=[float("nan")]),
+    "an accuracy": lambda said: said["models"][0].update(clean_accuracy=1.5),
+    "an accuracy that is no number": lambda said: said["models"][0].update(clean_accuracy=float("nan")),
+    "a training seed": lambda said: said["models"][0].update(training_seed="0"),
+    "a model twice": lambda said: said["models"].append(said["models"][0]),
+    "a model more": lambda said: said["models"].append(said["models"][0] | {"name": "c"}),
+    "a model's info": lambda said: said["models"][0].update(info={"differences": 3}),
+    "reasons": lambda said: said["models"][0].update(not_applicable={"walk": 3}),
+    "a key": lambda said: said["cells"][0].update(key="../../key"),
+    "a cell twice": lambda said: said["cells"].append(said["cells"][0]),
+    "a cell less": lambda said: said["cells"].pop(),
+    "a cell of no model": lambda said: said["cells"][0].update(model="c"),
+    "a cell of no attack": lambda said: said["cells"][0].update(attack="run"),
+    "a repeat": lambda said: said["cells"][0].update(repeat=-1),
+    "images": lambda said: said["images"].update(used=True),
+    "more images": lambda said: said["images"].update(used=6),
+    "the share": lambda said: said["images"].update(correct_by_all=None),
+    "a subset": lambda said: said["images"].update(subset="none"),
+    "repeats": lambda said: said.update(repeats=10**40),
+    "twins": lambda said: said.update(twins=[{"a": ["a", 0], "b": ["c", 0], "correlation": 0.99}]),
+    "the same weights": lambda said: said.update(same_weights={"logits": 0.0, "predictions": 0.0}),
+    "cells of another machine": lambda said: said.update(kept=[{"environment": {}, "cells": []}]),
+    "versions": lambda said: said["environment"].update(versions=None),
+    "a machine": lambda said: said["environment"].pop("cpus"),
+    "headings": lambda said: said["about"].update(model=["lenet1"]),
+}
+
+
+@pytest.mark.parametrize("change", MADE_UP.values(), ids=MADE_UP)
+def test_a_manifest_that_is_made_up(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    _resealed(run / "manifest.json", "manifest", change)
+    said = json.dumps(sealed.read_json(run / "manifest.json", "manifest"))
+    changed(run / "results.h5", lambda file: file.attrs.update(manifest=said), "results")
+    with pytest.raises(StoreError, match=r"manifest\.json is not the manifest|results\.h5 is broken"):
+        rc.open_run(run)
+
+
+def test_what_a_manifest_says_besides_is_kept(run: Path) -> None:
+    _resealed(run / "manifest.json", "manifest", lambda said: said["models"][0].update(colour="green"))
+    said = json.dumps(sealed.read_json(run / "manifest.json", "manifest"))
+    changed(run / "results.h5", lambda file: file.attrs.update(manifest=said), "results")
+    assert rc.open_run(run).manifest["models"][0]["colour"] == "green"
+
+
+def test_a_run_keeps_only_what_can_be_read_again(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\$\.about\.model"):
+        evaluated(tmp_path, about={"model": 5})
+
+
+def _replace(file: h5py.File, name: str, data: Any) -> None:
+    """Put another array in the place of one, with its attributes: its dimensions are those of the old one."""
+    attributes = dict(file[name].attrs)
+    del file[name]
+    file[name] = data
+    file[name].attrs.update(attributes)
+
+
+OTHER_ARRAYS: dict[str, tuple[str, Damage]] = {
+    "results: a scalar": ("results", lambda file: _replace(file, "start", 1.0)),
+    "results: other axes": ("results", lambda file: _replace(file, "start", np.ones(file["start"].shape[::-1]))),
+    "results: fewer axes": ("results", lambda file: _replace(file, "queries", np.ones(5, np.int64))),
+    "results: more axes": ("results", lambda file: _replace(file, "margin", np.ones((1,) * 32))),
+    "results: a type": ("results", lambda file: _replace(file, "l2_half", file["l2_half"][()].astype(np.float32))),
+    "results: no truth values": ("results", lambda file: file["ran"].attrs.pop("dtype")),
+    "results: other models": ("results", lambda file: _replace(file, "model", np.array([b"b", b"a"], object))),
+    "results: other images": ("results", lambda file: _replace(file, "image", np.zeros(5, np.int64))),
+    "results: other repeats": ("results", lambda file: _replace(file, "repeats", np.array([2, 3]))),
+    "results: another index": ("results", lambda file: _replace(file, "repeat", np.array([0, 2]))),
+    "results: what ran": ("results", lambda file: _replace(file, "ran", np.zeros(file["ran"].shape, np.int8))),
+    "results: no starts": ("results", lambda file: file.pop("start")),
+    "clean: a scalar": ("clean", lambda file: _replace(file, "images", np.float32(1))),
+    "clean: fewer images": ("clean", lambda file: _replace(file, "images", file["images"][:3])),
+    "clean: a type": ("clean", lambda file: _replace(file, "images", file["images"][()].astype(np.float64))),
+    "clean: no images": ("clean", lambda file: file.pop("images")),
+    "contested: a scalar": ("contested", lambda file: _replace(file, "index", 0)),
+    "contested: fewer models": (
+        "contested",
+        lambda file: [_replace(file, n, file[n][:1]) for n in ("right", "success")],
+    ),
+    "contested: counts": ("contested", lambda file: _replace(file, "counts", np.array([1, -1]))),
+    "contested: a type": ("contested", lambda file: _replace(file, "right", file["right"][()].astype(np.int8))),
+    "contested: other attacks": ("contested", lambda file: _replace(file, "attacks", np.array([b"x", b"walk"]))),
+}
+
+
+@pytest.mark.parametrize(("kind", "damage"), OTHER_ARRAYS.values(), ids=OTHER_ARRAYS)
+def test_an_array_that_is_not_what_the_records_declare(run: Path, kind: str, damage: Damage) -> None:
+    path = run / f"{kind}.h5"
+    changed(path, damage, kind)
+    with pytest.raises(StoreError, match=rf"{path.name} is broken .*\. Delete it"):
+        used(run)
+
+
+OTHER_CELLS: dict[str, Damage] = {
+    "one array under two names": lambda file: [file.pop("extras/start"), file.__setitem__("extras/start", file["l2"])],
+    "another axis": lambda file: _replace(file, "extras/start", np.ones((5, 2), np.bool_)),
+}
+
+
+@pytest.mark.parametrize("damage", OTHER_CELLS.values(), ids=OTHER_CELLS)
+def test_a_cell_whose_extras_are_not_what_the_records_declare(run: Path, damage: Damage) -> None:
+    cell = next(cell for cell in rc.open_run(run).manifest["cells"] if cell["attack"] == "walk")
+    changed(run / "cells" / f"{cell['key']}.h5", damage, "cell")
+    with pytest.raises(StoreError, match=r"extras/start (is linked twice|should have 1 axes)"):
+        used(run)
+
+
+OTHER_ANSWERS: dict[str, tuple[str, Any]] = {
+    "checks: a list": ("checks", []),
+    "checks: no checks": ("checks", {"epsilon": 0.1, "images": 5, "pgd": {}}),
+    "checks: another check": ("checks", {"checks": [{"x": 1}], "epsilon": 0.1, "images": 5, "pgd": {}}),
+    "checks: a rate": ("checks", {"checks": [], "epsilon": 0.1, "images": 5, "pgd": {"a": "all"}}),
+    "checks: images": ("checks", {"checks": [], "epsilon": 0.1, "images": None, "pgd": {}}),
+    "checks: an epsilon": ("checks", {"checks": [], "epsilon": float("inf"), "images": 5, "pgd": {}}),
+    "transfer: no counts": ("transfer", {"attacks": ["walk"]}),
+    "transfer: too few": ("transfer", {"counts": [[1]], "attacks": ["walk"]}),
+    "transfer: shares": ("transfer", {"counts": [[[[0.5] * 3]] * 2] * 2, "attacks": ["walk"]}),
+    "transfer: another attack": ("transfer", {"counts": [[[[1] * 3]] * 2] * 2, "attacks": ["run"]}),
+    "transfer: a number": ("transfer", {"counts": [[[[1] * 3]] * 2] * 2, "attacks": 1}),
+    "transfer: lists": ("transfer", {"counts": [[[[1] * 3]] * 2] * 2, "attacks": [["walk"]]}),
+}
+
+
+@pytest.mark.parametrize(("kind", "answer"), OTHER_ANSWERS.values(), ids=OTHER_ANSWERS)
+def test_an_answer_of_another_form(run: Path, kind: str, answer: Any) -> None:
+    _resealed(run / f"{kind}.json", kind, lambda said: said.update({kind: answer}))
+    with pytest.raises(StoreError, match=rf"{kind}.json is broken .* Delete it"):
+        used(run)
+
+
+def test_a_cell_of_a_stranger_makes_no_manifest(run: Path) -> None:
+    (run / "manifest.json").unlink()
+    (run / "results.h5").unlink()
+    for path in cells(run):
+        changed(path, lambda file: file.attrs.update(manifest='{"models": [{}]}'), "cell")
+    with pytest.raises(StoreError, match="no cell that says what was asked"):
+        repair(Run(run))

@@ -19,22 +19,24 @@ from numpy.typing import NDArray
 from . import limits
 from .analysis.results import Results
 from .attacks.suite import Suite, load_suite
-from .errors import UsageError, check_count, check_seed, enough_memory
+from .errors import SealError, UsageError, check_count, check_seed, enough_memory
 from .evaluation import Evaluation
 from .files import digest
 from .frameworks import Device
 from .models.batches import check_batch_size
 from .models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels
 from .provenance import made_with, processor
+from .records.attack import declared_extras
 from .records.cell import Extras
 from .records.checks import Checked
 from .records.contested import Contested
 from .records.manifest import FORMAT
+from .records.manifest import check as check_manifest
 from .records.store import Run
 from .records.upkeep import discard_broken, seal_older
 from .report.notes import varying_notes
 from .report.progress import shown_progress
-from .runs.assembly import assemble, declared_extras
+from .runs.assembly import assemble
 from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
@@ -286,6 +288,10 @@ def prepare(
     )
     planned = replace(planned, keep_images=store.keep_images)
     manifest = manifest_of(question, planned, subset, batch_sizes, about)
+    try:
+        check_manifest(manifest)
+    except SealError as error:  # whoever reads the run would refuse it
+        raise UsageError(f"a run cannot keep what is said of it or of a model: {error}") from None
     for sentence in varying_notes(manifest["models"]):
         _log.warning("%s", sentence)
     adopted = planned.adoptable(store)

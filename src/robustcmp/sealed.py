@@ -23,6 +23,7 @@ from types import EllipsisType
 from typing import Any
 
 import h5py
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -39,8 +40,11 @@ DEFLATED = 1032  # times that DEFLATE can shrink bytes at the most
 FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE}
 LAYOUTS = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}
 TYPES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM, h5py.h5t.STRING}
-BROKEN = (OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError, ArithmeticError)
-"""What h5py, json and the readers of their content raise for a file that is not as it should be."""
+BROKEN = (
+    *(OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError, ArithmeticError),
+    msgspec.ValidationError,
+)
+"""What h5py, json, msgspec and the readers of their content raise for a file that is not as it should be."""
 
 Shape = tuple[int | EllipsisType, ...]
 
@@ -257,18 +261,18 @@ def _fits(received: tuple[int, ...] | None, expected: Shape) -> bool:
 
 def _arrays(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the arrays of a file by their names, or raise `SealError` for anything but groups and arrays."""
-    groups, seen = [("", file["/"])], set()
+    groups, seen = [("", file["/"])], {h5py.h5o.get_info(file["/"].id).addr}
     while groups:
         prefix, group = groups.pop()
-        address = h5py.h5o.get_info(group.id).addr
-        if address in seen:
-            raise SealError(f"the group {prefix or '/'} is linked twice")
-        seen.add(address)
         for name in group:
             whole = prefix + name
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise SealError(f"{whole} is a link to another place")
             item = group[name]
+            address = h5py.h5o.get_info(item.id).addr
+            if address in seen:
+                raise SealError(f"{whole} is linked twice")
+            seen.add(address)
             if isinstance(item, h5py.Group):
                 groups.append((f"{whole}/", item))
             elif isinstance(item, h5py.Dataset):

@@ -410,7 +410,7 @@ def _replaced(file: h5py.File, name: str, rng: np.random.Generator, canary: Path
             file[name] = file[pick(rng, others)]
     elif kind == "deep":
         file.create_group(name + "/a" * pick(rng, [50, 1000]))
-    elif kind == "filter" and shape:
+    elif kind == "filter" and shape and dtype.kind != "O":
         file.create_dataset(name, shape, dtype, chunks=True, compression="lzf", fletcher32=True, data=values)
     if isinstance(file.get(name), h5py.Dataset):
         with contextlib.suppress(Exception):

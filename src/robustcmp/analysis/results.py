@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import SealError, UsageError
 from ..records.checks import Checked
 from ..records.contested import Contested
 from . import paper
@@ -407,7 +407,12 @@ class Results(Recorded):
         """The result of `Evaluation.transfer`, None if it has not been run."""
 
         def read(stored: dict[str, Any]) -> xarray.Dataset:
-            return as_dataset(np.array(stored["counts"]), self.labels, stored["attacks"])
+            counts, attacks = np.array(stored["counts"]), stored["attacks"]
+            shape = (len(self.labels), len(self.labels), len(attacks), 3)
+            if counts.dtype != np.int64 or counts.shape != shape or (counts < 0).any():
+                raise SealError(f"counts should be int64 {shape}, received {counts.dtype} {counts.shape}")
+            self._check_attacks(attacks)
+            return as_dataset(counts, self.labels, attacks)
 
         return self.run.read_answer("transfer", self.question, read)
 
@@ -440,8 +445,21 @@ class Results(Recorded):
     @cached_property
     def conditioned(self) -> Conditioning | None:
         """Rates on the subsets of fewer models, None if `Evaluation.run_conditioning` has not been run."""
-        stored = self.run.read_arrays("contested", self.question, Contested.from_arrays)
+
+        def read(arrays: dict[str, NDArray[Any]]) -> Contested:
+            contested = Contested.from_arrays(arrays)
+            if len(contested.right) != len(self.labels):
+                raise SealError(f"expected {len(self.labels)} models, received {len(contested.right)}")
+            self._check_attacks(contested.attacks)
+            return contested
+
+        stored = self.run.read_arrays("contested", self.question, read)
         return None if stored is None else Conditioning(self, stored)
+
+    def _check_attacks(self, attacks: list[str]) -> None:
+        """Raise `SealError` for attacks that the run has not, or twice."""
+        if len({*attacks}) < len(attacks) or not {*attacks} <= {*self.attacks}:
+            raise SealError(f"expected attacks among {', '.join(self.attacks)}, received {attacks}")
 
     def conditioning(self, *, picks: int = PICKS, seed: int = 0) -> pandas.DataFrame:
         """Return the success rates against the number of models whose correct images are attacked.

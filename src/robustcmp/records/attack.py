@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
+
+from ..errors import UsageError
 
 Norm = Literal["l0", "l2", "linf"]
 OWN_TYPES: dict[str, type[np.generic]] = {
@@ -18,6 +22,10 @@ OWN_TYPES: dict[str, type[np.generic]] = {
 }
 """The values an image that every attack has, with their types."""
 OWN_NAMES = tuple(OWN_TYPES)
+DIMS = ("model", "training_seed", "attack", "repeat", "image")
+"""The axes, in the results, of the values that every attack has."""
+RESERVED = {*OWN_NAMES, *DIMS, "label", "epsilon", "ran", "repeats", "epsilon_curve", "margin"}
+"""Names that the dataset of every run has."""
 
 
 class Extra(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,3 +169,51 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
             "semantics": self.semantics,
             "deterministic": self.deterministic,
         }
+
+
+def declared_extras(attacks: Mapping[str, AttackRecord]) -> dict[str, Extra]:
+    """Return all extras of some attacks, or raise `UsageError` for declarations that cannot be kept."""
+    extras: dict[str, Extra] = {}
+    for attack, record in attacks.items():
+        for name, extra in record.extras.items():
+            if name in RESERVED or extras.setdefault(name, extra) != extra:
+                raise UsageError(
+                    f"{attack} has an extra value {name!r}, a name that every attack or an earlier one already uses. "
+                    "Rename it."
+                )
+            if extra.in_results and RESERVED & {*extra.dims}:
+                raise UsageError(f"{attack}: {name!r} has the dimensions {extra.dims}: give them unique names")
+        if not all(map(math.isfinite, record.grid)):
+            raise UsageError(f"{attack} has the grid {record.grid}: its values have to be finite")
+        draws = record.position_draws
+        for name in _used(record):
+            if name not in record.extras and name not in OWN_NAMES:
+                raise UsageError(
+                    f"{attack} uses the value {name!r}, which it does not declare. It declares "
+                    f"{', '.join(record.extras) or 'no extras'}."
+                )
+        if draws and not _fits(draws, record.extras):
+            raise UsageError(
+                f"{attack}: {draws.vulnerable_map!r} needs one further dimension and no repeats, and "
+                f"{draws.vulnerable!r} and {draws.positions!r} no further dimension"
+            )
+    return extras
+
+
+def _fits(draws: PositionDraws, extras: Mapping[str, Extra]) -> bool:
+    """Whether the extras of drawn positions have the axes that they need."""
+    which, *numbers = (extras.get(name) for name in (draws.vulnerable_map, draws.vulnerable, draws.positions))
+    map_fits = which is not None and len(which.dims) == 1 and not which.per_repeat
+    return map_fits and all(extra is not None and not extra.dims for extra in numbers)
+
+
+def _used(record: AttackRecord) -> list[str]:
+    """Return the values that an attack's declarations name."""
+    draws = record.position_draws
+    names = [
+        record.start,
+        record.at_epsilon,
+        *(column.value for column in (record.table.columns if record.table else ())),
+    ]
+    names += [draws.vulnerable, draws.positions, draws.vulnerable_map] if draws else []
+    return [name for name in names if name]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ..errors import SealError
 
 PASS, FAIL, NOT_APPLICABLE, NOTED = "pass", "fail", "not applicable", "noted"
 
@@ -29,6 +33,21 @@ def judged(check: str, passed: bool, figure: str, advice: str) -> Check:
 def not_applicable(check: str, reason: str) -> Check:
     """Return a check that could not be made of a model that is named later."""
     return Check(check, "", NOT_APPLICABLE, reason)
+
+
+class _StoredCheck(msgspec.Struct):
+    check: str
+    model: str
+    outcome: Literal["pass", "fail", "not applicable", "noted"]
+    figure: str
+    advice: str = ""
+
+
+class _StoredChecks(msgspec.Struct):
+    checks: list[_StoredCheck]
+    epsilon: float
+    images: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    pgd: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1)] | None]
 
 
 @dataclass(frozen=True)
@@ -67,6 +86,13 @@ class Checked:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Checked:
-        """The inverse of `to_json`."""
-        pgd = {model: math.nan if rate is None else rate for model, rate in content["pgd"].items()}
-        return cls([Check(**check) for check in content["checks"]], content["epsilon"], content["images"], pgd)
+        """The inverse of `to_json`; raises `SealError` for what that does not return."""
+        try:
+            stored = msgspec.convert(content, _StoredChecks)
+        except msgspec.ValidationError as error:
+            raise SealError(str(error)) from None
+        if not math.isfinite(stored.epsilon):
+            raise SealError(f"expected a finite epsilon, received {stored.epsilon}")
+        checks = [Check(**msgspec.structs.asdict(check)) for check in stored.checks]
+        pgd = {model: math.nan if rate is None else rate for model, rate in stored.pgd.items()}
+        return cls(checks, stored.epsilon, stored.images, pgd)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import SealError
+
 
 @dataclass(frozen=True)
 class Contested:
@@ -49,6 +51,21 @@ class Contested:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Contested:
-        """The inverse of `to_arrays`."""
-        attacks = [name.decode() for name in arrays["attacks"].tolist()]
-        return cls(attacks, *(arrays[name] for name in ("index", "right", "success", "counts")))
+        """The inverse of `to_arrays`; raises `SealError` for what that does not return."""
+        names, right = arrays["attacks"], arrays["right"]
+        if names.dtype.kind != "S" or names.ndim != 1 or right.ndim != 2:
+            raise SealError("attacks should be a list of names, and right should have the axes (models, images)")
+        models, images = right.shape
+        form = {
+            "index": (np.int64, (images,)),
+            "right": (np.bool_, (models, images)),
+            "success": (np.float64, (models, len(names), images)),
+            "counts": (np.int64, (2,)),
+        }
+        for name, (dtype, shape) in form.items():
+            array = arrays[name]
+            if array.dtype != dtype or array.shape != shape:
+                raise SealError(f"{name} should be {np.dtype(dtype)} {shape}, received {array.dtype} {array.shape}")
+        if (arrays["counts"] < 0).any() or (arrays["index"] < 0).any():
+            raise SealError("counts and places of images should not be below 0")
+        return cls([name.decode() for name in names.tolist()], *(arrays[name] for name in form))

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import limits
+from ..errors import SealError
+
 FORMAT = "robustcmp run 1"
 _AN_IMAGE: dict[str, Any] = {}
 _CITE = {
@@ -47,6 +50,8 @@ def declared(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fgsm(settings: dict[str, Any]) -> dict[str, Any]:
+    if not 0 < settings["epsilons"] <= limits.EPSILONS:
+        raise SealError(f"expected from 1 to {limits.EPSILONS} epsilons, received {settings['epsilons']}")
     return {
         "norm": "linf",
         "extras": {"smallest_epsilon": _AN_IMAGE},

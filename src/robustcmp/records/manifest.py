@@ -1,16 +1,22 @@
-"""The manifest of a run: what was asked for, and with what, as JSON types."""
+"""The manifest of a run: what was asked for, and with what, as JSON types.
+
+It is checked once, when it is read, against the types below: they say what the rest of the code relies on. Members
+that they do not name are kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from ..errors import SealError, UsageError
 from . import format_1
-from .attack import AttackRecord
+from .attack import AttackRecord, declared_extras
 from .cell import Cell
+from .suite_file import Subset
 
 FORMAT = "robustcmp run 3"
 UNSEALED = (format_1.FORMAT, "robustcmp run 2")
@@ -21,6 +27,158 @@ OF_THE_QUESTION = {
     "models": ("not_applicable",),
 }
 """What a cell does not keep of its manifest: other questions have the same cell."""
+
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Seed = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+CellKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
+ModelKey = tuple[str, Seed]
+
+
+class _About(msgspec.Struct):
+    model: str | None = None
+    dataset: str | None = None
+    recipe: str | None = None
+    command: str | None = None
+
+
+class _Suite(msgspec.Struct):
+    name: str
+    attacks: dict[str, AttackRecord]
+    description: str = ""
+    digest: str = ""
+
+
+class _Images(msgspec.Struct):
+    asked: Whole
+    used: Whole
+    of: Positive
+    digest: str
+    correct_by_all: Share | None
+    subset: Subset = "common"
+
+
+class _Identity(msgspec.Struct):
+    weights: str | None
+    noise: float
+    gradient_noise: float
+
+
+class _Info(msgspec.Struct):
+    model: str | None = None
+    dataset: str | None = None
+    differences: dict[str, str] = {}
+    same_weights: str = ""
+
+
+class _Model(msgspec.Struct):
+    name: str
+    training_seed: Seed
+    framework: str
+    framework_version: str | None
+    clean_accuracy: Share
+    logits: str
+    info: _Info
+    batch_size: Positive | None = None
+    identity: _Identity | None = None
+    depends_on_batch: bool = False
+    not_applicable: dict[str, str] = {}
+    failed: dict[str, str] = {}
+
+
+class _Cell(msgspec.Struct):
+    model: str
+    training_seed: Seed
+    attack: str
+    repeat: Whole
+    key: CellKey
+
+
+class _Environment(msgspec.Struct):
+    versions: dict[str, str | None]
+    system: str | None = None
+    machine: str | None = None
+    cpus: int | None = None
+    omp_num_threads: str | None = None
+    processor: str | None = None
+
+
+class _Kept(msgspec.Struct):
+    environment: _Environment
+    cells: list[CellKey]
+
+
+class _Twins(msgspec.Struct):
+    a: ModelKey
+    b: ModelKey
+    correlation: Annotated[float, msgspec.Meta(ge=-1.001, le=1.001)]
+
+
+class _SameWeights(msgspec.Struct):
+    logits: float
+    predictions: Share
+
+
+class _Manifest(msgspec.Struct):
+    about: _About
+    suite: _Suite
+    batch_sizes: dict[str, Positive]
+    seed: Seed
+    repeats: Positive
+    images: _Images
+    models: Annotated[list[_Model], msgspec.Meta(min_length=1)]
+    cells: list[_Cell]
+    environment: _Environment
+    same_weights: _SameWeights | None = None
+    twins: list[_Twins] = []
+    spread: bool = False
+    kept: list[_Kept] = []
+
+
+def check(manifest: dict[str, Any]) -> None:
+    """Check a manifest of today's format.
+
+    Raises
+    ------
+    SealError
+        It lacks what a manifest has, or contradicts itself.
+    """
+    try:
+        said = msgspec.convert(manifest, _Manifest)
+        declared_extras(said.suite.attacks)
+    except (msgspec.ValidationError, UsageError) as error:
+        raise SealError(f"the manifest: {error}") from None
+    models = [(model.name, model.training_seed) for model in said.models]
+    groups = [(cell.model, cell.training_seed, cell.attack, cell.repeat) for cell in said.cells]
+    contradictions = {
+        "a share is no number": any(
+            share is not None and share != share
+            for share in (said.images.correct_by_all, *(model.clean_accuracy for model in said.models))
+        ),
+        "no attacks": not said.suite.attacks,
+        "a model is listed twice": len({*models}) < len(models),
+        "a cell is listed twice": len({*groups}) < len(groups),
+        "a cell is of a model that is not listed": not {group[:2] for group in groups} <= {*models},
+        "a cell is of an attack that is not listed": not {cell.attack for cell in said.cells} <= {*said.suite.attacks},
+        "more images were used than there are": said.images.used > said.images.of,
+        "twins are of models that are not listed": not {key for pair in said.twins for key in (pair.a, pair.b)}
+        <= {*models},
+        "the same weights have no name": said.same_weights is not None
+        and not any(model.info.same_weights for model in said.models),
+    }
+    for what, is_so in contradictions.items():
+        if is_so:
+            raise SealError(f"the manifest contradicts itself: {what}")
+
+
+def check_finished(manifest: dict[str, Any]) -> None:
+    """Check what only the manifest of a finished run has to say; raise `SealError` where it does not."""
+    missing = [name for name in ("system", "machine", "cpus") if name not in manifest["environment"]]
+    missing += ["correct_by_all"] if manifest["images"]["correct_by_all"] is None else []
+    if missing:
+        raise SealError(f"the manifest does not say: {', '.join(missing)}")
 
 
 def is_known(manifest: dict[str, Any]) -> bool:

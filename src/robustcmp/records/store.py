@@ -29,16 +29,14 @@ from ..errors import RobustcmpError, SealError, StoreError, UsageError, nearest
 from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
 from ..locks import NAME as LOCK
 from ..locks import sole_writer
-from . import costs, format_1
+from . import costs, format_1, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
-from .manifest import FORMAT, UNSEALED, is_known, part_of, upgraded
+from .manifest import FORMAT, UNSEALED, attack_records, check, is_known, part_of, upgraded
 
 if TYPE_CHECKING:
     import xarray
 
-COORDS = ("label",)  # beside those that are named as their dimensions
-DIMS = ("model", "training_seed", "attack", "repeat", "image")  # of what every attack has, in the results
 COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
 
 T = TypeVar("T")
@@ -56,6 +54,7 @@ class Run:
         self.temporary = False  # whether the directory goes with this object
         self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
+        self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
 
     @classmethod
     def create(cls, directory: str | os.PathLike[str] | None, keep_images: bool = True) -> Run:
@@ -165,7 +164,9 @@ class Run:
                 manifest = sealed.read_json(path, "manifest", required=lambda said: said["format"] == FORMAT)
                 known = is_known(manifest)
                 if known:
-                    self._know(upgraded(manifest), manifest["format"])
+                    today = upgraded(manifest)
+                    check(today)
+                    self._know(today, manifest["format"])
         except FileNotFoundError:
             return {}
         except SealError as error:
@@ -188,8 +189,12 @@ class Run:
     def _know(self, manifest: dict[str, Any], stored_format: str) -> None:
         """Keep what a manifest says that is needed for each cell."""
         self._known = manifest | {"format": stored_format}
-        used = manifest.get("images", {}).get("used")
-        self._keys = {} if used is None else dict.fromkeys((cell["key"] for cell in manifest["cells"]), used)
+        self._keys = dict.fromkeys((cell["key"] for cell in manifest["cells"]), manifest["images"]["used"])
+        axes = {
+            attack: {name: 1 + len(extra.dims) for name, extra in record.extras.items() if extra.in_results}
+            for attack, record in attack_records(manifest).items()
+        }
+        self._axes = {cell["key"]: axes[cell["attack"]] for cell in manifest["cells"]}
 
     @property
     def is_sealed(self) -> bool:
@@ -276,7 +281,12 @@ class Run:
         images = self._keys.get(key, success.size)
         arrays = {name: file.array(name, dtype, (images,)) for name, dtype in OWN_TYPES.items()}
         extras = [name for name in file.arrays if name.startswith("extras/")]
-        return arrays | {name: file.array(name, None, (images, ...)) for name in extras}
+        arrays |= {name: file.array(name, None, (images, ...)) for name in extras}
+        for name, axes in self._axes.get(key, {}).items():
+            received = arrays.get(f"extras/{name}")
+            if received is not None and received.ndim != axes:
+                raise SealError(f"extras/{name} should have {axes} axes, received the shape {received.shape}")
+        return arrays
 
     def adopt(self, cell: Cell, other: str, manifest: dict[str, Any]) -> None:
         """Let what is kept under another key also be a cell, with what a manifest says about it.
@@ -414,7 +424,15 @@ class Run:
         StoreError
             The file is broken.
         """
-        return (self.read_arrays("clean", answers) or {}).get("images")
+        return self.read_arrays("clean", answers, self._clean)
+
+    def _clean(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Return the clean images among the arrays of their file, or raise `SealError` if they are none."""
+        images = arrays["images"]
+        used = self._known["images"]["used"] if self._known else len(images)
+        if images.dtype != np.float32 or images.ndim != 4 or len(images) != used:
+            raise SealError(f"images should be float32 ({used}, H, W, C), received {images.dtype} {images.shape}")
+        return images
 
     # costs -------------------------------------------------------------------------------------------------------
 
@@ -456,7 +474,9 @@ class Run:
                     return
             except StoreError:
                 pass  # it is written anew
-        write_bytes_atomically(self._results_path, sealed.hdf5("results", lambda file: _write_netcdf(file, content)))
+        write_bytes_atomically(
+            self._results_path, sealed.hdf5("results", lambda file: results_file.write(file, content))
+        )
 
     def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
         """Return what `write_results` wrote.
@@ -469,21 +489,10 @@ class Run:
             The file is broken.
         """
         content = self._load()
-        try:
-            manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise self._broken_results(error) from None
+        manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
         asked = self.manifest()
-        expected = {
-            "model": len({model["name"] for model in asked["models"]}),
-            "attack": len(asked["suite"]["attacks"]),
-            "image": asked["images"]["used"],
-        }
         if upgraded({"format": format_1.FORMAT} | manifest) != asked:
             raise UsageError(self._interrupted)
-        received = {name: content.sizes[name] for name in expected}
-        if received != expected:
-            raise self._broken_results(SealError(f"expected {expected}, as in the manifest, received {received}"))
         return content, asked
 
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
@@ -512,7 +521,7 @@ class Run:
     def _load(self) -> xarray.Dataset:
         try:
             with sealed.opened(self._results_path, "results", required=self.is_sealed) as file:
-                return _read_netcdf(file)
+                return results_file.read(file)
         except FileNotFoundError as error:
             raise self._broken_results(error) from None
         except SealError as error:
@@ -588,39 +597,3 @@ def _temporary_directory() -> str:
 def _may_be_left(path: Path) -> bool:
     """Whether a file is what a session that was killed before its manifest was written may have left."""
     return path.name == LOCK or is_temporary(path)
-
-
-def _read_netcdf(file: sealed.Hdf5) -> xarray.Dataset:
-    """Read what `_write_netcdf` wrote, as `xarray.load_dataset` does in five times the time."""
-    import xarray
-
-    variables: dict[str, Any] = {}
-    coords: dict[str, Any] = {}
-    for name, item in sorted(file.arrays.items()):
-        if str(_text(file.attribute("NAME", name, ""))).startswith("This is a netCDF dimension but not"):
-            continue
-        values = file.strings(name) if h5py.check_string_dtype(item.dtype) else file.array(name)
-        if _text(file.attribute("dtype", name)) == "bool":
-            values = values.astype(np.bool_)
-        dims = [name] if item.is_scale else [item.dims[axis][0].name.rpartition("/")[2] for axis in range(item.ndim)]
-        if name in OWN_TYPES and (tuple(dims) != DIMS or values.dtype != OWN_TYPES[name]):
-            raise SealError(f"{name} should be {np.dtype(OWN_TYPES[name])} over {DIMS}, received {values.dtype} {dims}")
-        (coords if dims == [name] or name in COORDS else variables)[name] = (dims, values)
-    if missing := [name for name in OWN_NAMES if name not in variables]:
-        raise SealError(f"{', '.join(missing)} missing")
-    return xarray.Dataset(variables, coords, {"manifest": file.attribute("manifest")})
-
-
-def _text(value: Any) -> Any:
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else value
-
-
-def _write_netcdf(file: h5py.File, content: xarray.Dataset) -> None:
-    import h5netcdf  # type: ignore[import-untyped, unused-ignore]
-    from xarray.backends import H5NetCDFStore
-
-    # With its order tracked, as `to_netcdf` has it, a file also holds the time at which it was written.
-    with h5netcdf.File(file, "w", track_order=False) as netcdf:
-        per_image = [name for name, variable in content.data_vars.items() if "image" in variable.dims]
-        compressed = {name: {"zlib": True, "complevel": 4, "shuffle": True} for name in per_image}
-        content.dump_to_store(H5NetCDFStore(netcdf), encoding=compressed)

@@ -15,9 +15,9 @@ import msgspec
 from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError
 from ..files import write_bytes_atomically, write_text_atomically
-from . import costs
+from . import costs, results_file
 from .cell import Cell
-from .manifest import UNSEALED, merged
+from .manifest import UNSEALED, check, merged
 from .store import Run
 
 ANSWERS = ("checks", "transfer")  # in JSON
@@ -229,6 +229,7 @@ def _of_results(run: Run) -> dict[str, Any] | None:
     path = run.directory / "results.h5"
     try:
         with sealed.opened(path, "results", required=False) as file:
+            results_file.manifest_of(file)  # or it is none
             manifest: dict[str, Any] = json.loads(file.attribute("manifest"))
             manifest.setdefault("format", UNSEALED[0])
             if manifest["format"] not in UNSEALED and not has_seal(path):
@@ -246,11 +247,9 @@ def _of_cells(run: Run) -> tuple[list[dict[str, Any]], int]:
         try:
             with run.cell(path.stem) as file:
                 part = json.loads(file.attribute("manifest"))
+                check(merged([part]))
         except StoreError:
             unusable += 1
-            continue
-        if "models" in part:
-            parts.append(part)
         else:
-            unusable += 1
+            parts.append(part)
     return parts, unusable

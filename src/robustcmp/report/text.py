@@ -16,7 +16,7 @@ from .terminal import console_for, print_table
 def title(results: Results) -> str:
     """Return the heading of a run."""
     about = results.manifest["about"]
-    what = " on ".join(about[key] for key in ("model", "dataset") if key in about)
+    what = " on ".join(about[key] for key in ("model", "dataset") if about.get(key))
     return ", ".join(part for part in (what, f"suite {results.manifest['suite']['name']}") if part)
 
 

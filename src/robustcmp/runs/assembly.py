@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from ..records.attack import OWN_NAMES, AttackRecord, Extra
+from ..records.attack import DIMS, OWN_NAMES, AttackRecord, declared_extras
 from ..records.cell import Cell
 from ..records.store import Run
 
 if TYPE_CHECKING:
     import xarray
 
-DIMS = ("model", "training_seed", "attack", "repeat", "image")
 EMPTY: dict[str, tuple[Any, type]] = {
     "success": (False, np.bool_),
     "l0": (np.nan, np.float64),
@@ -26,9 +24,6 @@ EMPTY: dict[str, tuple[Any, type]] = {
     "adversarial_class": (-1, np.int64),
     "queries": (-1, np.int64),
 }
-
-RESERVED = {*OWN_NAMES, *DIMS, "label", "epsilon", "ran", "repeats", "epsilon_curve", "margin"}
-"""Names that the dataset of every run has."""
 
 Arrays = dict[str, NDArray[Any]]
 Place = tuple[int, int, int]  # of a model, a training seed and an attack
@@ -167,39 +162,6 @@ def _extras(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]]) -> dict[str, Any
             values[(*at, ..., *(slice(size) for size in array.shape))] = array
         variables[name] = ((*dims, *extra.dims), values)
     return variables
-
-
-def declared_extras(attacks: Mapping[str, AttackRecord]) -> dict[str, Extra]:
-    """Return all extras of some attacks, or raise `UsageError` for declarations that cannot be kept."""
-    extras: dict[str, Extra] = {}
-    for attack, record in attacks.items():
-        for name, extra in record.extras.items():
-            if name in RESERVED or extras.setdefault(name, extra) != extra:
-                raise UsageError(
-                    f"{attack} has an extra value {name!r}, a name that every attack or an earlier one already uses. "
-                    "Rename it."
-                )
-            if extra.in_results and RESERVED & {*extra.dims}:
-                raise UsageError(f"{attack}: {name!r} has the dimensions {extra.dims}: give them unique names")
-        for name in _used(record):
-            if name not in record.extras and name not in OWN_NAMES:
-                raise UsageError(
-                    f"{attack} uses the value {name!r}, which it does not declare. It declares "
-                    f"{', '.join(record.extras) or 'no extras'}."
-                )
-    return extras
-
-
-def _used(record: AttackRecord) -> list[str]:
-    """Return the values that an attack's declarations name."""
-    draws = record.position_draws
-    names = [
-        record.start,
-        record.at_epsilon,
-        *(column.value for column in (record.table.columns if record.table else ())),
-    ]
-    names += [draws.vulnerable, draws.positions, draws.vulnerable_map] if draws else []
-    return [name for name in names if name]
 
 
 def _epsilon_curve(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]], grid: list[float]) -> NDArray[np.float64]:
