@@ -44,6 +44,7 @@ from robustcmp.runs.child import Done, Lacking
 from robustcmp.runs.executor import Finished
 from robustcmp.runs.plan import Plan, TrainedModel
 from robustcmp.runs.work import Timed, Work
+from robustcmp.threads import cores
 from robustcmp.zoo.from_zoo import FromZoo
 
 HERE = Path(__file__).parent
@@ -391,7 +392,14 @@ def main() -> None:
     options = parser().parse_args()
 
     def keep(part: str, rows: object) -> None:
-        content = {"with": made_with(), "rows": rows}
+        made = made_with()
+        content = {
+            "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "threads": cores(),
+            "processor": made.get("processor") or made["machine"],
+            "versions": made["versions"],
+            "rows": rows,
+        }
         (HERE / "results" / f"scale-{part}.json").write_text(json.dumps(content, indent=1) + "\n")
 
     with tempfile.TemporaryDirectory(prefix="robustcmp-scale-") as directory:
@@ -406,7 +414,8 @@ def main() -> None:
                 models = 1000 if workers > 1 else 20
                 share = SIMULATED_SECONDS * workers / (models * 10_000 * sum(seconds.values()))
                 rows.append(fresh(SIMULATING, json.dumps([workers, models, 10_000, seconds, share]), str(HERE)))
-                keep("simulated", {"seconds_an_image": seconds, "runs": rows})
+                rows[-1]["seconds_an_image"] = seconds
+                keep("simulated", rows)
 
 
 SIMULATED_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md and docs/attacks.md anew from benchmarks/results/*.json."""
+"""Write the tables of docs/performance.md, docs/attacks.md and docs/scale.md anew from benchmarks/results/*.json."""
 
 from __future__ import annotations
 
@@ -185,10 +185,17 @@ def startup(results: dict[str, Any]) -> str:
 
 def machine(results: dict[str, Any]) -> str:
     """The machine and the versions, of each part."""
+    return _machines({part: of for part, of in results.items() if part != "agreement" and not part.startswith("scale")})
+
+
+def scale_machine(results: dict[str, Any]) -> str:
+    """The same, of the parts about many models."""
+    return _machines({part: of for part, of in results.items() if part.startswith("scale")})
+
+
+def _machines(results: dict[str, Any]) -> str:
     lines = []
     for part, content in results.items():
-        if part == "agreement":
-            continue
         versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
         lines.append(
             f"- {part}: `{content['command']}`; {content['threads']} cores of {content['processor']}; {versions}"
@@ -262,7 +269,68 @@ def agreement_versions(results: dict[str, Any]) -> str:
 
 
 NETWORKS = {"lenet1": "LeNet-1", "lenet5": "LeNet-5", "resnet20": "ResNet-20"}
+
+
+def scale_cells(results: dict[str, Any]) -> str:
+    """A run of many cells: made, opened, printed, verified."""
+    (row,) = results["scale-cells"]["rows"]
+
+    def of(part: str, name: str) -> str:
+        return _seconds(median(each[name] for each in row[part]))
+
+    size = f"{row['models']:,} models, {row['cells']:,} cells of {row['images']} images"
+    made = [f"{row['save_ms']:.1f} ms a cell", _seconds(row["assemble_seconds"]), _seconds(row["results_seconds"])]
+    lines = [
+        ["saving a cell", made[0]],
+        ["putting the cells together", made[1]],
+        ["writing `results.h5`", made[2]],
+        ["opening the run", of("open", "opened")],
+        ["printing the answer", of("open", "printed")],
+        ["opening and printing, the whole process", of("open", "seconds_in_all")],
+        ["verifying every file, the whole process", of("verify", "seconds_in_all")],
+    ]
+    return _table([size, "time"], lines)
+
+
+def scale_simulated(results: dict[str, Any]) -> str:
+    """What a scheduler with simulated workers needs beside their work."""
+    head = ["workers", "models", "groups", "work", "time", "efficiency", "CPU a group", "first result", "memory"]
+    lines = [
+        [
+            str(row["workers"]),
+            f"{row['models']:,}",
+            f"{row['groups']:,}",
+            _seconds(row["work_seconds"]),
+            _seconds(row["seconds"]),
+            f"{row['efficiency']:.0%}",
+            f"{row['cpu_ms_a_group']:.0f} ms",
+            _seconds(row["first_result"]),
+            f"{row['memory'] / 2**20:.0f} MiB",
+        ]
+        for row in results["scale-simulated"]["rows"]
+    ]
+    return _table(head, lines)
+
+
+def scale_workers(results: dict[str, Any]) -> str:
+    """A real comparison in each executor, by turns."""
+    rows: Rows = results["scale-workers"]["rows"]
+    turns = {row["turn"]: {other["way"]: other for other in rows if other["turn"] == row["turn"]} for row in rows}
+
+    def ratio(way: str, name: str) -> str:
+        return f"{median(turn[way][name] / turn['in process'][name] for turn in turns.values()):.2f}"
+
+    def time(way: str, name: str) -> str:
+        return _seconds(median(row[name] for row in rows if row["way"] == way))
+
+    names = ("seconds", "attacks_seconds")
+    ways = dict.fromkeys(row["way"] for row in rows)
+    lines = [[way, *(of(way, name) for name in names for of in (time, ratio))] for way in ways]
+    return _table(["attacks run", "the command", "ratio", "the attacks", "ratio"], lines)
+
+
 PAGES = {
+    "scale.md": [scale_cells, scale_simulated, scale_workers, scale_machine],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
 }
