@@ -981,6 +981,15 @@ OTHER_ANSWERS: dict[str, tuple[str, Any]] = {
     "checks: a rate": ("checks", {"checks": [], "epsilon": 0.1, "images": 5, "pgd": {"a": "all"}}),
     "checks: images": ("checks", {"checks": [], "epsilon": 0.1, "images": None, "pgd": {}}),
     "checks: an epsilon": ("checks", {"checks": [], "epsilon": float("inf"), "images": 5, "pgd": {}}),
+    "checks: no text": (
+        "checks",
+        {
+            "checks": [{"check": "x", "model": "a", "outcome": "pass", "figure": "\ud800"}],
+            "epsilon": 0.1,
+            "images": 5,
+            "pgd": {},
+        },
+    ),
     "transfer: no counts": ("transfer", {"attacks": ["walk"]}),
     "transfer: too few": ("transfer", {"counts": [[1]], "attacks": ["walk"]}),
     "transfer: shares": ("transfer", {"counts": [[[[0.5] * 3]] * 2] * 2, "attacks": ["walk"]}),
