@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -981,6 +982,15 @@ OTHER_ANSWERS: dict[str, tuple[str, Any]] = {
     "checks: a rate": ("checks", {"checks": [], "epsilon": 0.1, "images": 5, "pgd": {"a": "all"}}),
     "checks: images": ("checks", {"checks": [], "epsilon": 0.1, "images": None, "pgd": {}}),
     "checks: an epsilon": ("checks", {"checks": [], "epsilon": float("inf"), "images": 5, "pgd": {}}),
+    "checks: no text": (
+        "checks",
+        {
+            "checks": [{"check": "x", "model": "a", "outcome": "pass", "figure": "\ud800"}],
+            "epsilon": 0.1,
+            "images": 5,
+            "pgd": {},
+        },
+    ),
     "transfer: no counts": ("transfer", {"attacks": ["walk"]}),
     "transfer: too few": ("transfer", {"counts": [[1]], "attacks": ["walk"]}),
     "transfer: shares": ("transfer", {"counts": [[[[0.5] * 3]] * 2] * 2, "attacks": ["walk"]}),
@@ -995,6 +1005,19 @@ def test_an_answer_of_another_form(run: Path, kind: str, answer: Any) -> None:
     _resealed(run / f"{kind}.json", kind, lambda said: said.update({kind: answer}))
     with pytest.raises(StoreError, match=rf"{kind}.json is broken .* Delete it"):
         used(run)
+
+
+def test_a_manifest_made_again_has_the_latest_of_two_cells_of_one_place(run: Path) -> None:
+    ev = rc.open_run(run)
+    cell = Cell(**ev.manifest["cells"][0])
+    ev.run.write_cell(replace(cell, key="0" * 32), ev.run.load(cell.key), None, ev.manifest)
+    (run / "manifest.json").unlink()
+    (run / "results.h5").unlink()
+    repair(Run(run))
+    keys = [said["key"] for said in Run(run).manifest()["cells"]]
+    assert len(keys) == len(ev.manifest["cells"])
+    assert "0" * 32 in keys
+    assert cell.key not in keys
 
 
 def test_a_cell_of_a_stranger_makes_no_manifest(run: Path) -> None:

@@ -86,11 +86,8 @@ class Checked:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Checked:
-        """The inverse of `to_json`; raises `SealError` for what that does not return."""
-        try:
-            stored = msgspec.convert(content, _StoredChecks)
-        except msgspec.ValidationError as error:
-            raise SealError(str(error)) from None
+        """The inverse of `to_json`; raises `SealError` or `msgspec.ValidationError` for what that does not return."""
+        stored = msgspec.convert(content, _StoredChecks)
         if not math.isfinite(stored.epsilon):
             raise SealError(f"expected a finite epsilon, received {stored.epsilon}")
         checks = [Check(**msgspec.structs.asdict(check)) for check in stored.checks]

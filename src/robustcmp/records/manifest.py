@@ -181,6 +181,9 @@ def check_finished(manifest: dict[str, Any]) -> None:
         raise SealError(f"the manifest does not say: {', '.join(missing)}")
 
 
+PLACE = ("model", "training_seed", "attack", "repeat")  # of a cell among those of a question
+
+
 def is_known(manifest: dict[str, Any]) -> bool:
     """Say whether a manifest has a format that can be read."""
     return manifest["format"] in (FORMAT, *UNSEALED)
@@ -228,7 +231,8 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     last = parts[-1]
     same = [part for part in parts if (part["seed"], part["images"]) == (last["seed"], last["images"])]
-    cells = [cell for part in same for cell in part["cells"]]
+    places = {tuple(cell[name] for name in PLACE): cell for part in same for cell in part["cells"]}
+    cells = list(places.values())  # the latest, where an attack had other settings before
     models = {(model["name"], model["training_seed"]): model for part in same for model in part["models"]}
     attacks = {name: said for part in same for name, said in part["suite"]["attacks"].items()}
     repeats = [cell["repeat"] + 1 for cell in cells]

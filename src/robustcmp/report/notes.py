@@ -155,7 +155,11 @@ def _kept_notes(results: Results) -> list[str]:
     text: list[str] = []
     for kept in results.manifest.get("kept", ()):
         made, count = kept["environment"], len(kept["cells"])
-        where = made.get("processor") or f"{made['system']}, {made['machine']}, {made['cpus']} processors"
+        where = made.get("processor") or (
+            f"{made['system']}, {made['machine']}, {made['cpus']} processors"
+            if {"system", "machine", "cpus"} <= made.keys()
+            else "not recorded"  # its manifest was made again from cells
+        )
         threads = made.get("omp_num_threads")
         where += f", {threads} thread{'s' * (threads != '1')}" * bool(threads)
         text.append(
