@@ -25,6 +25,7 @@ __all__ = [
     "Pullback",
     "TrainableFramework",
     "Trainer",
+    "available",
     "check_device",
     "check_framework",
     "check_name",
@@ -52,6 +53,11 @@ def check_device(device: str) -> None:
 def installed() -> list[str]:
     """Return the names of the frameworks that this Python has, without importing one."""
     return [name for name in NAMES if find_spec(name) is not None]
+
+
+def available() -> list[str]:
+    """Return the names of the frameworks that are installed, and of the hosts that have an environment."""
+    return [*installed(), *(name for name in environments.names() if environments.is_ready(name))]
 
 
 def check_name(name: str) -> None:

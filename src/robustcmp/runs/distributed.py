@@ -28,7 +28,6 @@ from uuid import uuid4
 
 from .. import frameworks
 from ..errors import RobustcmpError, UsageError, check_count
-from ..hosts import environments
 from ..provenance import own_version
 from ..threads import Stopped, cores
 from .child import Asked, Done, End, Lacking, Raised, Refused
@@ -88,9 +87,7 @@ _versions, _own_version = cache(frameworks.versions), cache(own_version)  # look
 
 def about() -> About:
     """Say what this process can do, without importing a framework."""
-    hosts = [name for name in environments.names() if environments.is_ready(name)]
-    names = [*frameworks.installed(), *hosts]
-    return About(own_version(), {name: frameworks.versions(name) for name in names}, _gpus())
+    return About(own_version(), {name: frameworks.versions(name) for name in frameworks.available()}, _gpus())
 
 
 def _gpus() -> int:
