@@ -312,25 +312,8 @@ def scale_simulated(results: dict[str, Any]) -> str:
     return _table(head, lines)
 
 
-def scale_workers(results: dict[str, Any]) -> str:
-    """A real comparison in each executor, by turns."""
-    rows: Rows = results["scale-workers"]["rows"]
-    turns = {row["turn"]: {other["way"]: other for other in rows if other["turn"] == row["turn"]} for row in rows}
-
-    def ratio(way: str, name: str) -> str:
-        return f"{median(turn[way][name] / turn['in process'][name] for turn in turns.values()):.2f}"
-
-    def time(way: str, name: str) -> str:
-        return _seconds(median(row[name] for row in rows if row["way"] == way))
-
-    names = ("seconds", "attacks_seconds")
-    ways = dict.fromkeys(row["way"] for row in rows)
-    lines = [[way, *(of(way, name) for name in names for of in (time, ratio))] for way in ways]
-    return _table(["attacks run", "the command", "ratio", "the attacks", "ratio"], lines)
-
-
 PAGES = {
-    "scale.md": [scale_cells, scale_simulated, scale_workers, scale_machine],
+    "scale.md": [scale_cells, scale_simulated, scale_machine],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
 }

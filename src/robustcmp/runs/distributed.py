@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -444,13 +445,16 @@ class _Head:
         """Take what a worker answered."""
         if future is not hand.future or future.status in ("cancelled", "lost"):
             return  # it is gone, which `_look` sees
-        group, hand.group, hand.future = hand.group, None, None
+        group = hand.group
         try:
             answer = future.result(timeout=ANSWER_SECONDS)
+        except CancelledError:  # it went with its answer, which `_look` will see
+            return
         except Exception as error:  # it could not even begin: its Python lacks something
             if group is None:
                 raise RobustcmpError(f"the worker {hand.name} cannot say what it can do: {error}") from error
             answer = Outcome([], Raised(f"{type(error).__name__}: {error}"))
+        hand.group = hand.future = None
         if isinstance(answer, About):
             hand.about = answer
         elif group is not None:
