@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -184,6 +185,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("whole_zoo")
     # What asks trained models comes last, so that a mistake elsewhere is seen in the first minutes.
     items.sort(key=lambda item: bool({"zoo_model", "framework"} & {*getattr(item, "fixturenames", ())}))
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def as_at_a_terminal(ignored: int = 0) -> list[str]:
+    """Return the beginning of a command whose signals should be as a terminal leaves them, but for an ignored one.
+
+    Not by a function between fork and exec: the threads of a framework in this process forbid one.
+    """
+    default = ",".join(signal.Signals(number).name for number in SIGNALS if number != ignored)
+    ignore = [f"--ignore-signal={signal.Signals(ignored).name}"] if ignored else []
+    return ["env", f"--default-signal={default}", *ignore]
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import SIGNALS, as_at_a_terminal
 from test_hosts import HOST, LINEAR, gone
 
 from robustcmp.cli import eval as eval_command
@@ -22,7 +23,6 @@ from robustcmp.threads import in_order
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc says when a process handles signals")
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 EVAL = ["-m", "robustcmp.eval"]
 EXAMPLE = [*EVAL, "--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--suite", "long.toml"]
 LONG = """
@@ -44,16 +44,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "long.toml").write_text(LONG)
     return tmp_path
-
-
-def as_at_a_terminal(ignored: int = 0) -> list[str]:
-    """Return the beginning of a command whose signals should be as a terminal leaves them, but for an ignored one.
-
-    Not by a function between fork and exec: the threads of a framework in this process forbid one.
-    """
-    default = ",".join(signal.Signals(number).name for number in SIGNALS if number != ignored)
-    ignore = [f"--ignore-signal={signal.Signals(ignored).name}"] if ignored else []
-    return ["env", f"--default-signal={default}", *ignore]
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import quick_hosts
-from conftest import CAPABILITIES, HOSTS
+from conftest import CAPABILITIES, HOSTS, as_at_a_terminal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
@@ -682,7 +682,7 @@ def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
 ) -> None:
     given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
     command = [sys.executable, quick_hosts.__file__, "create", "tiny", *given, "--python", sys.executable]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*as_at_a_terminal(), *command], stderr=subprocess.PIPE, text=True)
     for _ in range(600):
         if running_in(environments.directory()):  # a tool is at work
             break
