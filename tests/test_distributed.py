@@ -68,7 +68,9 @@ def left_over() -> set[str]:
 
 
 @pytest.fixture
-def none_left() -> Iterator[None]:
+def none_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail if something is left over; temporary directories are the test's own, since others run beside it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     before = left_over()
     yield
     assert left_over() == before

@@ -295,6 +295,14 @@ def test_of_what_a_process_wrote_the_last_lines_are_shown() -> None:
     )
 
 
+def test_of_a_crash_the_names_of_modules_are_no_part() -> None:
+    modules = "Extension modules: " + ", ".join(f"package.module{number}" for number in range(2000))
+    crash = f'Fatal Python error: Segmentation fault\n\nThread 0x7:\n  File "mine.py", line 3 in forward\n\n{modules}\n'
+    assert (
+        last_lines(crash) == 'Fatal Python error: Segmentation fault | Thread 0x7: | File "mine.py", line 3 in forward'
+    )
+
+
 def test_what_a_process_holds_is_seen_from_outside() -> None:
     held = resident(os.getpid())
     block = np.ones(2**24)

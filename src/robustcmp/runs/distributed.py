@@ -167,11 +167,12 @@ def dismiss() -> None:
 
 @dataclass(eq=False)
 class _Group:
-    """A task that travels, and those workers that were lost while they did it."""
+    """A task that travels, those workers that were lost while they did it, and what its present one has lacked."""
 
     task: Task
     work: Work
     lost: list[str] = field(default_factory=list)
+    lacked: list[str] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -350,7 +351,13 @@ class _Head:
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
-        there = {address: str(info["name"]) for address, info in self._client.scheduler_info()["workers"].items()}
+        workers = self._client.scheduler_info().get("workers")
+        if workers is None or self._client.status == "closed":
+            raise RobustcmpError(
+                f"the scheduler {self._address} is gone. What is finished is kept: rerun the same command once it is "
+                "back."
+            )
+        there = {address: str(info["name"]) for address, info in workers.items()}
         for address, name in there.items():
             if address not in self._hands:
                 self._hands[address] = hand = _Hand(name, address)
@@ -364,8 +371,11 @@ class _Head:
         group, hand.group = hand.group, None
         if hand.future is not None:
             hand.future.release()
+        if not self._hands:
+            _log.warning("no worker of the scheduler %s is left; waiting for others", self._address)
         if group is None:
             return
+        group.lacked.clear()
         group.lost.append(hand.name)
         if len(group.lost) < MOST_KILLED:
             self._waiting.insert(0, group)
@@ -423,21 +433,17 @@ class _Head:
         return (known or nobodys or of_attack)[0]
 
     def _begin(self, hand: _Hand, group: _Group, luggage: dict[str, Any]) -> None:
-        if luggage:
-            try:  # beside the task: a graph of Dask is for small things
-                luggage = self._client.scatter(luggage, workers=[hand.address], hash=False, timeout=CONNECT_SECONDS)
-            except Exception:  # the worker has gone meanwhile, as `_look` will see
-                _log.debug("%s could not be sent what it lacks", hand.name, exc_info=True)
-                self._waiting.insert(0, group)
-                return
         hand.group = group
         hand.known.add(group.work.model)
         self._ask(hand, attend, group.work, luggage, self._terms, self._topic)
 
     def _ask(self, hand: _Hand, function: Callable[..., object], *arguments: Any) -> None:
-        future = self._client.submit(
-            function, *arguments, key=f"robustcmp-{uuid4().hex}", workers=[hand.address], allow_other_workers=False
-        )
+        import dask
+
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):  # images go with a task, once
+            future = self._client.submit(
+                function, *arguments, key=f"robustcmp-{uuid4().hex}", workers=[hand.address], allow_other_workers=False
+            )
         hand.future = future
         future.add_done_callback(lambda future: self._events.put(partial(self._answered, hand, future)))
 
@@ -462,9 +468,15 @@ class _Head:
 
     def _ended(self, hand: _Hand, group: _Group, outcome: Outcome) -> Iterator[Finished | Failed]:
         end, task = outcome.end, group.task
-        if isinstance(end, Lacking):
-            self._begin(hand, group, {end.sha: self._packer.luggage[end.sha]})
+        if isinstance(end, Lacking) and group.lacked.count(end.sha) < 2:
+            group.lacked.append(end.sha)
+            # Files are kept no longer than a model is loaded: one of several that is lacking again goes with the rest.
+            sent = group.lacked if group.lacked.count(end.sha) > 1 else [end.sha]
+            self._begin(hand, group, {sha: self._packer.luggage[sha] for sha in sent})
             return
+        group.lacked.clear()
+        if isinstance(end, Lacking):
+            end = Raised("the worker does not keep what it was sent.")
         for cell, timed in zip(task.cells, outcome.finished, strict=False):
             yield Finished(cell, *timed, worker=hand.name)
         if isinstance(end, Raised):

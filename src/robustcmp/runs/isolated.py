@@ -31,7 +31,7 @@ from robustcmp.runs.child import main
 main(int(sys.argv[1]))
 """
 LOOK_SECONDS = 0.2  # between two looks at the limits
-TAIL = 4000  # bytes at the end of what a process wrote that are looked at, and
+TAIL = 2**16  # bytes at the end of what a process wrote that are looked at, and
 LINES = 4  # lines of them that a reason shows
 GIB = 2**30
 
@@ -182,6 +182,7 @@ class Child:
 
 def last_lines(text: str) -> str:
     """Return what a process wrote last in a line: where Python says that it crashed, how and where."""
+    text = text.partition("\nExtension modules:")[0]  # hundreds of names, at the end of a crash
     crash = text.rfind("Fatal Python error")
     lines = [line.strip() for line in text[max(crash, 0) :].splitlines() if line.strip()]
     some = lines[:LINES] if crash >= 0 else lines[-LINES:]
