@@ -23,10 +23,7 @@ def picture(draw: Callable[Concatenate[Results, Options], Drawn]) -> Callable[Co
 
     @wraps(draw)
     def method(self: Plots, /, *given: Options.args, **options: Options.kwargs) -> Drawn:
-        from matplotlib import rc_context
-
-        with rc_context({"text.parse_math": False}):  # a name with two dollars is a name
-            return draw(self.results, *given, **options)
+        return draw(self.results, *given, **options)
 
     return method
 
