@@ -118,8 +118,8 @@ class Plan:
     cells : list of Cell
         Models first, then attacks, then repeats; a deterministic attack has one.
     former : dict of str to str
-        The key that a cell had while keys named nothing but the logits, by its key of today; only where that cell is
-        the same: no other model's, and either no gradient has a part in it, or the stored model has the same weights.
+        The key that a cell had while keys named nothing but the logits, by its key of today; only where the stored
+        model of these logits is the only one, and has the same weights.
     elsewhere : dict of str to str
         The key of the cell that the same model has by a stored manifest with other last bits, by its key of today.
     keep_images : bool
@@ -246,7 +246,7 @@ def plan(
                 cell = described | {"repeat": repeat}
                 key = cell_key(cell, identity.in_key(attack.needs_gradient))
                 cells.append(Cell(model.name, model.training_seed, name, repeat, key))
-                if not attack.needs_gradient or there.has_weights_of(identity.logits):
+                if there.has_weights_of(identity.logits):
                     former[key] = cell_key(cell, identity.logits)
                 for other in there.with_other_bits(identity, attack.needs_gradient):
                     elsewhere[key] = cell_key(cell, other)
