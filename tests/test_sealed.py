@@ -613,6 +613,13 @@ def test_a_writer_on_another_machine(tmp_path: Path, kernel_locks: bool, monkeyp
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_cannot_be_a_lock_is_named(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / locks.NAME)
+    with pytest.raises(StoreError, match=r"\.writer\.lock cannot be used as a lock"), locks.sole_writer(tmp_path):
+        pass
+
+
 def test_a_lock_is_not_kept_by_a_process_that_was_forked(tmp_path: Path) -> None:
     code = """
 import os, sys, time

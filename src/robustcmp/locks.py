@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -106,9 +107,22 @@ def _opened(path: Path) -> tuple[int, bool] | None:
     except FileExistsError:
         pass
     try:
-        return os.open(path, os.O_RDWR), False
+        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0))  # a pipe would be waited for
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _unusable(path, "it is no regular file")
+    return descriptor, False
+
+
+def _unusable(path: Path, reason: str) -> StoreError:
+    return StoreError(
+        f"{path} cannot be used as a lock: {reason}. Remove it if nobody writes there, or name another directory.",
+        parameters=["out"],
+    )
 
 
 def _locked(descriptor: int) -> bool | None:

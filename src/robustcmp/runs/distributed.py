@@ -40,6 +40,7 @@ from .work import Packer, Timed, Work
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend
 LOOK_SECONDS = 0.5  # between two looks at who is there
 CONNECT_SECONDS = 30
+CANCELLED_SECONDS = 10  # after which a cancelled group is handed out again, if its worker is still there
 ANSWER_SECONDS = 600  # for the results of a group to arrive
 TTL_SECONDS = 60  # after which a local worker that gives no sign of life is replaced
 MOST_KILLED = 3  # workers, by one group
@@ -193,6 +194,8 @@ class _Hand:
         What it does.
     future : Future, optional
         What it was asked last, as long as that is not answered.
+    cancelled : float, optional
+        Since when that is known to be cancelled.
     """
 
     name: str
@@ -202,6 +205,7 @@ class _Hand:
     known: set[tuple[str, int]] = field(default_factory=set)
     group: _Group | None = None
     future: Any = None
+    cancelled: float | None = None
 
     def can_do(self, work: Work) -> bool:
         """Whether it can do a work with the same bits."""
@@ -364,8 +368,24 @@ class _Head:
                 self._ask(hand, about)
         for address in self._hands.keys() - there.keys():
             yield from self._lost(self._hands.pop(address))
+        for hand in self._hands.values():
+            self._ask_again(hand)
         if self._local:
             self._local.restart({hand.name for hand in self._hands.values()})
+
+    def _ask_again(self, hand: _Hand) -> None:
+        """Take back what was cancelled without its worker, once that is certain: the scheduler tells of it late."""
+        if hand.future is None or hand.future.status not in ("cancelled", "lost"):
+            hand.cancelled = None
+        elif hand.cancelled is None:
+            hand.cancelled = time.monotonic()
+        elif time.monotonic() - hand.cancelled > CANCELLED_SECONDS:
+            group, hand.group, hand.future, hand.cancelled = hand.group, None, None, None
+            if group is None:
+                self._ask(hand, about)
+            else:
+                group.lacked.clear()
+                self._waiting.insert(0, group)
 
     def _lost(self, hand: _Hand) -> Iterator[Failed]:
         group, hand.group = hand.group, None
@@ -450,11 +470,11 @@ class _Head:
     def _answered(self, hand: _Hand, future: Any) -> Iterator[Finished | Failed]:
         """Take what a worker answered."""
         if future is not hand.future or future.status in ("cancelled", "lost"):
-            return  # it is gone, which `_look` sees
+            return  # `_look` sees whether the worker is gone as well
         group = hand.group
         try:
             answer = future.result(timeout=ANSWER_SECONDS)
-        except CancelledError:  # it went with its answer, which `_look` will see
+        except CancelledError:  # `_look` sees whether the worker is gone as well
             return
         except Exception as error:  # it could not even begin: its Python lacks something
             if group is None:
