@@ -18,12 +18,14 @@ import planted
 import pytest
 from conftest import answers
 from test_executors import Evaluate, children, evaluate, made  # noqa: F401, a fixture
+from test_own_network import NETWORK
 
 import robustcmp as rc
 from robustcmp import frameworks
 from robustcmp.errors import UsageError
 from robustcmp.executors import Distributed, Isolated
-from robustcmp.networks.weights import write_weights
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.runs import distributed, work
 from robustcmp.zoo.from_files import FromFile
 from robustcmp.zoo.from_zoo import FromZoo
@@ -164,6 +166,27 @@ def test_a_worker_that_is_lost_loses_no_group(
     assert not Path(f"/proc/{lost[0]}").exists()
     assert not ev.failed
     assert ev.dataset.identical(evaluate(models, out=tmp_path / "straight").dataset)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
+def test_what_is_cancelled_without_its_worker_is_done_again(
+    evaluate: Evaluate,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(distributed, "CANCELLED_SECONDS", 1)
+    begin, cancelled = distributed._Head._begin, []
+
+    def begin_once(self: Any, hand: Any, *arguments: Any) -> None:
+        begin(self, hand, *arguments)
+        if not cancelled:
+            cancelled.append(hand.future.key)
+            self._client.cancel([hand.future], force=True)
+
+    monkeypatch.setattr(distributed._Head, "_begin", begin_once)
+    ev = evaluate({"a": made("sound")}, Distributed(workers=1))
+    assert cancelled
+    assert not ev.failed
 
 
 @pytest.mark.slow
@@ -354,6 +377,23 @@ def test_no_scheduler_is_a_usage_error(evaluate: Evaluate, monkeypatch: pytest.M
     monkeypatch.setattr(distributed, "CONNECT_SECONDS", 1)
     with pytest.raises(UsageError, match=r"no scheduler of Dask answers at tcp://127.0.0.1:9"):
         evaluate(MODELS, Distributed(scheduler="tcp://127.0.0.1:9"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
+def test_a_model_of_two_files_reaches_a_worker(
+    digits: rc.Dataset, random_weights: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(NETWORK)
+    write_weights(tmp_path / "mine.h5", WeightsFile(random_weights(get_architecture("mine.toml"), 0), {}))
+    origin = FromFile("mine.h5", "torch", "mine.toml")
+    assert len(origin.files) == 2
+    asked = {"suite": "smoke", "n": 5, "repeats": 1, "batch_size": 16, "progress": False}
+    ev = rc.evaluate({"mine": origin}, digits.images, digits.labels, **asked, executor=Distributed(workers=1))
+    assert not ev.failed
+    assert set(ev.costs().worker) == {"local-0"}
 
 
 @pytest.mark.slow
