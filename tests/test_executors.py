@@ -232,6 +232,17 @@ def test_where_everything_failed_there_is_still_a_run(evaluate: Evaluate, tmp_pa
     assert json.dumps(ev.to_json())
 
 
+def test_an_attack_that_failed_everywhere_has_nothing_of_its_own(evaluate: Evaluate, tmp_path: Path) -> None:
+    ev = evaluate({"bad": made("refuses")}, Isolated(), suite="smoke")
+    assert ev.failed["bad"].keys() == {"single_pixel", "boundary"}
+    assert "start" not in ev.dataset
+    assert math.isnan(ev.starts.share("bad", "boundary"))
+    for text in (str(ev), to_text(ev)):
+        assert "boundary failed on bad: ArithmeticError: no such logits" in " ".join(text.split())
+    assert r"bad & -- & -- & -- & -- & -- & -- \\" in ev.to_latex()
+    ev.to_html(tmp_path / "page.html")
+
+
 def test_in_this_process_an_error_ends_the_comparison(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(planted.HEAD, "none")
     with pytest.raises(ArithmeticError, match="no such logits"):

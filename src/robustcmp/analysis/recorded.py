@@ -154,6 +154,8 @@ class Recorded:
     def values(self, model: str, attack: str, name: str = "success") -> NDArray[Any]:
         """Return a variable of one model and attack, (training seeds that ran, repeats of the attack, images)."""
         i, k = self._place(model, attack)
+        if name in self.attack_records[attack].extras and name not in self.dataset:
+            name = "success"  # no model ran the attack, so nothing is left of this one either
         return np.asarray(self._array(name)[i, self._array("ran")[i, :, k], k, : self.repeats(attack)])
 
     def _place(self, model: str, attack: str) -> tuple[int, int]:

@@ -91,11 +91,10 @@ def values_of_trainings(results: Results, model: str, attack: str) -> NDArray[np
     record = results.attack_records[attack]
     if record.compares_distances:
         distances: NDArray[Any] = results.values(model, attack, record.norm)
-        return (
-            np.quantile(distances.reshape(len(distances), -1), 0.5, axis=1, method="higher")
-            if len(distances)
-            else distances
-        )
+        if not len(distances):
+            return np.empty(0)
+        medians: NDArray[np.float64] = np.quantile(distances.reshape(len(distances), -1), 0.5, axis=1, method="higher")
+        return medians
     known = results.exact_pixel.probabilities(attack)
     rates = results.trainings.rates(model, attack) if known is None else known[model].mean(axis=1)
     return np.asarray(100 * rates)
