@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pandas
 import pytest
-from conftest import answers, files
+from conftest import PIXEL_AND_WALK, answers, files
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -26,15 +26,6 @@ from robustcmp.sealed import to_json
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
 IMAGES[::2, 0, 0, 0] = 0.9
-SUITE = """
-[attacks.pixel]
-attack = "SinglePixel"
-max_pixels = 9
-[attacks.walk]
-attack = "Boundary"
-iterations = 2
-max_directions = 2
-"""
 COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25, 100, 2**20)
 
 
@@ -55,7 +46,7 @@ Evaluate = Callable[..., rc.Evaluation]
 def evaluate(tmp_path: Path) -> Evaluate:
     """Return `robustcmp.evaluate` of two planted models under two random attacks, into ``tmp_path / "run"``."""
     suite = tmp_path / "suite.toml"
-    suite.write_text(SUITE)
+    suite.write_text(PIXEL_AND_WALK)
 
     def call(**options: Any) -> rc.Evaluation:
         models = {"a": corner(0.5), "b": corner(0.3)}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
-from conftest import answers
+from conftest import PIXEL_AND_WALK, answers
 
 import robustcmp as rc
 from robustcmp.cli.eval import main
@@ -30,15 +30,6 @@ from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
 from robustcmp.runs.isolated import last_lines, resident
 
-SUITE = """
-[attacks.pixel]
-attack = "SinglePixel"
-max_pixels = 9
-[attacks.walk]
-attack = "Boundary"
-iterations = 2
-max_directions = 2
-"""
 GIB = 2**30
 Evaluate = Callable[..., rc.Evaluation]
 
@@ -52,7 +43,7 @@ def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
     """Return `robustcmp.evaluate` of planted models under two random attacks, into ``tmp_path / "run"``."""
     monkeypatch.setenv(planted.HEAD, str(os.getpid()))
     suite = tmp_path / "suite.toml"
-    suite.write_text(SUITE)
+    suite.write_text(PIXEL_AND_WALK)
 
     def call(models: dict[str, Any], executor: Executor | None = None, **options: Any) -> rc.Evaluation:
         defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 5, "progress": False}
@@ -224,7 +215,7 @@ def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeyp
 
 def test_where_everything_failed_there_is_still_a_run(evaluate: Evaluate, tmp_path: Path) -> None:
     suite = tmp_path / "pixel.toml"
-    suite.write_text(SUITE.partition("[attacks.walk]")[0])
+    suite.write_text(PIXEL_AND_WALK.partition("[attacks.walk]")[0])
     ev = evaluate({"bad": made("raises")}, Isolated(), suite=suite)
     assert ev.failed == {"bad": {"pixel": "ArithmeticError: no such logits"}}
     assert ev.run_checks().empty

@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from conftest import PIXEL_AND_WALK
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -39,15 +40,6 @@ IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
 IMAGES[::2, 0, 0, 0] = 0.9
 IMAGES[-1, 0, 0, 0] = 0.4  # the second model is wrong
 LABELS = np.arange(N) % 2
-SUITE = """
-[attacks.pixel]
-attack = "SinglePixel"
-max_pixels = 9
-[attacks.walk]
-attack = "Boundary"
-iterations = 2
-max_directions = 2
-"""
 WEIGHTS = Path(str(SHIPPED)) / "weights" / "lenet1-digits-jax-default-0.h5"
 Evaluate = Callable[..., rc.Evaluation]
 Damage = Callable[[h5py.File], object]
@@ -66,7 +58,7 @@ def corner(threshold: float) -> fb.NumPyModel:
 def evaluated(directory: Path, **options: Any) -> rc.Evaluation:
     """Return an evaluation of two planted models into ``directory / "run"``."""
     suite = directory / "suite.toml"
-    suite.write_text(SUITE)
+    suite.write_text(PIXEL_AND_WALK)
     defaults = {"suite": suite, "n": 5, "repeats": 2, "out": directory / "run", "batch_size": 16, "progress": False}
     return rc.evaluate({"a": corner(0.5), "b": corner(0.3)}, IMAGES, LABELS, **defaults | options)
 

@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from conftest import PIXEL_AND_WALK
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -34,16 +35,6 @@ N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1
 IMAGES[::2, 0, 0, 0] = 0.9
 LABELS = np.arange(N) % 2
-
-SUITE = """
-[attacks.pixel]
-attack = "SinglePixel"
-max_pixels = 9
-[attacks.walk]
-attack = "Boundary"
-iterations = 2
-max_directions = 2
-"""
 
 
 def corner(threshold: float) -> fb.NumPyModel:
@@ -63,7 +54,7 @@ Evaluate = Callable[..., rc.Evaluation]
 def evaluate(tmp_path: Path) -> Evaluate:
     """Return `robustcmp.evaluate` of two planted models, into ``tmp_path / "run"`` unless asked otherwise."""
     suite = tmp_path / "suite.toml"
-    suite.write_text(SUITE)
+    suite.write_text(PIXEL_AND_WALK)
 
     def call(**options: Any) -> rc.Evaluation:
         defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 16, "progress": False}
