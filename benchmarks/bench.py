@@ -19,7 +19,6 @@ if hasattr(os, "sched_setaffinity"):
 
 import argparse
 import json
-import platform
 import resource
 import subprocess
 import sys
@@ -45,7 +44,7 @@ from robustcmp.hosts import environments
 from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.models.preflight import check_gradient
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.provenance import made_with
+from robustcmp.provenance import made_with, processor
 from robustcmp.zoo.from_zoo import FromZoo, find_weights
 from robustcmp.zoo.recipes import load_test_set
 
@@ -143,14 +142,6 @@ def timed(
         "fooled": np.asarray(fooled[0]).tolist(),
         "peak_memory_mib": peak_memory(),
     }
-
-
-def processor() -> str:
-    """Return the processor's name, where the system tells it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def peak_memory() -> float:

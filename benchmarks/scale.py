@@ -34,7 +34,7 @@ import robustcmp as rc
 from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.files import digest
 from robustcmp.models.classifier import Classifier
-from robustcmp.provenance import made_with
+from robustcmp.provenance import made_with, processor
 from robustcmp.records.cell import AttackResult, Cell
 from robustcmp.records.manifest import FORMAT
 from robustcmp.records.store import Run
@@ -396,7 +396,7 @@ def main() -> None:
         content = {
             "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "threads": cores(),
-            "processor": made.get("processor", made["machine"]),
+            "processor": processor(),
             "versions": made["versions"],
             "rows": rows,
         }

@@ -27,7 +27,6 @@ from .models.batches import check_batch_size
 from .models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels
 from .provenance import made_with, processor
 from .records.attack import declared_extras
-from .records.cell import Extras
 from .records.checks import Checked
 from .records.contested import Contested
 from .records.manifest import FORMAT
@@ -36,6 +35,7 @@ from .records.store import Run
 from .records.upkeep import discard_broken, seal_older
 from .report.notes import varying_notes
 from .report.progress import shown_progress
+from .runs.adoption import AdoptingStore, kept_cells, redone
 from .runs.assembly import assemble
 from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
@@ -299,7 +299,7 @@ def prepare(
     if elsewhere and keep_cells:
         adopted |= elsewhere
     elif elsewhere:
-        _log.warning("%s", _redone(len(elsewhere), len(planned.cells), stored, manifest))
+        _log.warning("%s", redone(len(elsewhere), len(planned.cells), stored, manifest))
     kept = kept_cells(store, stored, manifest, elsewhere if keep_cells else {})
     return Comparison(store, planned, subset, question, manifest | ({"kept": kept} if kept else {}), adopted)
 
@@ -337,7 +337,7 @@ class Comparison:
     @property
     def known(self) -> CellStore:
         """The store as it is once cells have been adopted; nothing is written."""
-        return _Known(self.store, self.adopted)
+        return AdoptingStore(self.store, self.adopted)
 
     def execute(self, executor: Executor | None, progress: Progress) -> Evaluation:
         """Run the attacks that are missing, and put all results together."""
@@ -485,67 +485,6 @@ def manifest_of(
         "cells": [asdict(cell) for cell in planned.cells],
         "environment": made_with() | {"processor": processor()},
     }
-
-
-class _Known:
-    """A store in which some cells are also known under other keys."""
-
-    def __init__(self, store: Run, adopted: Mapping[str, str]):
-        self._store, self._adopted = store, adopted
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._store or key in self._adopted
-
-    def extras(self, key: str) -> Extras:
-        return self._store.extras(self._adopted.get(key, key))
-
-
-def kept_cells(
-    store: CellStore, stored: Mapping[str, Any], manifest: Mapping[str, Any], kept: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Return which cells of a question were computed on other machines: each environment with its keys.
-
-    Parameters
-    ----------
-    store : CellStore
-        What is there.
-    stored, manifest : dict
-        The manifest of the run's last question, and that of this one.
-    kept : dict of str to str
-        The cells that are kept now, by their keys.
-    """
-    asked = {cell["key"] for cell in manifest["cells"]}
-    before = [
-        (entry["environment"], [key for key in entry["cells"] if key in asked and key in store])
-        for entry in stored.get("kept", ())
-    ]
-    machines: list[dict[str, Any]] = []
-    for environment, cells in (*before, (stored.get("environment"), list(kept))):
-        same = next((entry for entry in machines if entry["environment"] == environment), None)
-        if same:
-            same["cells"] += cells
-        elif cells:
-            machines.append({"environment": environment, "cells": cells})
-    return machines
-
-
-def _redone(count: int, of: int, stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
-    """Say that cells will be computed again, and why probably."""
-    then, now = stored.get("environment", {}), manifest["environment"]
-    changed = [
-        f"{name} {then.get(name) or 'unknown'} then, {now[name] or 'unknown'} now"
-        for name in ("processor", "machine", "system", "cpus", "omp_num_threads", "versions")
-        if then.get(name) != now[name] and name != "versions"
-    ]
-    if then.get("versions") != now["versions"]:
-        changed.append("other versions of Python or its packages")
-    cause = "; ".join(changed) or "the same description, so perhaps another number of threads"
-    return (
-        f"{count} of {of} cells of this run will be computed again: the models have the same weights, but their logits "
-        "or gradients differ from those of the stored run in the last bits. "
-        f"The machine: {cause}. To use the stored cells as they are, stop now and rerun with keep_cells=True "
-        "(--keep-cells)."
-    )
 
 
 def control(models: list[TrainedModel], images: NDArray[np.float32]) -> dict[str, float] | None:
