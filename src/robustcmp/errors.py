@@ -77,6 +77,10 @@ class MissingWeightsError(WeightsError):
         self.fit_arguments = list(fit_arguments)
 
 
+class DeploymentError(RobustcmpError):
+    """A network cannot be converted for a runtime, or a file or an answer of a runtime cannot be used."""
+
+
 class HostError(RobustcmpError):
     """A host process could not start, failed in a call, or died.
 

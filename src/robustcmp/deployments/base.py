@@ -1,0 +1,129 @@
+"""The contract that every runtime fulfils: a program that answers with a network which was trained elsewhere.
+
+A runtime reads files of its own kind and converts trained networks into them. It knows nothing of attacks, subsets or
+runs. Images are (N, H, W, C) float32 within the network's bounds, whatever layout or number format the file has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.model import Model
+from ..provenance import package_version
+
+Precision = Literal["float32", "float16", "int8"]
+
+
+class Conversion(NamedTuple):
+    """One way in which a runtime can be given a network.
+
+    Attributes
+    ----------
+    precision : str
+        What its weights are stored in.
+    said : str
+        What is done to the network, for tables and help.
+    calibrated : bool
+        Whether images are needed to choose the ranges of activations.
+    """
+
+    precision: Precision
+    said: str
+    calibrated: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the deployed network should answer as its source does, but for rounding in float32."""
+        return self.precision == "float32"
+
+
+class Session(ABC):
+    """A deployed network that is ready to be asked.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (H, W, C) of one image, as it is asked for.
+    notes : list of str
+        What is done to images and answers, where the file has another layout or number format.
+    """
+
+    shape: tuple[int, int, int]
+    notes: list[str]
+
+    @abstractmethod
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits (N, K) of images (N, H, W, C)."""
+
+
+class Runtime(ABC):
+    """One program that answers with deployed networks.
+
+    Attributes
+    ----------
+    name : str
+        What it is called, as in ``--deploy NAME``.
+    package : str
+        What has to be installed to ask it.
+    extra : str
+        The extra of robustcmp that installs it, with what converts to it.
+    suffix : str
+        How its files end.
+    conversions : dict of str to Conversion
+        By what stands behind its name: nothing, or a kind such as ``"int8"``.
+    """
+
+    name: ClassVar[str]
+    package: ClassVar[str]
+    extra: ClassVar[str]
+    suffix: ClassVar[str]
+    conversions: ClassVar[Mapping[str, Conversion]]
+
+    def version(self) -> str:
+        """Return the version of the program."""
+        return package_version(self.package) or "unknown"
+
+    def missing(self) -> str:
+        """Say why it cannot be asked here, and what to do; "" if it can. Nothing large is imported."""
+        if package_version(self.package) is not None:
+            return ""
+        return f"{self.name} needs {self.package}, which is not installed: pip install 'robustcmp[{self.extra}]'"
+
+    @abstractmethod
+    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+        """Write a trained network as a file of this runtime.
+
+        Parameters
+        ----------
+        model : Model
+            One whose `architecture` is known, or with a `native` network of a framework that this runtime can
+            convert.
+        kind : str
+            One of `conversions`.
+        calibration : ndarray of float32, shape (N, H, W, C), or None
+            Images to choose the ranges of activations by, where the conversion needs them.
+        path : Path
+            The file. Its folder exists and is empty: files beside it belong to it.
+
+        Raises
+        ------
+        DeploymentError
+            The network has something that cannot be converted, or what converts it is not installed.
+        """
+
+    @abstractmethod
+    def open(self, path: Path) -> Session:
+        """Return a deployed network from a file, of whatever origin, without running anything of it but the network.
+
+        Raises
+        ------
+        DeploymentError
+            The file is broken, or its network takes something else than a batch of images, or gives something else
+            than one row of numbers an image.
+        """
