@@ -26,7 +26,7 @@ from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_model
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
-from robustcmp.runs.identity import Identity, weights_digest
+from robustcmp.runs.identity import Identity
 
 Zoo = Callable[..., Model]
 Compare = Callable[..., Evaluation]
@@ -132,7 +132,7 @@ def test_a_network_in_a_host_is_known_by_its_weights(framework: Any, tiny: Any, 
     def digest_of(seed: int) -> str | None:
         native = framework.build(tiny, 0, "cpu")
         framework.set_weights(native, tiny, random_weights(tiny, seed))
-        return weights_digest(Classifier(rc.wrap(native, framework=framework.name)))
+        return Classifier(rc.wrap(native, framework=framework.name)).weights_digest
 
     assert digest_of(0) is not None
     assert digest_of(0) == digest_of(0) != digest_of(1)

@@ -23,6 +23,7 @@ RUNNING = [
     ["records", "data", "networks", "hosts"],
     ["frameworks"],
     ["models"],
+    ["deployments"],
     ["zoo", "attacks"],
     ["runs"],
     ["executors"],
@@ -40,6 +41,8 @@ ONLY_IN = {
     "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},
     "sklearn": {"data/digits.py"},
+    "onnx": {"deployments/onnx_files.py"},
+    "onnxruntime": {"deployments/onnxruntime.py"},
 }
 FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "sklearn"]
 NOT_LOADED = [*FRAMEWORKS, "foolbox", "eagerpy", "xarray", "pandas", "scipy.stats", "statsmodels"]

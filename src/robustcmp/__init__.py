@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .analysis.indicator import robustness_indicator
     from .comparison import evaluate
     from .data import Dataset, load_dataset
+    from .deployments.deploying import deploy
     from .errors import RobustcmpError
     from .evaluation import Evaluation, open_run
     from .models.functions import wrap_functions
@@ -35,6 +36,7 @@ __all__ = [
     "RobustcmpError",
     "attacks",
     "common_subset",
+    "deploy",
     "evaluate",
     "executors",
     "fit",
@@ -56,6 +58,7 @@ _HOME = {
     "Model": "models.model",
     "RobustcmpError": "errors",
     "common_subset": "runs.subset",
+    "deploy": "deployments.deploying",
     "evaluate": "comparison",
     "fit": "zoo.fitting",
     "from_function": "zoo.from_files",

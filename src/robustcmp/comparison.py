@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import limits
+from .analysis.control import answers_alike
 from .analysis.results import Results
 from .attacks.suite import Suite, load_suite
-from .errors import SealError, UsageError, check_count, check_seed, enough_memory
+from .errors import ControlError, SealError, UsageError, check_count, check_seed, enough_memory
 from .evaluation import Evaluation
 from .files import digest
 from .frameworks import Device
@@ -40,6 +41,7 @@ from .runs.assembly import assemble
 from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
+from .runs.deployed import deployed, twins_by_deployment
 from .runs.executor import Executor, Failures, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import CellStore, Plan, TrainedModel, plan
@@ -443,6 +445,8 @@ def manifest_of(
 ) -> dict[str, Any]:
     """Return what was asked, and of what and with what, as JSON types."""
     suite = question.suite
+    deployments = deployed(planned.models, planned.identities, question.images)
+    check_exact(deployments)
     return {
         "format": FORMAT,
         "about": about,
@@ -454,7 +458,8 @@ def manifest_of(
         },
         "batch_sizes": batch_sizes,
         "same_weights": control(planned.models, question.images),
-        "twins": twins(planned.models),
+        "twins": twins(planned.models) + twins_by_deployment(deployments),
+        **({"deployments": deployments} if deployments else {}),
         "seed": question.seed,
         "repeats": max(question.repeats.values()),
         "spread": question.spread,
@@ -479,12 +484,32 @@ def manifest_of(
                 "depends_on_batch": model.depends_on_batch,
                 "info": model.info,
                 "not_applicable": planned.not_applicable[model.key],
+                **source_gradient(model, suite),
             }
             for model, correct in zip(planned.models, subset.correct, strict=True)
         ],
         "cells": [asdict(cell) for cell in planned.cells],
         "environment": made_with() | {"processor": processor()},
     }
+
+
+def source_gradient(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
+    """Return the attacks that follow the gradient of the model that a deployed network was converted from."""
+    if model.classifier.gradient_source is None:
+        return {}
+    return {"source_gradient": [name for name, attack in suite.attacks.items() if attack.takes_source_gradient]}
+
+
+def check_exact(deployments: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `ControlError` for a deployed network in float32 that does not answer as its source."""
+    for entry in deployments:
+        if entry["exact"] and not answers_alike(entry["logits"], entry["changed"]):
+            (name, seed), (source, _) = entry["model"], entry["source"]
+            raise ControlError(
+                f"{name}, training seed {seed}, does not answer as {source}: its logits differ by up to "
+                f"{entry['logits']:.1g} of their spread, and {entry['changed']:.1%} of the images change their class. "
+                "A conversion in float32 should change neither, so nothing was attacked. Report it, or leave it out."
+            )
 
 
 def control(models: list[TrainedModel], images: NDArray[np.float32]) -> dict[str, float] | None:

@@ -44,14 +44,17 @@ def differing(success: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
     return {f"{a}|{b}": int((success[a] != success[b]).any(axis=(0, 1)).sum()) for a, b in combinations(success, 2)}
 
 
+def answers_alike(logits: float, predictions: float) -> bool:
+    """Say whether networks answer alike, by the largest difference of logits and the share of other predictions."""
+    return logits <= LARGEST_LOGITS and predictions <= LARGEST_PREDICTIONS
+
+
 def verdict(
     measured: Mapping[str, float], differ: Mapping[str, dict[str, int]], control_attacks: Sequence[str], n: int
 ) -> bool:
     """Say whether the control passed; under each of `control_attacks` at most 2 in 1,000 of n images may differ."""
-    return (
-        measured["logits"] <= LARGEST_LOGITS
-        and measured["predictions"] <= LARGEST_PREDICTIONS
-        and all(count <= LARGEST_OUTCOMES * n for attack in control_attacks for count in differ[attack].values())
+    return answers_alike(measured["logits"], measured["predictions"]) and all(
+        count <= LARGEST_OUTCOMES * n for attack in control_attacks for count in differ[attack].values()
     )
 
 

@@ -18,6 +18,7 @@ from . import paper
 from .conditioning import PICKS, Conditioning
 from .control import control
 from .costs import costs
+from .deployments import DEPLOYED_MARGIN, compared, measured
 from .distances import Distances
 from .equivalence import equivalence
 from .exact_pixel import ExactPixel
@@ -314,6 +315,37 @@ class Results(Recorded):
         """
         return equivalence(self.outcomes, level or self.level, margin)
 
+    @property
+    def has_deployments(self) -> bool:
+        """Whether deployed networks stand beside the trained models that they were converted from."""
+        return bool(self.manifest.get("deployments"))
+
+    def deployments(self, margin: float = DEPLOYED_MARGIN) -> pandas.DataFrame:
+        """Return how much easier each deployed network is to fool than the model that it was converted from.
+
+        Parameters
+        ----------
+        margin : float, default 0.02
+            Of equivalence, in the unit of the rates, chosen before the results are known.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row per deployment and attack; see `robustcmp.analysis.deployments.compared`. `deployed_networks` has
+            their sizes, times, and how alike they answer.
+
+        Raises
+        ------
+        UsageError
+            The margin is not above 0.
+        """
+        return compared(self, margin)
+
+    @property
+    def deployed_networks(self) -> pandas.DataFrame:
+        """What each deployed network is, beside its source; see `robustcmp.analysis.deployments.measured`."""
+        return measured(self)
+
     def variance(self) -> pandas.DataFrame:
         """Return the variance components of a trained model's success rate, one row per attack.
 
@@ -330,9 +362,10 @@ class Results(Recorded):
     def verdicts(self) -> list[Verdict]:
         """The answer for each attack; see `robustcmp.analysis.verdicts.Verdict`.
 
-        Empty for a single model and for the same-weights control.
+        Empty for a single model, for the same-weights control, and where deployed networks are compared with their
+        sources: `deployments` has that answer.
         """
-        return verdicts(self)
+        return [] if self.has_deployments else verdicts(self)
 
     # the next comparison -----------------------------------------------------------------------------------------
 
@@ -574,11 +607,23 @@ class Results(Recorded):
             "out": None if self.run.temporary else str(self.run.directory),
             **({"checks": self.checked.to_json()["checks"]} if self.checked else {}),
             **({"same_weights": self.same_weights} if self.same_weights else {}),
+            **({"deployments": self._deployments()} if self.has_deployments else {}),
             **({"twins": [pair._asdict() for pair in self.twins]} if self.twins else {}),
             **self._uncertainty(),
             "versions": self.manifest["environment"]["versions"]
             | {model["framework"]: model["framework_version"] for model in self.manifest["models"]},
         }
+
+    def _deployments(self) -> dict[str, Any]:
+        """Return what is known of deployed networks as JSON types."""
+        networks, differences = (
+            [
+                {name: None if value != value else value for name, value in row.items()}
+                for row in frame.to_dict("records")
+            ]
+            for frame in (self.deployed_networks, self.deployments())
+        )
+        return {"networks": networks, "differences": differences}
 
     def _uncertainty(self) -> dict[str, Any]:
         """Return verdicts, intervals, p values and ranges of R as JSON types."""

@@ -188,6 +188,8 @@ class Attack(MinimizationAttack):
     deterministic: ClassVar[bool] = False
     """Whether all repeats are the same."""
     needs_gradient: ClassVar[bool] = False
+    takes_source_gradient: ClassVar[bool] = False
+    """Whether the gradient of the model that a deployed network was converted from will do, where it has none."""
     shares_answers: ClassVar[bool] = False
     """Whether an answer of one repeat saves queries of another, so that all repeats are done together."""
     norm: ClassVar[Norm]
@@ -291,7 +293,9 @@ class Attack(MinimizationAttack):
 
     def not_applicable(self, classifier: Classifier) -> str:
         """Return why the attack cannot run on a model, or "" if it can."""
-        return classifier.no_gradient if self.needs_gradient else ""
+        if not self.needs_gradient or (self.takes_source_gradient and classifier.gradient_source is not None):
+            return ""
+        return classifier.no_gradient
 
     def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
         """Yield what its own outcomes say of one model, a check for each of `check_names`.

@@ -32,7 +32,8 @@ class FGSM(Attack):
 
     The gradient of the cross-entropy at the clean image is taken once. Candidates are x + ε·(max − min)·sign(gradient)
     for ε = max_epsilon·k/epsilons, k = 1 … epsilons, clipped to the bounds. The result is the smallest ε on the grid
-    that fools the model; success is not monotone in ε, so every smaller ε is tried.
+    that fools the model; success is not monotone in ε, so every smaller ε is tried. A deployed network without a
+    gradient is asked about the candidates of the model that it was converted from.
 
     Parameters
     ----------
@@ -58,6 +59,7 @@ class FGSM(Attack):
 
     deterministic = True
     needs_gradient = True
+    takes_source_gradient = True
     norm = "linf"
     cite = CITE
     at_epsilon = "smallest_epsilon"
@@ -82,7 +84,8 @@ class FGSM(Attack):
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
     ) -> Iterator[Perturbed]:
         lower, upper = classifier.bounds
-        step = (upper - lower) * np.sign(loss_gradient(classifier, images, labels))
+        followed = classifier.gradient_source or classifier
+        step = (upper - lower) * np.sign(loss_gradient(followed, images, labels))
         x, grid = images.astype(np.float64), np.array(self.grid)
         first, queries = first_on_grid(Candidates(classifier, stepped, x, step), labels, self.grid)
         fooled = first >= 0

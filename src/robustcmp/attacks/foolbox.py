@@ -75,6 +75,7 @@ class FoolboxAttack:
             "epsilons": epsilons,
             "foolbox": fb.__version__,
         }
+        self.takes_source_gradient = False
         self.needs_gradient = type(attack).__module__.rpartition(".")[2] not in GRADIENT_FREE
         self.grid = epsilons or []
 

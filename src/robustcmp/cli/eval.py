@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
     from ..executors import Executor
-    from ..zoo.origins import Origin
+    from ..zoo.origins import AnyOrigin
 
 Say = Callable[[str], None]
 IMAGES = {"digits": 200}  # attacked at the most, unless --images says otherwise: the first command is to end soon
@@ -83,6 +83,20 @@ def _add_models(group: _ArgumentGroup) -> None:
         "--same-weights",
         metavar="FRAMEWORK",
         help="run this framework's weights in every framework: the same-weights control",
+    )
+    group.add_argument(
+        "--deploy",
+        nargs="+",
+        metavar="NAME",
+        help="also convert each model and compare what comes out: onnxruntime, onnxruntime-int8, … "
+        "(robustcmp deployments lists all)",
+    )
+    group.add_argument(
+        "--gradient",
+        default="source",
+        metavar="KIND",
+        help="what FGSM follows on deployed models: the gradient of their source (source), their own answers "
+        "(finite-differences), or nothing (none)",
     )
     group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
 
@@ -163,7 +177,7 @@ def _evaluate(given: Sequence[str]) -> None:
     if options.conditioning:
         check_conditional(suite)
     tell: Say = (lambda text: None) if options.quiet else say
-    asked = _from_files(options) if options.weights else _of_the_zoo(options, tell)
+    asked = _deployed(options, _from_files(options) if options.weights else _of_the_zoo(options, tell))
     if options.images is None:
         options.images = min(suite.images, IMAGES.get(asked.data.name, suite.images))
     arguments = _arguments(options, suite, repeats, asked, given)
@@ -335,7 +349,7 @@ class _Asked(NamedTuple):
     about: dict[str, Any]  # notes for the manifest
     suffix: str  # of the run's default directory
     data: Dataset
-    origins: Mapping[str, Sequence[Origin]]
+    origins: Mapping[str, Sequence[AnyOrigin]]
     trainings: list[str]  # a line for each kind of training: whose, how many, and where they come from
 
 
@@ -387,6 +401,30 @@ def _from_files(options: Namespace) -> _Asked:
 
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
     return _Asked(about, "-weights", data, origins, [])
+
+
+def _deployed(options: Namespace, asked: _Asked) -> _Asked:
+    """Add the deployments that ``--deploy`` asks for."""
+    from ..deployments.deploying import check_gradient_kind
+    from ..zoo.deployed import deployments_of
+    from ..zoo.from_files import FromFile
+    from ..zoo.from_zoo import FromZoo
+
+    check_gradient_kind(options.gradient)
+    if not options.deploy:
+        return asked
+    if options.same_weights:
+        raise UsageError("--deploy converts every model that is compared: it cannot be combined with --same-weights")
+    sources = {
+        label: [origin for origin in each if isinstance(origin, FromZoo | FromFile)]
+        for label, each in asked.origins.items()
+    }
+    sources = {label: each for label, each in sources.items() if each}
+    deployed = deployments_of(sources, options.deploy, asked.data.name, options.data_dir, options.gradient)
+    line = f"each also as {', '.join(options.deploy)}"
+    return asked._replace(
+        origins={**asked.origins, **deployed}, suffix=f"{asked.suffix}-deployed", trainings=[*asked.trainings, line]
+    )
 
 
 def _beginning(asked: _Asked, suite: Suite, options: Namespace, repeats: dict[str, int]) -> list[str]:

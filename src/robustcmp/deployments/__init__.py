@@ -1,1 +1,60 @@
-"""Running: networks in the programs that they are deployed in, a runtime a file. Imports models, frameworks, networks, hosts and the ground."""
+"""Running: networks in runtimes, one a file. Imports models, frameworks, networks, hosts and the ground."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from ..errors import UsageError, unknown
+from .base import Conversion, Runtime
+
+MODULES = {
+    "onnxruntime": "onnxruntime",
+}
+"""The module of each runtime, by its name."""
+
+
+@cache
+def runtime(name: str) -> Runtime:
+    """Return the runtime of that name."""
+    found: Runtime = import_module(f".{MODULES[name]}", __name__).RUNTIME
+    return found
+
+
+def names() -> list[str]:
+    """Return what there is to deploy to, such as ``"onnxruntime-int8"``; nothing large is imported."""
+    return [_joined(name, kind) for name in MODULES for kind in runtime(name).conversions]
+
+
+def split(name: str) -> tuple[Runtime, str]:
+    """Return the runtime and the kind that a name stands for.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name.
+    """
+    for known in sorted(MODULES, key=len, reverse=True):
+        kind = name[len(known) + 1 :]
+        if (name == known or name.startswith(f"{known}-")) and runtime(known).conversion(kind) is not None:
+            return runtime(known), kind
+    raise unknown("deployment", name, names())
+
+
+def check_runtime(name: str) -> None:
+    """Raise `UsageError` for a deployment that is unknown, or that cannot be asked here."""
+    found, _ = split(name)
+    if reason := found.missing():
+        raise UsageError(reason)
+
+
+def conversion(name: str) -> Conversion:
+    """Return what is done to a network that is deployed under a name."""
+    found, kind = split(name)
+    said = found.conversion(kind)
+    assert said is not None
+    return said
+
+
+def _joined(name: str, kind: str) -> str:
+    return f"{name}-{kind}" if kind else name

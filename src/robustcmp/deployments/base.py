@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import DeploymentError
 from ..models.model import Model
 from ..provenance import package_version
 
@@ -49,12 +50,12 @@ class Session(ABC):
     Attributes
     ----------
     shape : tuple of int
-        (H, W, C) of one image, as it is asked for.
+        (H, W, C) of one image, or (F,) where images are given as rows of values; 0 where any size is taken.
     notes : list of str
         What is done to images and answers, where the file has another layout or number format.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     notes: list[str]
 
     @abstractmethod
@@ -85,6 +86,10 @@ class Runtime(ABC):
     suffix: ClassVar[str]
     conversions: ClassVar[Mapping[str, Conversion]]
 
+    def conversion(self, kind: str) -> Conversion | None:
+        """Return the conversion of a kind, or None where there is none."""
+        return self.conversions.get(kind)
+
     def version(self) -> str:
         """Return the version of the program."""
         return package_version(self.package) or "unknown"
@@ -94,6 +99,10 @@ class Runtime(ABC):
         if package_version(self.package) is not None:
             return ""
         return f"{self.name} needs {self.package}, which is not installed: pip install 'robustcmp[{self.extra}]'"
+
+    def beside(self, path: Path) -> list[Path]:
+        """Return the files that belong to a network's main file."""
+        return []
 
     @abstractmethod
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
@@ -107,7 +116,8 @@ class Runtime(ABC):
         kind : str
             One of `conversions`.
         calibration : ndarray of float32, shape (N, H, W, C), or None
-            Images to choose the ranges of activations by, where the conversion needs them.
+            Images as the network gets them, to choose the ranges of activations by; for other conversions they may say
+            the size of images.
         path : Path
             The file. Its folder exists and is empty: files beside it belong to it.
 
@@ -127,3 +137,20 @@ class Runtime(ABC):
             The file is broken, or its network takes something else than a batch of images, or gives something else
             than one row of numbers an image.
         """
+
+
+def image_shape(model: Model, images: NDArray[np.float32] | None) -> tuple[int, ...]:
+    """Return (H, W, C) of a model's images: as its design says, or as some images are that were passed.
+
+    Raises
+    ------
+    DeploymentError
+        Neither is known.
+    """
+    if model.architecture is not None:
+        return model.architecture.input_shape
+    if images is None:
+        raise DeploymentError(
+            "the network's design is not known, so neither is its images' size: pass calibration images"
+        )
+    return images.shape[1:]

@@ -17,6 +17,7 @@ import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import DeploymentError
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
 
@@ -161,6 +162,19 @@ class Framework(ABC):
         An array may hold the bytes of a kind of number that NumPy has not.
         """
         return None
+
+    def export_onnx(self, native: Any, shape: tuple[int, ...], path: Path) -> None:
+        """Write a network of the caller's own as ONNX, in float32, for any number of images (H, W, C).
+
+        Raises
+        ------
+        DeploymentError
+            It cannot be exported.
+        """
+        raise DeploymentError(
+            f"robustcmp exports networks of {self.name} to ONNX only where it knows their design. Export this one with "
+            "tools of its framework, and compare the file: onnxruntime=FILE.onnx"
+        )
 
     @abstractmethod
     def place(self, native: Any, device: Device) -> tuple[Function, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import logging
 import mmap
 import re
@@ -10,7 +12,7 @@ import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import ModelError, UsageError, WeightsError
+from ..errors import DeploymentError, ModelError, UsageError, WeightsError
 from ..networks.architecture import (
     Architecture,
     BatchNorm,
@@ -207,6 +209,29 @@ class Torch(TrainableFramework):
                 return torch.tensor(pullback(x.detach().cpu().numpy(), v.cpu().numpy()), device=x.device)
 
         return Through.apply, torch.zeros(0)
+
+    def export_onnx(self, native: Any, shape: tuple[int, ...], path: Path) -> None:
+        height, width, channels = shape
+        images = torch.zeros(2, channels, height, width)  # of one, a size would be taken for fixed
+        native = copy.deepcopy(native).cpu().eval()
+        try:
+            with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+                warnings.simplefilter("ignore")
+                torch.onnx.export(
+                    native,
+                    (images,),
+                    path,
+                    input_names=["images"],
+                    output_names=["logits"],
+                    dynamic_shapes=({0: torch.export.Dim("batch")},),
+                    external_data=False,
+                    verbose=False,
+                )
+        except Exception as error:  # whatever an operator or a missing package makes it raise
+            raise DeploymentError(
+                f"torch does not export this {type(native).__name__} to ONNX: {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:300]}"
+            ) from None
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
         with torch.random.fork_rng():

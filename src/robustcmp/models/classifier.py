@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .. import frameworks
 from ..errors import ModelError, UsageError, check_count
+from ..files import digest
 from ..frameworks import DataFormat
 from ..frameworks.base import padded
 from ..threads import MOST_WORKERS, cores, in_order
@@ -203,6 +204,33 @@ class Classifier:
         except ModelError as error:
             return str(error)
         return ""
+
+    def parameters(self) -> list[NDArray[Any]] | None:
+        """Return all that the model has learned, None where it is not known."""
+        return self.framework.parameters(getattr(unwrapped(self.model), "native", None))
+
+    @property
+    def weights_digest(self) -> str | None:
+        """The SHA-256 of the model's parameters in their order, None where they are not known.
+
+        Names have no part in it: Keras counts the layers of a process in them, and a module has others inside a
+        wrapper.
+        """
+        parameters = self.parameters()
+        if not parameters:
+            return None
+        return digest(
+            {
+                f"{place:06} {array.dtype} {array.shape}": np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+                for place, array in enumerate(parameters)
+            }
+        )
+
+    @property
+    def gradient_source(self) -> Classifier | None:
+        """The model whose gradient FGSM takes for a deployed network without one; None for every other model."""
+        source = getattr(unwrapped(self.model), "gradient_source", None)
+        return None if source is None else source(self.bounds)
 
     def full_precision(self) -> AbstractContextManager[None]:
         """Keep the model's device from multiplying with fewer bits than float32 has, inside a ``with`` block."""

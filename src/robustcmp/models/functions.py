@@ -79,7 +79,7 @@ def wrap_functions(
         raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
     if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
         _log.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
-        vjp = _finite_differences(_checked(logits, "logits", np.float64), lower, upper)
+        vjp = finite_differences(_checked(logits, "logits", np.float64), lower, upper)
     elif not (vjp is None or callable(vjp)):
         raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')
     return FunctionsModel(
@@ -113,7 +113,7 @@ def _checked(
     return checked
 
 
-def _finite_differences(logits: Logits, lower: float, upper: float) -> VJP:
+def finite_differences(logits: Logits, lower: float, upper: float) -> VJP:
     """Return the vector-Jacobian product by central differences, an image at a time; one-sided ones at the bounds."""
     step = STEP * (upper - lower)
 

@@ -86,6 +86,7 @@ class _Model(msgspec.Struct):
     depends_on_batch: bool = False
     not_applicable: dict[str, str] = {}
     failed: dict[str, str] = {}
+    source_gradient: list[str] = []
 
 
 class _Cell(msgspec.Struct):
@@ -116,6 +117,19 @@ class _Twins(msgspec.Struct):
     correlation: Annotated[float, msgspec.Meta(ge=-1.001, le=1.001)]
 
 
+class _Deployed(msgspec.Struct):
+    model: ModelKey
+    source: ModelKey
+    exact: bool
+    logits: float
+    distance: float
+    changed: Share
+    bytes: Whole
+    source_bytes: Whole
+    seconds: list[float | None]
+    source_seconds: list[float | None]
+
+
 class _SameWeights(msgspec.Struct):
     logits: float
     predictions: Share
@@ -133,6 +147,7 @@ class _Manifest(msgspec.Struct):
     environment: _Environment
     same_weights: _SameWeights | None = None
     twins: list[_Twins] = []
+    deployments: list[_Deployed] = []
     spread: bool = False
     kept: list[_Kept] = []
 
@@ -164,6 +179,10 @@ def check(manifest: dict[str, Any]) -> None:
         "a cell is of an attack that is not listed": not {cell.attack for cell in said.cells} <= {*said.suite.attacks},
         "more images were used than there are": said.images.used > said.images.of,
         "twins are of models that are not listed": not {key for pair in said.twins for key in (pair.a, pair.b)}
+        <= {*models},
+        "deployments are of models that are not listed": not {
+            key for entry in said.deployments for key in (entry.model, entry.source)
+        }
         <= {*models},
         "the same weights have no name": said.same_weights is not None
         and not any(model.info.same_weights for model in said.models),
@@ -241,6 +260,7 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "batch_sizes": {label: size for part in parts for label, size in part["batch_sizes"].items()},
         "same_weights": None,
         "twins": [],
+        "deployments": [],
         "repeats": max(repeats),
         "spread": False,
         "images": last["images"] | {"asked": last["images"]["used"], "correct_by_all": None},

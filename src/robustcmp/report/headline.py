@@ -12,11 +12,14 @@ from ..analysis.results import Results
 from ..analysis.significance import ALL, deciding, of_distances
 from ..analysis.statistics import ONE_TRAINING
 from ..errors import UsageError
+from . import deployments
 from .format import number, p_value, percent, points
 
 
 def headline(results: Results) -> list[str]:
     """Return what the comparison found about the frameworks, one sentence per attack."""
+    if results.has_deployments:
+        return [deployments.answer(results)]
     if results.same_weights or len(results.models) < 2:
         return []
     if not results.outcomes:

@@ -11,6 +11,7 @@ from ..analysis.control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST
 from ..analysis.indicator import NO_SPREAD, reversed_pairs
 from ..analysis.results import Results
 from ..records.checks import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
+from . import deployments
 from .format import percent, points
 from .tables import WITHIN_NOISE
 
@@ -37,8 +38,8 @@ def notes(results: Results) -> list[str]:
         *_attack_notes(results),
         *_training_notes(results),
         *(_order_notes(results) if len(results.models) > 1 and results.has_indicator else []),
-        *_significance_notes(results),
-        *_twin_notes(results),
+        *([] if results.has_deployments else _significance_notes(results)),
+        *(deployments.notes(results) if results.has_deployments else _twin_notes(results)),
         *(
             check_notes(results.checked)
             if results.checked
@@ -55,7 +56,9 @@ def key_notes(results: Results) -> list[str]:
         return _control_notes(results)
     r = [_weight_note(results)] * (len(results.models) > 1 and results.has_indicator)
     varying = [*varying_notes(results.manifest["models"]), *_kept_notes(results)]
-    return [*_model_notes(results), *varying, *_attack_notes(results), conditional, *r, *_fewer_images(results)]
+    deployed = deployments.notes(results)[:2] if results.has_deployments else []
+    found = [*_model_notes(results), *varying, *_attack_notes(results), conditional, *r, *_fewer_images(results)]
+    return [*deployed, *found]
 
 
 def _weight_note(results: Results) -> str:

@@ -11,13 +11,14 @@ import numpy as np
 from ..analysis.results import Results
 from ..errors import UsageError
 from ..records.checks import FAIL, Check
-from . import tables
+from . import deployments, tables
 from .bibtex import to_bibtex
 from .format import number, percent, percent_2
 from .gallery import Shown, attacks_with_images, gallery
 from .notes import key_notes, notes
 from .page_pictures import Pictures, png
 from .plots import conditioning, curves, distances, indicator, trainings, transfer, variance
+from .plots import deployments as deployed_differences
 from .plots.style import NORMS
 from .summary import MOST_NOTES, answer, rates
 from .table import Column, Table, names
@@ -280,6 +281,24 @@ def _gallery_row(results: Results, row: Sequence[Shown]) -> dict[str, Any]:
     }
 
 
+def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
+    if not results.has_deployments:
+        return []
+    found = results.deployments().to_dict("records")
+    described: dict[str, str] = {}
+    for row in found:
+        described.setdefault(row["attack"], "")
+        described[row["attack"]] += f"{row['deployment']} {100 * row['difference']:+.2f} points. "
+    drawn = _pictures(results, pictures, deployed_differences.draw, "deployed minus source", described)
+    tables_of = [deployments.networks(results), deployments.differences(results)]
+    return [
+        Block("table", tables_of[0]),
+        *drawn,
+        Block("table", tables_of[1]),
+        Block("list", deployments.notes(results)),
+    ]
+
+
 def _tables(results: Results, pictures: Pictures | None) -> list[Block]:
     elsewhere = {table.title for table in _shown_elsewhere(results)}
     rest = [table for table in tables.tables(results) if table.title not in elsewhere]
@@ -293,6 +312,8 @@ def _notes(results: Results, pictures: Pictures | None) -> list[Block]:
 def _shown_elsewhere(results: Results) -> list[Table]:
     """Return the tables of a report that stand beside their picture."""
     shown = [] if results.same_weights else [tables.indicator(results)]
+    if results.has_deployments:
+        shown += [deployments.networks(results), deployments.differences(results)]
     shown += tables.variance(results) if results.outcomes else []
     shown += [tables.transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     shown += [tables.conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
@@ -352,6 +373,13 @@ def _citation(results: Results, pictures: Pictures | None) -> list[Block]:
 
 SECTIONS = (
     Section("answer", "The answer", "", _answer),
+    Section(
+        "deployments",
+        "Deployed networks",
+        "Each deployed network beside the trained model that it was converted from. In the pictures, a dot right of "
+        "zero is easier to fool than its source; the grey band is two points, the margin of equivalence.",
+        _deployments,
+    ),
     Section(
         "trainings",
         "Every training",

@@ -12,6 +12,7 @@ import numpy as np
 from ..analysis.results import Results
 from ..analysis.verdicts import Measure, Verdict
 from ..records.checks import FAIL
+from . import deployments
 from .format import fixed, number, p_value, percent, points, shares
 from .notes import key_notes, repeats_text
 from .table import Column, Table
@@ -38,6 +39,11 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
     beside = rates(results)
     console.print(beside.title)
     print_table(console, beside if fits(beside, console.width) else rates(results, "\n"))
+    if results.has_deployments:
+        for table in (deployments.networks(results), deployments.differences(results)):
+            console.print(f"\n{table.title}")
+            print_table(console, table)
+        console.print()
     for line in failed_checks(results):
         console.print(line, style="red")
     for note in key_notes(results)[:MOST_NOTES]:
@@ -114,6 +120,8 @@ def failed_checks(results: Results) -> list[str]:
 def answer(results: Results) -> str:
     """Return the answer in one sentence."""
     verdicts = results.verdicts
+    if results.has_deployments:
+        return deployments.answer(results)
     if results.same_weights:
         return "Same-weights control: every framework runs the same weights, so there is nothing to rank."
     if not verdicts:

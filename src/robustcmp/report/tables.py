@@ -11,6 +11,7 @@ from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA, of_distances
 from ..errors import UsageError
 from ..records.checks import Checked
+from . import deployments
 from .format import (
     EVERYTHING,
     NO_INFORMATION,
@@ -43,6 +44,9 @@ def tables(results: Results) -> list[Table]:
     more = [transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
     more += [conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
     more += [lower_bound(results.checked)] if results.checked and results.checked.pgd else []
+    if results.has_deployments:
+        deployed = [deployments.networks(results), deployments.differences(results)]
+        return [success(results), *deployed, indicator(results), *of_attacks, *exact, *more]
     hides = [hidden(results)] if len(results.models) > 1 and results.indicator_attacks else []
     real = [*hides, *differences(results), *variance(results)] if results.outcomes else []
     return [success(results), indicator(results), *real, *of_attacks, *exact, *more]

@@ -1,1 +1,1 @@
-"""Running: subset, plan, execution. Imports zoo, attacks, models, networks, frameworks, hosts, records, the ground."""
+"""Running: subset, plan, run. Imports zoo, attacks, deployments, models, networks, frameworks, hosts, records, the ground."""

@@ -173,6 +173,11 @@ class Examination:
         self.no_gradient = ""
         self.pgd: dict[float, float] = {}
         self.fgsm_rate = math.nan
+        if classifier.gradient_source is not None:
+            self.no_gradient = (
+                "FGSM follows the gradient of the model that it was converted from, which has its own checks"
+            )
+            return
         epsilon = fgsm.max_epsilon
         grid = sorted({epsilon / 2, epsilon, min(2 * epsilon, UNBOUNDED), UNBOUNDED})
         try:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from ..attacks.draws import Draws
 from ..attacks.gradients import cross_entropy
 from ..files import digest
-from ..models.classifier import Classifier, unwrapped
+from ..models.classifier import Classifier
 
 FEW = 16  # images that are perturbed
 SMALL, LARGE = 0.1, 0.5  # perturbations in L∞
@@ -121,11 +121,15 @@ def identify(
     slopes = slopes_again = None
     if needs_gradient:
         classes = np.tile(labels[:FEW], len(some) // len(labels[:FEW]))
-        slopes, slopes_again = (
-            classifier.vjp(some, cross_entropy(np.nan_to_num(each), classes)[1]) for each in (answers, answers_again)
-        )
+        followed = classifier.gradient_source
+        if followed is not None:  # of the model that a deployed network was converted from
+            answers_there = followed.logits(some)
+            both = (answers_there, answers_there)
+        else:
+            followed, both = classifier, (answers, answers_again)
+        slopes, slopes_again = (followed.vjp(some, cross_entropy(np.nan_to_num(each), classes)[1]) for each in both)
     identity = Identity(
-        weights=weights_digest(classifier),
+        weights=classifier.weights_digest,
         logits=digest({"logits": logits}),
         probes=digest({"logits": answers}),
         gradient=None if slopes is None else digest({"gradient": slopes}),
@@ -151,23 +155,6 @@ def probes(images: NDArray[np.float32]) -> NDArray[np.float32]:
     uniform = np.array([draws.block(row, UNIFORM).random(shape) for row in rows])
     perturbed = [np.clip(few + SMALL * signs, 0, 1), np.clip(few + LARGE * noise, 0, 1), uniform]
     return np.concatenate([few, *(images.astype(np.float32) for images in perturbed)])
-
-
-def weights_digest(classifier: Classifier) -> str | None:
-    """Return the SHA-256 of a model's parameters in their order, or None where they are not known.
-
-    Names have no part in it: Keras counts the layers of a process in them, and a module has others inside a wrapper.
-    """
-    native = getattr(unwrapped(classifier.model), "native", None)
-    parameters = classifier.framework.parameters(native)
-    if not parameters:
-        return None
-    return digest(
-        {
-            f"{place:06} {array.dtype} {array.shape}": np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            for place, array in enumerate(parameters)
-        }
-    )
 
 
 def _difference(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:

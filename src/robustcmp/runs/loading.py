@@ -18,12 +18,12 @@ from ..models.classifier import Classifier
 from ..models.preflight import check_gradient, check_model, in_unit_bounds
 from ..printable import is_name
 from ..records.store import Run
-from ..zoo.origins import Origin
+from ..zoo.origins import AnyOrigin, Origin
 from .control import check_control
 from .plan import TrainedModel, applicability
 from .progress import Progress, Unseen
 
-AnyModel = fb.models.base.Model | Origin
+AnyModel = fb.models.base.Model | AnyOrigin
 Models = Mapping[str, AnyModel | Sequence[AnyModel]]
 
 _log = logging.getLogger("robustcmp")
@@ -53,7 +53,7 @@ def load(models: Models, device: Device = "auto", progress: Progress | None = No
     for name, trainings in named.items():
         for counted, given in enumerate(trainings):
             origin = given if isinstance(given, Origin) else None
-            model = given.load(device) if isinstance(given, Origin) else given
+            model = given.load(device) if isinstance(given, AnyOrigin) else given
             trained.append(TrainedModel(name, counted, Classifier(in_unit_bounds(model)), origin))
             progress.step()
     return _with_own_seeds(trained)
@@ -98,7 +98,7 @@ def ready(
             classifier = classifier.with_batch_size(1)
         depends_on_batch = check_model(model.name, classifier, images, labels)
         if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
-            check_gradient(model.name, classifier, images)
+            check_gradient(model.name, classifier.gradient_source or classifier, images)
         compiled.append(replace(model, classifier=classifier, depends_on_batch=depends_on_batch))
         progress.step()
     return compiled

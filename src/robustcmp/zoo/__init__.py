@@ -1,1 +1,1 @@
-"""Running: models by name, training, networks from files. Imports models, frameworks, networks, data and the ground."""
+"""Running: models by name, training, files. Imports deployments, models, frameworks, networks, data and the ground."""

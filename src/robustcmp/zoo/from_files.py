@@ -17,6 +17,10 @@ import foolbox as fb
 import msgspec
 import numpy as np
 
+from ..deployments import MODULES as RUNTIMES
+from ..deployments import check_runtime, split
+from ..deployments.deploying import open_deployed
+from ..deployments.model import DeployedModel
 from ..errors import ModelError, UsageError, WeightsError, enough_memory
 from ..files import file_digest
 from ..frameworks import Device, TrainableFramework, check_framework, get_framework, recognise, versions
@@ -149,6 +153,49 @@ class FromFunction(msgspec.Struct, frozen=True, tag="function"):
         return self.load(device)
 
 
+class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
+    """A deployed network in a file of its runtime. It is opened where the comparison is made.
+
+    Attributes
+    ----------
+    source : str
+        The file.
+    framework : str
+        The runtime.
+    """
+
+    source: str
+    framework: str
+    design: ClassVar[None] = None
+    """Its layers are known to its runtime alone."""
+    name: ClassVar[str] = "own"
+
+    @property
+    def label(self) -> str:
+        """What it is called in a comparison: as its runtime."""
+        return self.framework
+
+    def check(self) -> None:
+        """Raise `UsageError` for a runtime that is not there, or a file that is not."""
+        check_runtime(self.framework)
+        if not Path(self.source).is_file():
+            raise UsageError(f"there is no file {self.source}")
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells it from other networks."""
+        runtime, _ = split(self.framework)
+        main = Path(self.source)
+        return {
+            "files": [file_digest(path) for path in (main, *runtime.beside(main))],
+            "versions": [self.framework, runtime.version()],
+        }
+
+    def load(self, device: Device = "auto") -> DeployedModel:
+        """Open it."""
+        return open_deployed(self.source, self.framework)
+
+
 def from_function(function: str) -> FromFunction:
     """Return a model that a function makes, to be loaded wherever it is needed.
 
@@ -176,8 +223,10 @@ def from_function(function: str) -> FromFunction:
     return FromFunction(function)
 
 
-def file_origins(given: Sequence[str], architecture: str | None = None) -> dict[str, list[FromFile]]:
+def file_origins(given: Sequence[str], architecture: str | None = None) -> dict[str, list[FromFile | FromDeployedFile]]:
     """Return the networks of texts ``FRAMEWORK=FILE`` and ``FRAMEWORK=module:function``, checked and not loaded yet.
+
+    A runtime stands in the place of a framework for a file of its own, as in ``onnxruntime=FILE.onnx``.
 
     Several of one framework are counted as its training seeds.
 
@@ -194,13 +243,17 @@ def file_origins(given: Sequence[str], architecture: str | None = None) -> dict[
     """
     if architecture is not None and not is_function(architecture):
         get_architecture(architecture)
-    origins: dict[str, list[FromFile]] = {}
+    origins: dict[str, list[FromFile | FromDeployedFile]] = {}
     for text in given:
         framework, equals, source = text.partition("=")
         if not equals or not source:
             raise UsageError(f"expected FRAMEWORK=FILE or FRAMEWORK=module:function, received {text!r}")
-        origin = FromFile(source, framework, architecture)
-        check_framework(framework)
+        origin: FromFile | FromDeployedFile
+        if framework in RUNTIMES:
+            origin = FromDeployedFile(source, framework)
+        else:
+            origin = FromFile(source, framework, architecture)
+            check_framework(framework)
         if is_function(source) or Path(source).is_file():
             others = [_content(other.source) for other in origins.get(framework, [])]
             if _content(source) in others:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .from_files import FromFile, FromFunction
+from .deployed import FromDeployment
+from .from_files import FromDeployedFile, FromFile, FromFunction
 from .from_zoo import FromZoo
 
 Origin = FromZoo | FromFile | FromFunction
@@ -15,8 +16,11 @@ So that other machines can load it, it also names its ``files`` and the ``framew
 ``load_from(files, device)`` for copies of the files.
 """
 
+AnyOrigin = Origin | FromDeployment | FromDeployedFile
+"""Also those that stay where the comparison is made: they have a label, a fingerprint and ``load(device)``."""
 
-def fingerprints(origins: Mapping[str, Sequence[Origin]]) -> dict[str, list[Any]] | None:
+
+def fingerprints(origins: Mapping[str, Sequence[AnyOrigin]]) -> dict[str, list[Any]] | None:
     """Return what tells some models apart, by label; None where the code of a user has a part in one of them.
 
     Raises

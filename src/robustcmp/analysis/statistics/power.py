@@ -132,6 +132,38 @@ def trainings_needed(
     return needed if needed <= MOST_TRAININGS else None
 
 
+def detectable_between_pairs(differences: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:
+    """Return the mean difference of pairs that `paired_t` detects with a given power.
+
+    The spread is that of the differences (noncentral t; Cohen 1988, "Statistical Power Analysis for the Behavioral
+    Sciences", chapter 2).
+
+    Parameters
+    ----------
+    differences : ndarray of float64, shape (pairs,)
+        One rate of each pair minus the other.
+    alpha, power : float
+        As for `detectable_between_groups`.
+
+    Returns
+    -------
+    float
+        In the unit of the rates. NaN if there is one pair, or if all differences are equal.
+
+    Examples
+    --------
+    >>> round(detectable_between_pairs(np.array([0.01, 0.02, 0.03, 0.02])), 4)
+    0.0174
+    """
+    n = len(differences)
+    if n < 2 or float(differences.var(ddof=1)) <= NO_VARIANCE:
+        return math.nan
+    from scipy.special import nctdtrinc, stdtrit
+
+    noncentrality = float(nctdtrinc(n - 1, 1 - power, float(stdtrit(n - 1, 1 - alpha / 2))))
+    return noncentrality * float(differences.std(ddof=1)) / math.sqrt(n)
+
+
 def detectable_between_models(values: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:
     """Return the difference of two models' rates that a joint test over images detects with a given power.
 

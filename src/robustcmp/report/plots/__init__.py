@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from ...analysis.results import Results
 from ...errors import UsageError
-from . import conditioning, curves, distances, gallery, indicator, trainings, transfer, variance
+from . import conditioning, curves, deployments, distances, gallery, indicator, trainings, transfer, variance
 
 Drawn = TypeVar("Drawn")
 Options = ParamSpec("Options")
@@ -56,6 +56,7 @@ class Plots:
 
     trainings = picture(trainings.draw)
     curves = picture(curves.draw)
+    deployments = picture(deployments.draw)
     distances = picture(distances.draw)
     indicator = picture(indicator.draw)
     variance = picture(variance.draw)

@@ -1,0 +1,251 @@
+"""Deployed networks beside the trained models that they were converted from: is one easier to fool?
+
+A deployment and its source are one training, attacked on the same images with the same draws, so everything is paired.
+The unit is the training where there are several, else the image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .control import LARGEST_OUTCOMES, answers_alike
+from .recorded import Recorded
+from .significance import ALPHA
+from .statistics.equivalence import Equivalence, check_margin, equivalent_models, equivalent_twins
+from .statistics.hypotheses import holm, mcnemar, paired_t, sign_flips
+from .statistics.intervals import difference_intervals
+from .statistics.power import detectable_between_models, detectable_between_pairs
+
+if TYPE_CHECKING:
+    import pandas
+
+Key = tuple[str, int]
+COLUMNS = (
+    *("deployment", "source", "attack", "gradient", "trainings", "images", "source_rate", "rate", "difference", "low"),
+    *("high", "p", "p_adjusted", "detectable", "only_source", "only_deployed", "equivalent_low", "equivalent_high"),
+    *("p_equivalent", "equivalent"),
+)
+OF_SIZE = ("deployment", "source", "precision", "bytes", "size", "clean_accuracy", "source_clean_accuracy")
+MEASURED = (
+    *OF_SIZE,
+    "changed",
+    "logits",
+    "distance",
+    "seconds_1000",
+    "time_1000",
+    "seconds_10000",
+    "time_10000",
+    "gate",
+)
+RESAMPLES = 10_000
+DEPLOYED_MARGIN = 0.02
+"""Within which a deployment counts as equivalent to its source, unless a caller says otherwise: two points."""
+
+
+def pairs_of(recorded: Recorded) -> dict[str, list[tuple[Key, Key]]]:
+    """Return each deployed training with its source, by the name of the deployment."""
+    pairs: dict[str, list[tuple[Key, Key]]] = {}
+    for entry in recorded.manifest.get("deployments", []):
+        (name, seed), (source, source_seed) = entry["model"], entry["source"]
+        pairs.setdefault(name, []).append(((name, int(seed)), (source, int(source_seed))))
+    return pairs
+
+
+def measured(recorded: Recorded) -> pandas.DataFrame:
+    """Return what each deployment is, beside its source; a row a deployment.
+
+    ``bytes`` is the mean size of its files, and ``size`` its ratio to the source's weights in float32; ``changed``, the
+    mean share of all images of which the class changes; ``logits``, the largest difference of logits, and ``distance``,
+    the mean root mean square, in standard deviations of the source's logits; ``seconds_1000`` and ``seconds_10000``,
+    how long so many images took once, and ``time_…``, the ratio to the source's. ``gate`` is ``"passed"`` or ``"not
+    passed"`` for a conversion that should change nothing: its logits and classes, and the images that it falls on under
+    the attacks of the control. It is ``"measured"`` for every other.
+    """
+    import pandas
+
+    accuracy = {(m["name"], int(m["training_seed"])): float(m["clean_accuracy"]) for m in recorded.manifest["models"]}
+    rows = []
+    for name, pairs in pairs_of(recorded).items():
+        entries = [entry for entry in recorded.manifest["deployments"] if entry["model"][0] == name]
+        size = float(np.mean([entry["bytes"] for entry in entries]))
+        (seconds, few), (source_seconds, source_few) = (
+            (_number(entries[0][of][1]), _number(entries[0][of][0])) for of in ("seconds", "source_seconds")
+        )
+        rows.append(
+            {
+                "deployment": name,
+                "source": pairs[0][1][0],
+                "precision": _of(recorded, pairs[0][0])["info"].get("deployment", {}).get("precision"),
+                "bytes": size,
+                "size": size / max(float(np.mean([entry["source_bytes"] for entry in entries])), 1.0),
+                "clean_accuracy": float(np.mean([accuracy[ours] for ours, _ in pairs])),
+                "source_clean_accuracy": float(np.mean([accuracy[theirs] for _, theirs in pairs])),
+                "changed": float(np.mean([entry["changed"] for entry in entries])),
+                "logits": max(float(entry["logits"]) for entry in entries),
+                "distance": float(np.mean([entry["distance"] for entry in entries])),
+                "seconds_1000": few,
+                "time_1000": few / source_few,
+                "seconds_10000": seconds,
+                "time_10000": seconds / source_seconds,
+                "gate": _gate(recorded, entries, pairs),
+            }
+        )
+    return pandas.DataFrame(rows, columns=list(MEASURED))
+
+
+def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
+    """Return how much easier each deployment is to fool than its source; a row a deployment and attack.
+
+    Parameters
+    ----------
+    recorded : Recorded
+        A run.
+    margin : float
+        Of equivalence, in the unit of the rates.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``difference`` is the deployment's rate minus its source's, with a 95 % interval. With several trainings the
+        unit is the training: the paired t test. With one it is the image: McNemar's test for a deterministic attack,
+        sign flips for a random one, and the interval by the bootstrap over images. ``p_adjusted`` is Holm's over all
+        rows with a p; it is NaN where no outcome differs. ``detectable`` is the difference that the test finds with 80
+        % power. ``only_source`` and ``only_deployed`` count outcomes (trainings × repeats × images) of which one falls
+        and the other does not. ``equivalent_low`` and ``equivalent_high`` are the ends of the 90 % interval,
+        ``p_equivalent`` that of two one-sided tests, and ``equivalent`` says whether it is below 5 %: the difference is
+        smaller than the margin. ``gradient`` is ``"source"`` where the attack followed the gradient of the source: then
+        both were asked about the same candidates.
+
+    Raises
+    ------
+    UsageError
+        The margin is not above 0.
+    """
+    import pandas
+
+    check_margin(margin)
+    rows = [
+        row
+        for name, pairs in pairs_of(recorded).items()
+        for attack in recorded.attacks
+        if (row := _compared(recorded, name, pairs, attack, margin))
+    ]
+    tested = [row for row in rows if not math.isnan(row["p"])]
+    for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        row["p_adjusted"] = p
+    return pandas.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _compared(
+    recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]], attack: str, margin: float
+) -> dict[str, Any]:
+    """Return a row, nothing where the attack did not run on both of any pair."""
+    outcomes = list(_outcomes(recorded, pairs, attack))
+    if not outcomes:
+        return {}
+    ours, theirs = (np.array([pair[place] for pair in outcomes], np.float64) for place in (0, 1))
+    differences = ours - theirs
+    evidence = _over_trainings(ours, theirs, margin) if len(outcomes) > 1 else None
+    if evidence is None:
+        evidence = _over_images(recorded, attack, ours, theirs, margin)
+    return {
+        "deployment": name,
+        "source": pairs[0][1][0],
+        "attack": attack,
+        "gradient": _gradient(recorded, pairs[0][0], attack),
+        "trainings": len(outcomes),
+        "images": ours.shape[2],
+        "source_rate": float(theirs.mean()),
+        "rate": float(ours.mean()),
+        "difference": float(differences.mean()),
+        "p_adjusted": math.nan,
+        "only_source": int((differences < 0).sum()),
+        "only_deployed": int((differences > 0).sum()),
+        **evidence,
+    }
+
+
+def _outcomes(
+    recorded: Recorded, pairs: Sequence[tuple[Key, Key]], attack: str
+) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Yield the outcomes (repeats, images) of each pair of which both were attacked."""
+    for ours, theirs in pairs:
+        both = [_success(recorded, key, attack) for key in (ours, theirs)]
+        if both[0] is not None and both[1] is not None:
+            yield both[0], both[1]
+
+
+def _success(recorded: Recorded, key: Key, attack: str) -> NDArray[np.bool_] | None:
+    name, seed = key
+    seeds = recorded.seeds(name, attack)
+    if seed not in seeds:
+        return None
+    success: NDArray[np.bool_] = recorded.values(name, attack)[seeds.index(seed)]
+    return success[:1] if recorded.deterministic(attack) else success
+
+
+def _over_trainings(ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float) -> dict[str, float] | None:
+    """Return the evidence over trainings; None where all of their rates differ by the same, so that it says nothing."""
+    a, b = ours.mean(axis=(1, 2)), theirs.mean(axis=(1, 2))
+    if np.ptp(a - b) == 0:
+        return None
+    test = paired_t(a, b)
+    said = {"low": test.low, "high": test.high, "p": test.p, "detectable": detectable_between_pairs(a - b)}
+    return said | _equivalent(equivalent_twins(a, b, margin))
+
+
+def _over_images(
+    recorded: Recorded, attack: str, ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float
+) -> dict[str, float]:
+    """Return the evidence over images, each with its mean over trainings and repeats."""
+    a, b = ours.mean(axis=(0, 1)), theirs.mean(axis=(0, 1))
+    said = {"low": math.nan, "high": math.nan, "p": math.nan, "detectable": math.nan}
+    if (ours != theirs).any():
+        single = recorded.deterministic(attack) and len(ours) == 1
+        p = mcnemar(a > 0, b > 0).p if single else sign_flips((a - b)[None])[0].p
+        [(low, high)] = difference_intervals((a - b)[None], resamples=RESAMPLES)
+        detectable = detectable_between_models(np.stack([a, b]))
+        said = {"low": float(low), "high": float(high), "p": p, "detectable": detectable}
+    return said | _equivalent(equivalent_models(a - b, margin))
+
+
+def _equivalent(evidence: Equivalence) -> dict[str, Any]:
+    return {
+        "equivalent_low": evidence.low,
+        "equivalent_high": evidence.high,
+        "p_equivalent": evidence.p,
+        "equivalent": evidence.p < ALPHA,
+    }
+
+
+def _gate(recorded: Recorded, entries: Sequence[Mapping[str, Any]], pairs: Sequence[tuple[Key, Key]]) -> str:
+    if not all(entry["exact"] for entry in entries):
+        return "measured"
+    alike = all(answers_alike(entry["logits"], entry["changed"]) for entry in entries)
+    for attack, record in recorded.attack_records.items():
+        if record.in_control:
+            alike &= all(
+                float((ours != theirs).any(axis=0).mean()) <= LARGEST_OUTCOMES
+                for ours, theirs in _outcomes(recorded, pairs, attack)
+            )
+    return "passed" if alike else "not passed"
+
+
+def _of(recorded: Recorded, key: Key) -> dict[str, Any]:
+    """Return what a run says of a trained model."""
+    said: dict[str, Any] = recorded.manifest["models"][recorded.keys.index(key)]
+    return said
+
+
+def _gradient(recorded: Recorded, key: Key, attack: str) -> str:
+    """Return ``"source"`` where an attack followed the gradient of the model that a training was converted from."""
+    return "source" if attack in _of(recorded, key).get("source_gradient", ()) else ""
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,246 @@
+"""Trained models converted for a runtime, and files of runtimes, as models."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError, UsageError, enough_memory, unknown
+from ..files import digest, json_digest, make_directory, user_cache
+from ..models.classifier import Classifier
+from ..models.functions import FINITE_DIFFERENCES, finite_differences
+from ..models.model import Model
+from ..models.preflight import check_images
+from ..networks.untrusted import check_file
+from ..provenance import package_version
+from . import check_runtime, conversion, split
+from .base import Runtime
+from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last
+
+GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
+CONVERTERS = ("torch", "tensorflow", "tensorflow-cpu", "keras", "onnx")
+SEMANTICS = 1  # of how networks are converted here
+WRITTEN = "network"  # a converted file's name without its suffix
+
+
+@enough_memory("this conversion", "the size of the network, or the number of calibration images")
+def deploy(
+    model: Model,
+    name: str,
+    *,
+    calibration: NDArray[np.float32] | None = None,
+    gradient: Gradient = "source",
+    path: str | os.PathLike[str] | None = None,
+) -> DeployedModel:
+    """Convert a trained model for a runtime, and return the deployed network as a model.
+
+    Parameters
+    ----------
+    model : Model
+        From `wrap`, `load_model` or `fit`.
+    name : str
+        A runtime and what is done to the network, such as ``"onnxruntime"``, ``"onnxruntime-int8"`` or
+        ``"litert-float16"``; ``robustcmp list deployments`` shows all.
+    calibration : ndarray of float32, shape (N, H, W, C), optional
+        Images within the model's bounds, of the training set and not those that are attacked: a conversion to int8
+        chooses the ranges of activations by them.
+    gradient : str, default "source"
+        What gradient attacks follow. ``"source"``: FGSM takes the gradient of `model`, and asks the deployed network;
+        other gradient attacks do not run. ``"finite-differences"``: of the deployed network itself, as in
+        `wrap_functions`. ``"none"``: no gradient attack runs.
+    path : path, optional
+        Where to write the file (default: the user cache, where the same conversion is found again).
+
+    Returns
+    -------
+    Model
+        A `foolbox.models.base.Model` of NumPy arrays with the bounds and the preprocessing of `model`.
+        ``info["deployment"]`` says what it is: size, digest, notes.
+
+    Raises
+    ------
+    UsageError
+        The name is unknown, its package is not installed, or calibration images are missing or unusable.
+    DeploymentError
+        The network has something that cannot be converted.
+
+    Examples
+    --------
+    >>> import robustcmp as rc
+    >>> model = rc.load_model("lenet1", framework="torch", dataset="digits")
+    >>> deployed = deploy(model, "onnxruntime")
+    >>> deployed
+    <robustcmp.Model lenet1 digits 0 onnxruntime, bounds (0, 1)>
+    >>> data = rc.load_dataset("digits")
+    >>> bool((rc.predict(deployed, data.images) == rc.predict(model, data.images)).all())
+    True
+    """
+    check_runtime(name)
+    runtime, kind = split(name)
+    if not isinstance(model, Model) or isinstance(model, DeployedModel):
+        raise UsageError(
+            f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
+        )
+    check_gradient_kind(gradient)
+    images = _calibration(name, model, calibration)
+    key = _key(model, name, runtime, images if conversion(name).calibrated else None)
+    files = _converted(model, runtime, kind, images, key, path)
+    adapter = Deployed(name, runtime)
+    network = DeployedNetwork(adapter, files, runtime.open(files.main))
+    wrapped = channels_last(model)
+    vjp = finite_differences(network, *wrapped["bounds"]) if gradient == FINITE_DIFFERENCES else None
+    info = {name: said for name, said in model.info.items() if name not in ("differences", "source", "sha256")}
+    info["deployment"] = _described(network) | {
+        "source": {"framework": model.framework, "weights": weights_digest_of(model)},
+        "gradient": gradient,
+        "calibration": None if images is None else {"images": len(images), "digest": digest({"images": images})},
+    }
+    return DeployedModel(network, **wrapped, vjp=vjp, source=model if gradient == "source" else None, info=info)
+
+
+def check_gradient_kind(gradient: str) -> None:
+    """Raise `UsageError` for what gradient attacks cannot follow."""
+    if gradient not in GRADIENTS:
+        raise unknown("gradient", gradient, GRADIENTS)
+
+
+def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
+    """Return a network from a file of a runtime, for images in [0, 1].
+
+    Raises
+    ------
+    UsageError
+        The runtime is unknown or not installed.
+    WeightsError
+        There is no such file, or it is empty.
+    DeploymentError
+        The file is broken, or its network takes no batch of images.
+    """
+    check_runtime(name)
+    runtime, _ = split(name)
+    main = Path(path)
+    if main.suffix != runtime.suffix:
+        raise UsageError(f"{name} opens {runtime.suffix}, received {path}")
+    check_file(main)
+    files = Files.of(main, runtime.beside(main))
+    network = DeployedNetwork(Deployed(name, runtime), files, runtime.open(main))
+    info = {"source": main.name, "sha256": files.sha256, "deployment": _described(network)}
+    return DeployedModel(network, info=info)
+
+
+def weights_digest_of(model: Model) -> str | None:
+    """Return the SHA-256 of what a model has learned, None where it is not known."""
+    return Classifier(model).weights_digest
+
+
+def _described(network: DeployedNetwork) -> dict[str, Any]:
+    """Return what is known of a deployed network, as JSON types."""
+    said = conversion(network.adapter.name)
+    return {
+        "runtime": network.adapter.runtime.name,
+        "precision": said.precision,
+        "conversion": said.said,
+        "bytes": network.files.bytes,
+        "sha256": network.files.sha256,
+        "alone": network.alone,
+        "notes": network.notes,
+    }
+
+
+def _calibration(name: str, model: Model, calibration: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+    """Return calibration images as the network itself gets them; None if there are none, and none are needed."""
+    if calibration is None and not conversion(name).calibrated:
+        return None
+    if calibration is None:
+        raise UsageError(
+            f"{name} chooses the ranges of activations by images: pass some hundred of the training set",
+            parameters=["calibration"],
+        )
+    images = check_images(calibration, (float(model.bounds[0]), float(model.bounds[1])))
+    if not len(images):
+        raise UsageError(f"{name} needs at least one calibration image, received none", parameters=["calibration"])
+    inner: NDArray[np.float32] = _preprocessed(model, images)
+    return inner
+
+
+def _preprocessed(model: Model, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return images as the network behind a model's preprocessing gets them, (N, H, W, C)."""
+    said = channels_last(model)["preprocessing"] or {}
+    x = np.flip(images, said["flip_axis"]) if said.get("flip_axis") is not None else images
+    for name, change in (("mean", np.subtract), ("std", np.divide)):
+        if said.get(name) is not None:
+            x = change(x, _along_channels(said[name], said.get("axis")))
+    return np.ascontiguousarray(x, np.float32)
+
+
+def _along_channels(value: Any, axis: int | None) -> NDArray[np.float32]:
+    array = np.asarray(value, np.float32)
+    return array if axis is None else array.reshape(-1, *[1] * (-axis - 1))
+
+
+def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] | None) -> str | None:
+    """Return what tells a conversion from others; None where the model's weights are not known."""
+    weights = weights_digest_of(model)
+    if weights is None or model.architecture is None:
+        return None
+    return json_digest(
+        {
+            "weights": weights,
+            "architecture": model.architecture.described,
+            "framework": model.framework,
+            "name": name,
+            "said": conversion(name)._asdict(),
+            "semantics": SEMANTICS,
+            "versions": [runtime.version(), *(package_version(package) for package in CONVERTERS)],
+            "calibration": None if images is None else digest({"images": images}),
+        }
+    )[:32]
+
+
+def _converted(
+    model: Model,
+    runtime: Runtime,
+    kind: str,
+    images: NDArray[np.float32] | None,
+    key: str | None,
+    path: str | os.PathLike[str] | None,
+) -> Files:
+    """Return a network's files: where the caller wants them, from the user cache, or made now."""
+    if path is not None:
+        main = Path(path)
+        if main.suffix != runtime.suffix:
+            raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
+    folder = user_cache() / "deployments" / key if key else None
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="robustcmp-"))
+        weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
+    if not (folder / f"{WRITTEN}{runtime.suffix}").exists():
+        make_directory(folder.parent)
+        with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as temporary:
+            inner = Path(temporary) / "files"
+            inner.mkdir()
+            runtime.convert(model, kind, images, inner / f"{WRITTEN}{runtime.suffix}")
+            shutil.rmtree(folder, ignore_errors=True)  # empty, or what another process has just made
+            inner.replace(folder)
+    main = folder / f"{WRITTEN}{runtime.suffix}"
+    if path is not None:
+        main = _copied(main, Path(path), runtime)
+    return Files.of(main, runtime.beside(main))
+
+
+def _copied(main: Path, path: Path, runtime: Runtime) -> Path:
+    """Copy a converted network to where the caller wants it, and return its main file there."""
+    make_directory(path.parent)
+    for beside in runtime.beside(main):
+        shutil.copyfile(beside, path.parent / beside.name)
+    shutil.copyfile(main, path)
+    if len(runtime.beside(path)) != len(runtime.beside(main)):
+        raise DeploymentError(f"{path} belongs to files of other names: call it {main.name}")
+    return path

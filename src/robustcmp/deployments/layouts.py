@@ -1,0 +1,101 @@
+"""What a deployed network takes, told from its input: another layout, a fixed batch, flat images, bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError
+
+CHANNELS = (1, 2, 3, 4)
+BYTES = 255.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How images become the input of a network.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (H, W, C) of an image; for a network of flat images (F,), how many values an image has. 0 where any number is
+        taken.
+    order : str
+        ``"NHWC"``, ``"NCHW"`` or ``"flat"``.
+    batch : int or None
+        How many images are asked at once, where the file says it.
+    dtype : str
+        The dtype of its input, in NumPy's words.
+    notes : list of str
+        What is done that its file does not show.
+    """
+
+    shape: tuple[int, ...]
+    order: str
+    batch: int | None
+    dtype: str
+    notes: list[str]
+
+    @classmethod
+    def of(cls, shape: Sequence[int | None], dtype: str, name: str) -> Layout:
+        """Return the layout of an input; None stands for a size that is open.
+
+        Raises
+        ------
+        DeploymentError
+            It is no batch of images.
+        """
+        dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+        sizes = tuple(size or 0 for size in shape[1:])
+        notes = [f"images are given as {dtype}"] if dtype != "float32" else []
+        if len(shape) == 4 and sizes[0] in CHANNELS and sizes[2] not in CHANNELS:
+            order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
+        elif len(shape) == 4:
+            order = "NHWC"
+        elif len(shape) == 2:
+            order = "flat"
+            notes.append("each image is given as one row of values, in the order (H, W, C)")
+        else:
+            received = tuple("?" if size is None else size for size in shape)
+            raise DeploymentError(
+                f"{name} takes an array of the shape {received}; expected a batch of images, (N, H, W, C), "
+                "(N, C, H, W) or (N, values). Export it with a batch axis."
+            )
+        if order == "NHWC" and sizes[2] and sizes[2] not in CHANNELS:
+            raise DeploymentError(f"{name} takes images of the shape {sizes}; expected 1 to 4 channels, last or first")
+        if shape[0] is not None and shape[0] < 1:
+            shape = [None, *shape[1:]]
+        if shape[0] is not None:
+            notes.append(
+                f"its batch has always {shape[0]} image{'s' * (shape[0] > 1)}, so it is asked {shape[0]} at once"
+            )
+        return cls(sizes, order, shape[0], dtype, notes)
+
+    def inside(self, images: NDArray[np.float32]) -> NDArray[Any]:
+        """Return images (N, H, W, C) as the network's input."""
+        if self.order == "NCHW":
+            images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        elif self.order == "flat":
+            images = images.reshape(len(images), -1)
+        converted: NDArray[Any] = images
+        if self.dtype == "uint8":
+            converted = np.clip(np.rint(images * BYTES), 0, BYTES).astype(np.uint8)
+        elif self.dtype != "float32":
+            converted = images.astype(self.dtype)
+        return converted
+
+    def asked(self, ask: Callable[[NDArray[Any]], Any], images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the rows (N, K) of what a network answers, asked as many at once as it takes."""
+        x = self.inside(images)
+        if self.batch is None:
+            return np.asarray(ask(x), np.float32)
+        answers = []
+        for start in range(0, len(x), self.batch):
+            part = x[start : start + self.batch]
+            filled = np.concatenate([part, np.repeat(part[-1:], self.batch - len(part), axis=0)])
+            answers.append(np.asarray(ask(filled), np.float32)[: len(part)])
+        return np.concatenate(answers)

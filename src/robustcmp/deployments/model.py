@@ -1,0 +1,195 @@
+"""Deployed networks behind Foolbox's `Model`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import frameworks
+from ..errors import DeploymentError, ModelError
+from ..files import file_digest
+from ..frameworks.base import Device, Function
+from ..frameworks.numpy import NumPy
+from ..models.classifier import Classifier
+from ..models.model import FunctionsModel, Model
+from ..models.preflight import DEPENDENCE
+from .base import Runtime, Session
+
+Gradient = Literal["source", "finite-differences", "none"]
+PROBES = 8  # images
+SIDE = 32  # of random images, where any size is taken
+SUMS = 0.05  # how far probabilities that were rounded to 8 bits may be from 1 in all
+
+
+class Deployed(NumPy):
+    """A runtime as a framework without training."""
+
+    def __init__(self, name: str, runtime: Runtime):
+        self.name, self.runtime = name, runtime
+
+    def version(self) -> str:
+        return self.runtime.version()
+
+    def parameters(self, native: Any) -> list[NDArray[Any]] | None:
+        return [np.frombuffer(bytes.fromhex(native.files.sha256), np.uint8)]
+
+    def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
+        return native, np.zeros(0, np.float32)
+
+
+class Files(NamedTuple):
+    """The files of a deployed network.
+
+    Attributes
+    ----------
+    main : Path
+        The one that is opened.
+    bytes : int
+        How large they are together.
+    sha256 : str
+        Of all of them.
+    """
+
+    main: Path
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, main: Path, beside: Sequence[Path] = ()) -> Files:
+        """Return a file with those that belong to it."""
+        paths = [main, *sorted(beside)]
+        digests = "".join(file_digest(path) for path in paths)
+        sha = digests if len(paths) == 1 else hashlib.sha256(digests.encode()).hexdigest()
+        return cls(main, sum(path.stat().st_size for path in paths), sha)
+
+
+class DeployedNetwork:
+    """A network in a runtime, as a function of images (N, H, W, C).
+
+    Attributes
+    ----------
+    adapter : Deployed
+        Its runtime.
+    files : Files
+        Where it is.
+    alone : bool
+        Whether its answers depend on the other images of a batch, so that each image is asked alone.
+    outputs : str
+        ``"logits"`` or ``"probabilities"``, told from its answers.
+    notes : list of str
+        What is done to images and answers.
+    """
+
+    def __init__(self, adapter: Deployed, files: Files, session: Session):
+        self.adapter, self.files, self._session = adapter, files, session
+        self.alone, self.outputs = False, "logits"
+        self.notes = list(session.notes)
+        self._probe(session.shape)
+
+    def _probe(self, shape: tuple[int, ...]) -> None:
+        """Ask about random images: what kind of numbers come out, and whether a batch changes them."""
+        if len(shape) == 1:
+            shape = (shape[0], 1, 1)  # a row of values
+        images = np.random.default_rng(0).random((PROBES, *(size or SIDE for size in shape)), np.float32)
+        together = self._answered(images)
+        one_by_one = np.concatenate([self._answered(images[i : i + 1]) for i in range(PROBES)])
+        if together.shape != one_by_one.shape or together.ndim != 2 or len(together) != PROBES:
+            raise DeploymentError(
+                f"{self.files.main} should answer {PROBES} images with {PROBES} rows of numbers, received the shapes "
+                f"{together.shape} for all at once and {one_by_one.shape} one by one"
+            )
+        if np.abs(together - one_by_one).max() > DEPENDENCE * np.abs(together).max():
+            self.alone = True
+            self.notes.append("its answers depend on the other images of a batch, so each image is asked alone")
+        in_unit = (one_by_one >= 0).all() and (one_by_one <= 1).all()
+        if in_unit and one_by_one.shape[1] > 1 and np.abs(one_by_one.sum(axis=1) - 1).max() < SUMS:
+            self.outputs = "probabilities"
+            self.notes.append("it ends with a softmax: the logarithm of its probabilities stands for logits")
+
+    def _answered(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        answer = self._session(images)
+        return answer.reshape(len(images), -1) if answer.ndim in (1, 4) and len(answer) == len(images) else answer
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not self.alone:
+            return self._answered(images)
+        return np.concatenate([self._answered(images[i : i + 1]) for i in range(len(images))])
+
+
+class DeployedModel(FunctionsModel):
+    """A deployed network as a Foolbox model, from `deploy`, or from a file of a runtime.
+
+    Attributes
+    ----------
+    source : Model or None
+        The trained model that it was converted from, where FGSM may take the gradient of that one.
+    """
+
+    def __init__(
+        self,
+        network: DeployedNetwork,
+        *,
+        bounds: tuple[float, float] = (0, 1),
+        preprocessing: dict[str, Any] | None = None,
+        vjp: frameworks.Pullback | None = None,
+        source: Model | None = None,
+        info: dict[str, Any] | None = None,
+    ):
+        super().__init__(
+            network,
+            vjp,
+            network.adapter.name,
+            bounds,
+            np.zeros(0, np.float32),
+            "channels_last",
+            preprocessing=preprocessing,
+            outputs=network.outputs,
+            info=info,
+            native=network,
+        )
+        self.source = source
+
+    @property
+    def no_gradient(self) -> str:
+        if self._vjp is not None:
+            return ""
+        return (
+            f"{self.framework} has no gradient. FGSM can take that of the model it was converted from; "
+            'deploy(..., gradient="finite-differences") asks the deployed network itself.'
+        )
+
+    def gradient_source(self, bounds: tuple[float, float]) -> Classifier | None:
+        """Return the model whose gradient FGSM takes, for images within some bounds; None if it has its own or none."""
+        if self.source is None or self._vjp is not None:
+            return None
+        same = tuple(self.source.bounds) == tuple(bounds)
+        return Classifier(self.source if same else self.source.transform_bounds(bounds))
+
+
+def channels_last(source: Model) -> dict[str, Any]:
+    """Return how a model was wrapped, its bounds and preprocessing, for images (N, H, W, C)."""
+    bounds, preprocessing = source.wrapped_as
+    own = dict(preprocessing)
+    if source.data_format == "channels_first":
+        moved = {-3: -1, -2: -3, -1: -2}
+        for name in ("axis", "flip_axis"):
+            if own.get(name) is not None:
+                axis = own[name] if own[name] < 0 else own[name] - 4
+                if axis not in moved:
+                    raise ModelError(f"{name}={own[name]} is not an axis of one image (C, H, W)")
+                own[name] = moved[axis]
+    return {"bounds": bounds, "preprocessing": {name: _plain(value) for name, value in own.items()} or None}
+
+
+def _plain(value: Any) -> Any:
+    """Return a mean or a deviation in NumPy, whatever framework it is of."""
+    if value is None or isinstance(value, int | float | np.ndarray):
+        return np.float32(value) if isinstance(value, float) else value
+    import eagerpy as ep
+
+    return np.asarray(value if isinstance(value, list | tuple) else ep.astensor(value).numpy(), np.float32)

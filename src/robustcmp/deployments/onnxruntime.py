@@ -1,0 +1,168 @@
+"""ONNX Runtime on the processor: `.onnx` files, converted by our own writer or by the framework's exporter."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError
+from ..frameworks import get_framework
+from ..models.model import Model
+from ..threads import cores
+from .base import Conversion, Runtime, Session, image_shape
+from .layouts import Layout
+from .onnx_files import load_onnx, write_onnx
+
+PERCENTILE = 99.99
+_PERCENTILE = re.compile(r"int8-p(\d{2}(?:\.\d+)?)")
+CALIBRATED_AT_ONCE = 128  # images
+
+
+class OnnxRuntime(Runtime):
+    """ONNX Runtime with its execution provider for the processor."""
+
+    name = "onnxruntime"
+    package = "onnxruntime"
+    extra = "onnx"
+    suffix = ".onnx"
+    conversions = {
+        "": Conversion("float32", "the same network as ONNX"),
+        "int8": Conversion("int8", f"QDQ, ranges of activations at the {PERCENTILE:g}th percentile", calibrated=True),
+        "int8-minmax": Conversion("int8", "QDQ, ranges of activations from smallest to largest", calibrated=True),
+        "int8-dynamic": Conversion("int8", "weights int8, activations quantised while it runs"),
+    }
+
+    def conversion(self, kind: str) -> Conversion | None:
+        found = _PERCENTILE.fullmatch(kind)
+        if found and 50 <= float(found[1]) <= 100:
+            return Conversion("int8", f"QDQ, ranges of activations at the {found[1]}th percentile", calibrated=True)
+        return super().conversion(kind)
+
+    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+        if not kind:
+            write_float(model, calibration, path)
+            return
+        with tempfile.TemporaryDirectory(prefix="robustcmp-") as folder:
+            plain = Path(folder) / "float.onnx"
+            write_float(model, calibration, plain)
+            _quantise(plain, path, kind, calibration)
+
+    def open(self, path: Path) -> Session:
+        load_onnx(path)  # what is no network, and values in other files
+        return _Session(path)
+
+
+def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
+    """Write a network as ONNX in float32: by our own writer where its design is known, else by its framework."""
+    if model.architecture is not None and model.weights is not None:
+        write_onnx(model.architecture, model.weights, path)
+        return
+    get_framework(model.framework).export_onnx(model.native, image_shape(model, images), path)
+
+
+def _quantise(plain: Path, path: Path, kind: str, calibration: NDArray[np.float32] | None) -> None:
+    from onnxruntime import quantization
+
+    with _quiet():
+        if kind == "int8-dynamic":
+            quantization.quantize_dynamic(plain, path, weight_type=quantization.QuantType.QInt8)
+            return
+        assert calibration is not None
+        prepared = plain.with_name("prepared.onnx")
+        quantization.shape_inference.quant_pre_process(plain, prepared)
+        percentile = _PERCENTILE.fullmatch(kind)
+        method = quantization.CalibrationMethod.MinMax
+        options: dict[str, Any] = {}
+        if kind != "int8-minmax":
+            method = quantization.CalibrationMethod.Percentile
+            options["CalibPercentile"] = float(percentile[1]) if percentile else PERCENTILE
+        quantization.quantize_static(
+            prepared,
+            path,
+            _Calibration(plain, calibration),
+            quant_format=quantization.QuantFormat.QDQ,
+            activation_type=quantization.QuantType.QInt8,
+            weight_type=quantization.QuantType.QInt8,
+            per_channel=True,
+            calibrate_method=method,
+            extra_options=options,
+        )
+
+
+class _Calibration:
+    """Batches of images, as ONNX Runtime reads them."""
+
+    def __init__(self, plain: Path, images: NDArray[np.float32]):
+        session, n = _Session(plain), len(images)
+        size = next(size for size in range(min(n, CALIBRATED_AT_ONCE), 0, -1) if n % size == 0)  # all must be alike
+        parts = (images[i : i + size] for i in range(0, n, size))
+        self._batches = ({session.input: session.layout.inside(part)} for part in parts)
+
+    def get_next(self) -> dict[str, Any] | None:
+        return next(self._batches, None)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what is printed, and advice about models that were not prepared, given on the root logger."""
+    root = logging.getLogger()
+    kept = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        root.setLevel(kept)
+
+
+class _Session(Session):
+    """A network in ONNX Runtime."""
+
+    def __init__(self, path: Path):
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = cores()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its own classes, of several kinds
+            reason = " ".join(str(error).split())[:200]
+            raise DeploymentError(f"ONNX Runtime does not open {path}: {reason}") from None
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        if len(inputs) != 1:
+            names = ", ".join(value.name for value in inputs)
+            raise DeploymentError(f"{path} should have one input, a batch of images; it has {len(inputs)}: {names}")
+        self.input, dtype = inputs[0].name, inputs[0].type
+        if dtype not in ("tensor(float)", "tensor(double)", "tensor(float16)", "tensor(uint8)"):
+            raise DeploymentError(f"{path} takes {dtype}; expected images as floats or as bytes")
+        shape = [size if isinstance(size, int) else None for size in inputs[0].shape]
+        self.layout = Layout.of(shape, dtype[7:-1], str(path))
+        scores = [value for value in outputs if value.type in ("tensor(float)", "tensor(double)", "tensor(float16)")]
+        if len(scores) != 1:
+            found = ", ".join(f"{value.name} {value.type}" for value in outputs)
+            raise DeploymentError(
+                f"{path} should have one output of floats, logits or probabilities (N, K); it has {found}. Export "
+                "classifiers of scikit-learn with options={'zipmap': False}."
+            )
+        self._output = scores[0].name
+        self.shape = self.layout.shape
+        self.notes = self.layout.notes
+        others = [value.name for value in outputs if value is not scores[0]]
+        self.notes += [f"of its outputs only {self._output} is used"] if others else []
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self.layout.asked(lambda x: self._session.run([self._output], {self.input: x})[0], images)
+
+
+RUNTIME = OnnxRuntime()

@@ -1,0 +1,55 @@
+"""A dot a deployment: how much easier it is to fool than its source, a panel an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...analysis.deployments import DEPLOYED_MARGIN
+from ...analysis.results import Results
+from .style import bare, color, panel_per_attack
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw(
+    results: Results, *, attacks: Sequence[str] | None = None, figure: Figure | None = None
+) -> NDArray[np.object_]:
+    """Draw the difference of each deployment's success rate from its source's, with its 95 % interval.
+
+    To the right of zero the deployed network is easier to fool. The band is the margin of equivalence, two points.
+
+    Parameters
+    ----------
+    attacks : sequence of str, optional
+        The attacks to draw; all of them if nothing is said.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; a new figure if nothing is said.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, shape (attacks,)
+    """
+    attacks = results.attacks if attacks is None else attacks
+    found = results.deployments()
+    names = list(dict.fromkeys(found.deployment))
+    height = 0.9 + 0.32 * max(len(names), 3)
+
+    def panel(axes: Axes, attack: str) -> None:
+        axes.axvspan(-100 * DEPLOYED_MARGIN, 100 * DEPLOYED_MARGIN, color="0.93", zorder=0)
+        axes.axvline(0, color="black", linewidth=0.8, zorder=1)
+        for row in found[found.attack == attack].to_dict("records"):
+            place = names.index(row["deployment"])
+            if row["low"] == row["low"]:
+                axes.hlines(place, 100 * row["low"], 100 * row["high"], color=color(place), linewidth=1.6)
+            axes.plot(100 * row["difference"], place, "o", color=color(place), markersize=5)
+        axes.set(title=f"{attack}: points easier to fool", ylim=(len(names) - 0.5, -0.5))
+        axes.set_yticks(range(len(names)), names)
+        bare(axes, "x")
+
+    return panel_per_attack(attacks, panel, figure, size=(4.2, height))

@@ -1,0 +1,104 @@
+"""Deployed networks by what they are made from: a trained model and a conversion.
+
+They are loaded where the comparison is made, and do not travel to other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import load_dataset
+from ..deployments import check_runtime, conversion, split
+from ..deployments.deploying import deploy
+from ..deployments.model import DeployedModel, Gradient
+from ..errors import ModelError, UsageError
+from ..frameworks import Device
+from ..models.model import Model
+from .from_files import FromFile
+from .from_zoo import FromZoo
+
+CALIBRATION = 500  # images of the training set
+
+
+class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
+    """A trained model, converted for a runtime.
+
+    Attributes
+    ----------
+    source : FromZoo or FromFile
+        Where the trained model comes from.
+    name : str
+        What it is converted to, as for `robustcmp.deploy`.
+    dataset : str
+        Whose training images a quantisation is calibrated on.
+    data_dir : str, optional
+        Where that is.
+    gradient : str
+        What gradient attacks follow, as for `robustcmp.deploy`.
+    """
+
+    source: FromZoo | FromFile
+    name: str
+    dataset: str
+    data_dir: str | None = None
+    gradient: Gradient = "source"
+
+    @property
+    def label(self) -> str:
+        """What it is called in a comparison: as what it is converted to."""
+        return self.name
+
+    @property
+    def fingerprint(self) -> dict[str, Any] | None:
+        """What tells it from other models, without loading a framework; None where code has a part in it."""
+        source = self.source.fingerprint
+        runtime, _ = split(self.name)
+        said = {"deployment": self.name, "version": runtime.version(), "gradient": self.gradient}
+        return None if source is None else said | {"source": source, "calibration": [self.dataset, CALIBRATION]}
+
+    def load(self, device: Device = "auto") -> DeployedModel:
+        """Load the trained model, and convert it, as `robustcmp.deploy` does."""
+        model = self.source.load(device)
+        if not isinstance(model, Model):
+            raise ModelError(f"{self.source.label} is no network that robustcmp wrapped, so it cannot be converted")
+        return deploy(model, self.name, calibration=self._calibration(model), gradient=self.gradient)
+
+    def _calibration(self, model: Model) -> NDArray[np.float32] | None:
+        if model.architecture is not None and not conversion(self.name).calibrated:
+            return None
+        images = load_dataset(self.dataset, "train", data_dir=self.data_dir).images[:CALIBRATION]
+        lower, upper = (np.float32(bound) for bound in model.bounds)
+        inner: NDArray[np.float32] = lower + (upper - lower) * images
+        return inner
+
+
+def deployments_of(
+    sources: Mapping[str, Sequence[FromZoo | FromFile]],
+    names: Sequence[str],
+    dataset: str,
+    data_dir: str | None = None,
+    gradient: Gradient = "source",
+) -> dict[str, list[FromDeployment]]:
+    """Return every trained model in every deployment, by their labels.
+
+    Raises
+    ------
+    UsageError
+        A name is unknown, was given twice, or cannot be asked here.
+    """
+    if len({*names}) < len(names):
+        raise UsageError(f"each deployment can be given once, received {' '.join(names)}")
+    for name in names:
+        check_runtime(name)
+    return {
+        name if len(sources) == 1 else f"{name} of {framework}": [
+            FromDeployment(origin, name, dataset, data_dir, gradient) for origin in each
+        ]
+        for framework, each in sources.items()
+        for name in names
+    }
