@@ -33,13 +33,14 @@ TOP = [["comparison"], ["cli"], ["eval", "train", "__main__"]]  # they may impor
 WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
     "torch": {"frameworks/torch.py", "hosts/torch_host.py"},
-    "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
+    "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py", "deployments/litert.py"},
     "keras": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
     "jax": {"frameworks/jax.py"},
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},
     "sklearn": {"data/digits.py"},
+    "ai_edge_litert": {"deployments/litert.py", "deployments/litert_trial.py"},
 }
 FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "sklearn"]
 NOT_LOADED = [*FRAMEWORKS, "foolbox", "eagerpy", "xarray", "pandas", "scipy.stats", "statsmodels"]
