@@ -175,9 +175,9 @@ def _try(path: Path, content: bytes) -> None:
         if not done.returncode:
             return
         outcome = f"crashes LiteRT (exit status {done.returncode})"
-        if done.returncode == 1:  # an exception of Python's
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            raise DeploymentError(f"{path} cannot be opened: {_short(lines[-1] if lines else 'no reason given')}")
+        if done.returncode == 1:
+            reason = _short(done.stdout.decode(errors="replace"))
+            raise DeploymentError(f"{path} cannot be opened: {reason or 'LiteRT refuses it'}")
     raise DeploymentError(
         f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "
         "memory for it. Convert the network again."

@@ -1,6 +1,7 @@
 """One file of LiteRT, from standard input, opened and asked in a process of its own, which it may crash.
 
-A script that `robustcmp.deployments.litert` starts before it opens the file itself; it prints nothing.
+A script that `robustcmp.deployments.litert` starts before it opens the file itself. It prints why LiteRT refuses the
+file, and then its exit status is 1.
 """
 
 from __future__ import annotations
@@ -42,4 +43,8 @@ def ask(content: bytes) -> None:
 
 if __name__ == "__main__":
     limit_memory()
-    ask(sys.stdin.buffer.read())
+    try:
+        ask(sys.stdin.buffer.read())
+    except Exception as error:
+        print(error)
+        sys.exit(1)
