@@ -355,6 +355,14 @@ def test_what_is_no_file_is_one_error(tmp_path: Path) -> None:
 
 
 @needs_litert
+def test_a_file_larger_than_any_of_litert_is_not_read(tmp_path: Path) -> None:
+    with (path := tmp_path / "x.tflite").open("wb") as file:
+        file.truncate(2**31)  # no block of it is written
+    with pytest.raises(DeploymentError, match="has 2,147,483,648 bytes; a TFLite file has less than"):
+        RUNTIME.open(path)
+
+
+@needs_litert
 @needs_converter
 def test_a_cut_file_is_one_error(sources: Any, images: Any, deployed: Any, tmp_path: Path) -> None:
     content = deployed(sources("lenet5", "torch"), "int8", images("lenet5")[:50]).read_bytes()

@@ -16,6 +16,7 @@ without crashing.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -87,7 +88,7 @@ def _keras_network(model: Model) -> Any:
     architecture, weights = model.architecture, model.weights
     if architecture is None and model.framework != "tensorflow":
         raise DeploymentError(
-            f"litert converts Keras models and networks of a known architecture; received a network of your own in "
+            "litert converts Keras models and networks of a known architecture; received a network of your own in "
             f"{model.framework}. Describe its architecture in a file and load its weights with that, or convert it "
             "with its own tools (litert-torch for torch) and pass the .tflite file."
         )
@@ -153,11 +154,13 @@ def _content(path: Path) -> bytes:
     """Return the bytes of a file that says that it is one of LiteRT."""
     try:
         with open_regular(path) as file:
-            content = file.read(MOST_BYTES)
+            size = os.fstat(file.fileno()).st_size
+            content = file.read() if size < MOST_BYTES else b""
     except (OSError, MemoryError) as error:
-        raise DeploymentError(f"{path} cannot be read: {error or 'it does not fit into memory'}") from None
-    if len(content) == MOST_BYTES:
-        raise DeploymentError(f"{path} has {path.stat().st_size:,} bytes; a TFLite file has less than {MOST_BYTES:,}")
+        reason = str(error) if isinstance(error, OSError) else "it does not fit into memory"
+        raise DeploymentError(f"{path} cannot be read: {reason}") from None
+    if size >= MOST_BYTES:
+        raise DeploymentError(f"{path} has {size:,} bytes; a TFLite file has less than {MOST_BYTES:,}")
     if content[IDENTIFIER] != b"TFL3":
         what = "is not a TFLite file" if content else "is empty"
         raise DeploymentError(f"{path} {what}. Convert the network again, or copy the file again.")
