@@ -34,7 +34,7 @@ TOP = [["comparison"], ["cli"], ["eval", "train", "__main__"]]  # they may impor
 WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
     "torch": {"frameworks/torch.py", "hosts/torch_host.py"},
-    "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
+    "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py", "deployments/litert.py"},
     "keras": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
     "jax": {"frameworks/jax.py"},
     "chainer": {"hosts/chainer_host.py"},
@@ -43,6 +43,7 @@ ONLY_IN = {
     "sklearn": {"data/digits.py"},
     "onnx": {"deployments/onnx_files.py"},
     "onnxruntime": {"deployments/onnxruntime.py"},
+    "ai_edge_litert": {"deployments/litert.py", "deployments/litert_trial.py"},
 }
 FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "sklearn"]
 NOT_LOADED = [*FRAMEWORKS, "foolbox", "eagerpy", "xarray", "pandas", "scipy.stats", "statsmodels"]

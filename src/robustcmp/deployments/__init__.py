@@ -10,6 +10,7 @@ from .base import Conversion, Runtime
 
 MODULES = {
     "onnxruntime": "onnxruntime",
+    "litert": "litert",
 }
 """The module of each runtime, by its name."""
 

@@ -1,0 +1,324 @@
+"""LiteRT, formerly TensorFlow Lite: networks on phones and small devices, here on the processor with XNNPACK.
+
+TensorFlow converts; LiteRT's own small package answers. A network whose architecture is known is built in Keras from
+its canonical weights, whatever framework trained it.
+
+An image's answer depends on that image alone: with XNNPACK it is the same, bit for bit, in every batch and with any
+number of threads. This includes dynamic int8, where LiteRT takes the range of activations from each image, not from the
+batch.
+
+A file of LiteRT holds no code, and operations that LiteRT itself does not have (custom ones, TensorFlow's own) are
+refused. But LiteRT does not check everything that a file says, and a crafted file can crash it. So a file is first
+opened and asked in a process of its own, where TensorFlow is not loaded either, and only what answers there is opened
+here. This does not find a file that crashes for particular images only, nor one that reads memory outside the network
+without crashing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError, UsageError
+from ..files import open_regular, write_bytes_atomically
+from ..frameworks import get_framework
+from ..frameworks.base import padded
+from ..models.model import Model
+from ..threads import cores
+from .base import Conversion, Runtime, Session
+
+IDENTIFIER = slice(4, 8)
+"""Where a file says what it is."""
+MOST_BYTES = 2**31
+"""Offsets within a file have 32 bits and a sign."""
+TRIAL = Path(__file__).with_name("litert_trial.py")
+TRIAL_SECONDS = 60.0
+
+
+class LiteRT(Runtime):
+    name = "litert"
+    package = "ai-edge-litert"
+    extra = "litert"
+    suffix = ".tflite"
+    conversions = {
+        "": Conversion("float32", "as trained"),
+        "float16": Conversion("float16", "weights rounded to float16, computed in float32"),
+        "int8-dynamic": Conversion("int8", "large weights in int8, activations quantised image by image"),
+        "int8": Conversion("int8", "weights, activations, images and logits in int8", calibrated=True),
+    }
+
+    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+        network = _keras_network(model)
+        shape = _input_shape(network)
+        images = None
+        if self.conversions[kind].calibrated:
+            if calibration is None or not len(calibration):
+                raise DeploymentError(
+                    f"{self.name}-{kind} needs images to choose the ranges of activations by, received none. Pass some "
+                    "of those that the network was trained on."
+                )
+            first = model.architecture is None and model.data_format == "channels_first"
+            images = np.ascontiguousarray(_channels_first(calibration) if first else calibration)
+            if images.shape[1:] != shape:
+                raise DeploymentError(
+                    f"expected images of shape {shape} to choose the ranges of activations by, received "
+                    f"{images.shape[1:]}"
+                )
+        write_bytes_atomically(path, _converted(network, shape, kind, images))
+
+    def open(self, path: Path) -> Session:
+        content = _content(path)
+        _try(path, content)
+        return _Network(path, content)
+
+
+# converting ------------------------------------------------------------------------------------------------------
+
+
+def _keras_network(model: Model) -> Any:
+    """Return a model's network in Keras."""
+    architecture, weights = model.architecture, model.weights
+    if architecture is None and model.framework != "tensorflow":
+        raise DeploymentError(
+            "litert converts Keras models and networks of a known architecture; received a network of your own in "
+            f"{model.framework}. Describe its architecture in a file and load its weights with that, or convert it "
+            "with its own tools (litert-torch for torch) and pass the .tflite file."
+        )
+    try:
+        adapter = get_framework("tensorflow")
+    except UsageError as error:
+        raise DeploymentError(f"TensorFlow converts networks for litert: {error}") from None
+    if architecture is None or weights is None:
+        return model.native
+    network = adapter.build(architecture, 0, "cpu")
+    adapter.set_weights(network, architecture, weights)
+    return network
+
+
+def _input_shape(network: Any) -> tuple[int, ...]:
+    """Return the shape of one image as a network of Keras takes it."""
+    try:
+        _, *shape = network.input_shape
+    except (AttributeError, TypeError, ValueError):
+        shape = []
+    if len(shape) != 3 or not all(isinstance(size, int) for size in shape):
+        raise DeploymentError(
+            "expected a Keras model that says which images it takes, (H, W, C); received one with "
+            f"{f'inputs {shape}' if shape else 'no input shape'}. Begin it with keras.Input((H, W, C))."
+        )
+    return tuple(shape)
+
+
+def _converted(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArray[np.float32] | None) -> bytes:
+    """Return the file's content for a network of Keras."""
+    import tensorflow as tf
+
+    function = tf.function(
+        lambda images: network(images, training=False),
+        input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")],
+        autograph=False,
+    )
+    try:
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], function)
+        if kind:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if kind == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        if calibration is not None:
+            converter.representative_dataset = lambda: ([image] for image in calibration[:, None])
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # all of it, or an error
+            converter.inference_input_type = converter.inference_output_type = tf.int8
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Statistics for quantized inputs were expected", UserWarning)
+            content: bytes = converter.convert()
+    except Exception as error:  # a layer of a user's own can raise anything
+        raise DeploymentError(
+            f"TensorFlow cannot convert this network to litert{kind and f'-{kind}'}: {type(error).__name__}: "
+            f"{_short(error)}"
+        ) from error
+    return content
+
+
+# opening ---------------------------------------------------------------------------------------------------------
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file that says that it is one of LiteRT."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            content = file.read() if size < MOST_BYTES else b""
+    except (OSError, MemoryError) as error:
+        reason = str(error) if isinstance(error, OSError) else "it does not fit into memory"
+        raise DeploymentError(f"{path} cannot be read: {reason}") from None
+    if size >= MOST_BYTES:
+        raise DeploymentError(f"{path} has {size:,} bytes; a TFLite file has less than {MOST_BYTES:,}")
+    if content[IDENTIFIER] != b"TFL3":
+        what = "is not a TFLite file" if content else "is empty"
+        raise DeploymentError(f"{path} {what}. Convert the network again, or copy the file again.")
+    return content
+
+
+def _try(path: Path, content: bytes) -> None:
+    """Raise `DeploymentError` unless a file opens and answers in a process of its own."""
+    command = [sys.executable, "-P", str(TRIAL)]  # the modules beside the script have the names of packages
+    try:
+        done = subprocess.run(command, input=content, capture_output=True, timeout=TRIAL_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        outcome = f"gives no answer within {TRIAL_SECONDS:g} seconds"
+    else:
+        if not done.returncode:
+            return
+        outcome = f"crashes LiteRT (exit status {done.returncode})"
+        if done.returncode == 1:
+            reason = _short(done.stdout.decode(errors="replace"))
+            raise DeploymentError(f"{path} cannot be opened: {reason or 'LiteRT refuses it'}")
+    raise DeploymentError(
+        f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "
+        "memory for it. Convert the network again."
+    )
+
+
+class _Format(NamedTuple):
+    """How a file stores the numbers of images or logits: value = scale · (stored - zero)."""
+
+    dtype: np.dtype[Any]
+    scale: np.float32
+    zero: int
+
+    @classmethod
+    def of(cls, path: Path, what: str, tensor: dict[str, Any]) -> _Format:
+        scale, zero = tensor["quantization"]
+        dtype = np.dtype(tensor["dtype"])
+        if dtype != np.float32 and not (dtype in (np.int8, np.uint8) and np.isfinite(scale) and scale > 0):
+            kind = f"{dtype} without a scale" if dtype in (np.int8, np.uint8) else str(dtype)
+            raise DeploymentError(
+                f"{path}: expected {what} in float32, or in int8 or uint8 with a scale and a zero point; received "
+                f"{kind}"
+            )
+        return cls(dtype, np.float32(scale), int(zero))
+
+    @property
+    def is_quantised(self) -> bool:
+        return bool(self.dtype != np.float32)
+
+    def stored(self, values: NDArray[np.float32]) -> NDArray[Any]:
+        if not self.is_quantised:
+            return np.ascontiguousarray(values, np.float32)
+        stored = values / self.scale
+        np.rint(stored, out=stored)
+        stored += self.zero
+        info = np.iinfo(self.dtype)
+        return np.clip(stored, info.min, info.max, out=stored).astype(self.dtype, order="C")
+
+    def values(self, stored: NDArray[Any]) -> NDArray[np.float32]:
+        if not self.is_quantised:
+            return stored
+        return (stored.astype(np.float32) - self.zero) * self.scale
+
+    def said(self, what: str) -> str:
+        info = np.iinfo(self.dtype)
+        low, high = (float(self.scale) * (end - self.zero) for end in (info.min, info.max))
+        return f"{what} in {self.dtype}: 256 levels from {low:.4g} to {high:.4g}"
+
+
+class _Network(Session):
+    """A network in LiteRT's interpreter, which answers one thread at a time, with all cores."""
+
+    def __init__(self, path: Path, content: bytes):
+        from ai_edge_litert.interpreter import Interpreter
+
+        self._path = path
+        self._lock = threading.Lock()
+        self._size = 0  # of the batch that memory is laid out for
+        try:
+            self._interpreter = Interpreter(model_content=content, num_threads=cores())
+            given, answered = self._interpreter.get_input_details(), self._interpreter.get_output_details()
+        except (ValueError, RuntimeError) as error:
+            raise DeploymentError(f"{path} cannot be opened: {_short(error)}") from None
+        if len(given) != 1 or len(answered) != 1:
+            raise DeploymentError(
+                f"{path} has {len(given)} inputs and {len(answered)} outputs; expected one of each: images and logits"
+            )
+        self._input, self._output = given[0]["index"], answered[0]["index"]
+        self._images = _Format.of(path, "images", given[0])
+        self._logits = _Format.of(path, "logits", answered[0])
+        self._batch, *taken = _taken(path, given[0])
+        self._channels_first = taken[0] in (1, 3) and taken[2] not in (1, 3)
+        self.shape = (taken[1], taken[2], taken[0]) if self._channels_first else (taken[0], taken[1], taken[2])
+        self.notes = self._noted()
+        self._classes = self._ask(np.zeros((self._batch if self._batch > 0 else 2, *self.shape), np.float32)).shape[1]
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        logits = np.empty((len(images), self._classes), np.float32)
+        step = self._batch if self._batch > 0 else max(1, len(images))
+        for start in range(0, len(images), step):
+            part = images[start : start + step]
+            asked = padded(part, step) if self._batch > 0 else part
+            logits[start : start + step] = self._ask(asked)[: len(part)]
+        return logits
+
+    def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits of a batch of a size that the file takes."""
+        stored = self._images.stored(_channels_first(images) if self._channels_first else images)
+        try:
+            with self._lock:
+                if len(stored) != self._size:
+                    self._size = 0
+                    self._interpreter.resize_tensor_input(self._input, stored.shape, strict=True)
+                    self._interpreter.allocate_tensors()
+                    self._size = len(stored)
+                self._interpreter.set_tensor(self._input, stored)
+                self._interpreter.invoke()
+                answer = self._interpreter.get_tensor(self._output)
+        except (ValueError, RuntimeError) as error:
+            raise DeploymentError(f"{self._path} does not answer {len(images)} images: {_short(error)}") from None
+        if answer.ndim != 2 or len(answer) != len(images):
+            raise DeploymentError(
+                f"{self._path} answers {len(images)} images with an array {answer.shape}; expected logits "
+                f"({len(images)}, K)"
+            )
+        return self._logits.values(answer)
+
+    def _noted(self) -> list[str]:
+        notes = []
+        if self._channels_first:
+            notes.append("images are passed channels first")
+        if self._images.is_quantised:
+            notes.append(self._images.said("images"))
+        if self._logits.is_quantised:
+            notes.append(self._logits.said("logits"))
+        if self._batch > 0:
+            notes.append(f"the file takes batches of {self._batch}, so images are passed {self._batch} at a time")
+        return notes
+
+
+def _taken(path: Path, tensor: dict[str, Any]) -> list[int]:
+    """Return the shape of a batch, -1 for a number of images that is free."""
+    signature = [int(size) for size in tensor["shape_signature"]]
+    if len(signature) != 4 or min(signature[1:]) < 1 or signature[0] < -1 or not signature[0]:
+        raise DeploymentError(
+            f"{path} takes an array of shape {tuple(signature)} (-1: any size); expected images (N, H, W, C) or "
+            "(N, C, H, W), of which N alone may be any"
+        )
+    return signature
+
+
+def _channels_first(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    return images.transpose(0, 3, 1, 2)
+
+
+def _short(reason: object) -> str:
+    """Return a reason in one line; those of TensorFlow and LiteRT may have hundreds."""
+    return " ".join(str(reason).split())[:400]
+
+
+RUNTIME = LiteRT()

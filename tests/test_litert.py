@@ -1,0 +1,467 @@
+"""LiteRT: conversions agree with their source, files from elsewhere are asked as they want, and bad files are named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp import threads
+from robustcmp.data.dataset import Dataset
+from robustcmp.deployments import litert
+from robustcmp.deployments.litert import RUNTIME
+from robustcmp.errors import DeploymentError
+from robustcmp.frameworks import get_framework
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
+from robustcmp.networks.architecture import Architecture
+
+needs_litert = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing())
+needs_converter = pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+KINDS = list(RUNTIME.conversions)
+# The largest distance between logits of the source and the deployed network, as a share of the logits' range.
+NEAR = {"": 1e-4, "float16": 2e-3, "int8-dynamic": 0.03, "int8": 0.15}
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Convert a model once, and return its file."""
+    made: dict[tuple[int, str], tuple[Model, Path]] = {}
+
+    def convert(model: Model, kind: str, calibration: NDArray[np.float32]) -> Path:
+        if (id(model), kind) not in made:
+            path = tmp_path_factory.mktemp("litert") / f"network{RUNTIME.suffix}"
+            RUNTIME.convert(model, kind, calibration if RUNTIME.conversions[kind].calibrated else None, path)
+            made[id(model), kind] = model, path
+        return made[id(model), kind][1]
+
+    return convert
+
+
+@pytest.fixture(scope="module")
+def sources() -> Callable[[str, str], Model]:
+    """Load a model of the zoo once."""
+    loaded: dict[tuple[str, str], Model] = {}
+
+    def load(name: str, framework: str) -> Model:
+        pytest.importorskip(framework)
+        dataset = "cifar10" if name == "resnet20" else "digits"
+        if (name, framework) not in loaded:
+            loaded[name, framework] = rc.load_model(name, framework=framework, dataset=dataset)
+        return loaded[name, framework]
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def images(digits: Dataset) -> Callable[[str], NDArray[np.float32]]:
+    """Test images for a model; for ResNet-20 made from digits where CIFAR-10 is not at hand, blobs in three colours."""
+
+    def of(name: str) -> NDArray[np.float32]:
+        if name != "resnet20":
+            return digits.images[:200]
+        colours = np.random.default_rng(0).uniform(0.3, 1, (40, 1, 1, 3))
+        return (np.pad(digits.images[:40], ((0, 0), (2, 2), (2, 2), (0, 0))) * colours).astype(np.float32)
+
+    return of
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("name", "framework"),
+    [("lenet1", "torch"), ("lenet5", "torch"), ("lenet5", "tensorflow"), ("lenet5", "jax"), ("resnet20", "torch")],
+)
+def test_a_conversion_answers_as_its_source(
+    name: str, framework: str, kind: str, sources: Any, images: Any, deployed: Any
+) -> None:
+    source, x = sources(name, framework), images(name)
+    path = deployed(source, kind, x[:50])
+    session = RUNTIME.open(path)
+    assert session.shape == x.shape[1:]
+    own, theirs = Classifier(source).logits(x), session(x)
+    assert theirs.dtype == np.float32
+    assert theirs.shape == own.shape
+    assert np.abs(own - theirs).max() <= NEAR[kind] * np.ptp(own)
+    changed = int((own.argmax(1) != theirs.argmax(1)).sum())
+    assert changed <= (0 if RUNTIME.conversions[kind].is_exact else len(x) // 10)
+    assert bool(session.notes) == (kind == "int8")
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["lenet5", "resnet20"])
+def test_an_answer_is_the_same_in_every_batch_and_with_any_number_of_threads(
+    name: str, kind: str, sources: Any, images: Any, deployed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = images(name)[:8]
+    # What would show a range that is taken from the whole batch: images of far smaller and far larger values.
+    x = np.concatenate([x, x * 1e-3, np.zeros_like(x[:1]), np.ones_like(x[:1]), x * 1e3 - 500]).astype(np.float32)
+    path = deployed(sources(name, "torch"), kind, images(name)[:50])
+    session = RUNTIME.open(path)
+    alone = np.concatenate([session(x[i : i + 1]) for i in range(len(x))])
+    order = np.random.default_rng(0).permutation(len(x))
+    np.testing.assert_array_equal(session(x), alone)
+    np.testing.assert_array_equal(session(x[order]), alone[order])
+    np.testing.assert_array_equal(session(x[:7]), alone[:7])
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    np.testing.assert_array_equal(RUNTIME.open(path)(x), alone)
+
+
+@needs_litert
+@needs_converter
+def test_sizes_shrink_with_the_precision(sources: Any, images: Any, deployed: Any) -> None:
+    sizes = [deployed(sources("resnet20", "torch"), kind, images("resnet20")[:50]).stat().st_size for kind in KINDS]
+    assert sizes[1] < 0.6 * sizes[0]
+    assert max(sizes[2:]) < 0.35 * sizes[0]
+
+
+@needs_litert
+@needs_converter
+def test_every_kind_of_layer_is_converted(
+    tiny: Architecture, tiny_residual: Architecture, random_weights: Any, numpy_network: Any, tmp_path: Path
+) -> None:
+    adapter = get_framework("tensorflow")
+    for architecture in (tiny, tiny_residual):
+        weights = random_weights(architecture, 0)
+        native = adapter.build(architecture, 0, "cpu")
+        adapter.set_weights(native, architecture, weights)
+        model = rc.wrap(native)
+        model.architecture = architecture
+        RUNTIME.convert(model, "", None, path := tmp_path / f"{architecture.name}.tflite")
+        x = np.random.default_rng(1).random((5, *architecture.input_shape)).astype(np.float32)
+        session = RUNTIME.open(path)
+        assert session.shape == architecture.input_shape
+        np.testing.assert_allclose(session(x), numpy_network(architecture, weights).logits(x), rtol=1e-4, atol=1e-5)
+
+
+@needs_litert
+@needs_converter
+def test_several_threads_ask_one_session(sources: Any, images: Any, deployed: Any) -> None:
+    x = images("lenet5")
+    session = RUNTIME.open(deployed(sources("lenet5", "torch"), "", x[:50]))
+    expected = session(x)
+    parts = [slice(i, i + 1 + i % 9) for i in range(150)]
+    got = list(threads.in_order(lambda part, check: session(x[part]), parts, 4))
+    for part, answer in zip(parts, got, strict=True):
+        np.testing.assert_array_equal(answer, expected[part])
+
+
+# networks and files from elsewhere -------------------------------------------------------------------------------
+
+
+def keras_network(shape: tuple[int, ...] = (8, 6, 3), **more: Any) -> Any:
+    """A small network of Keras that no architecture describes."""
+    keras = pytest.importorskip("keras")
+    layers = keras.layers
+    initialiser = keras.initializers.GlorotUniform(seed=3)
+    x = keras.Input(shape, **more)
+    y = layers.DepthwiseConv2D(3, activation="relu", depthwise_initializer=initialiser)(x)
+    y = layers.Dense(4, kernel_initializer=initialiser)(layers.Flatten()(y))
+    return keras.Model(x, y)
+
+
+def drawn(n: int, shape: tuple[int, ...] = (8, 6, 3)) -> NDArray[np.float32]:
+    return np.random.default_rng(5).random((n, *shape)).astype(np.float32)
+
+
+def made_elsewhere(
+    path: Path, function: Any, shapes: list[list[int | None]], quantised: str = "", select: bool = False
+) -> Path:
+    """Write what someone else may have converted: a function of TensorFlow, with inputs of these shapes."""
+    tf = pytest.importorskip("tensorflow")
+    signature = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+    traced = tf.function(function, input_signature=signature, autograph=False)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([traced.get_concrete_function()], traced)
+    if quantised:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: ([x] for x in drawn(40, tuple(shapes[0][1:]))[:, None])  # type: ignore[arg-type]
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.inference_input_type = converter.inference_output_type = getattr(tf, quantised)
+    if select:
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.SELECT_TF_OPS]
+    path.write_bytes(quietly(converter.convert))
+    return path
+
+
+def quietly(convert: Callable[[], bytes]) -> bytes:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return convert()
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_keras_model_of_ones_own_is_converted(kind: str, tmp_path: Path) -> None:
+    get_framework("tensorflow")
+    model, x = rc.wrap(keras_network()), drawn(50)
+    RUNTIME.convert(model, kind, x, tmp_path / "own.tflite")
+    own = Classifier(model).logits(x)
+    assert np.abs(RUNTIME.open(tmp_path / "own.tflite")(x) - own).max() <= NEAR[kind] * np.ptp(own)
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize("quantised", ["int8", "uint8"])
+@pytest.mark.parametrize("batch", [None, 1])
+def test_a_quantised_file_made_elsewhere_is_asked_and_its_numbers_are_named(
+    quantised: str, batch: int | None, tmp_path: Path
+) -> None:
+    get_framework("tensorflow")
+    network, x = keras_network(), drawn(9)
+    session = RUNTIME.open(made_elsewhere(tmp_path / "x.tflite", network, [[batch, 8, 6, 3]], quantised))
+    expected = np.asarray(network(x))
+    assert np.abs(session(x) - expected).max() <= 0.05 * np.ptp(expected)
+    assert session.notes[0].startswith(f"images in {quantised}: 256 levels from 0 to ")
+    assert session.notes[1].startswith(f"logits in {quantised}: 256 levels from ")
+    assert len(session.notes) == (3 if batch else 2)
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_fixed_batch_is_filled_and_named(batch: int, tmp_path: Path) -> None:
+    get_framework("tensorflow")
+    network = keras_network()
+    session = RUNTIME.open(made_elsewhere(tmp_path / "x.tflite", network, [[batch, 8, 6, 3]]))
+    assert session.notes == [f"the file takes batches of {batch}, so images are passed {batch} at a time"]
+    for n in (1, 4, 9):
+        np.testing.assert_allclose(session(drawn(n)), np.asarray(network(drawn(n))), atol=1e-5)
+    assert session(drawn(0)).shape == (0, 4)
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize("batch", [None, 1])
+def test_channels_first_is_told_by_the_shape_and_named(batch: int | None, tmp_path: Path) -> None:
+    get_framework("tensorflow")
+    import tensorflow as tf
+
+    network = keras_network()
+    path = made_elsewhere(tmp_path / "x.tflite", lambda x: network(tf.transpose(x, [0, 2, 3, 1])), [[batch, 3, 8, 6]])
+    session = RUNTIME.open(path)
+    assert session.shape == (8, 6, 3)
+    assert session.notes[0] == "images are passed channels first"
+    np.testing.assert_allclose(session(drawn(5)), np.asarray(network(drawn(5))), atol=1e-5)
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize(
+    ("make", "shapes", "said"),
+    [
+        (lambda tf: lambda x, y: tf.reshape(x + y, [-1, 16]), [[None, 4, 4, 1]] * 2, "has 2 inputs and 1 outputs"),
+        (lambda tf: lambda x: (tf.reshape(x, [-1, 16]), x), [[None, 4, 4, 1]], "has 1 inputs and 2 outputs"),
+        (lambda tf: lambda x: tf.reshape(x, [1, 16]), [[4, 4, 1]], "expected images"),
+        (lambda tf: lambda x: x * 2, [[None, 16]], "expected images"),
+        (lambda tf: lambda x: tf.reduce_mean(x, [1, 2]), [[None, None, None, 3]], "of which N alone may be any"),
+        (lambda tf: lambda x: x * 2, [[None, 4, 4, 1]], "expected logits"),
+        (lambda tf: lambda x: tf.reshape(x, [1, -1]), [[None, 4, 4, 1]], "expected logits"),
+        (lambda tf: lambda x: tf.reshape(tf.cast(x, tf.int32), [-1, 16]), [[None, 4, 4, 1]], "received int32"),
+    ],
+    ids=["two inputs", "two outputs", "no batch", "features", "any size", "images", "one row", "int32"],
+)
+def test_a_network_of_another_kind_is_one_error(
+    make: Any, shapes: list[list[int | None]], said: str, tmp_path: Path
+) -> None:
+    get_framework("tensorflow")
+    import tensorflow as tf
+
+    with pytest.raises(DeploymentError, match=said):
+        RUNTIME.open(made_elsewhere(tmp_path / "x.tflite", make(tf), shapes))
+
+
+@needs_litert
+@needs_converter
+def test_operations_of_tensorflow_are_refused_and_nothing_of_them_runs(tmp_path: Path) -> None:
+    get_framework("tensorflow")
+    import tensorflow as tf
+
+    written = tmp_path / "written"
+
+    def writing(x: Any) -> Any:
+        with tf.control_dependencies([tf.io.write_file(str(written), "by a file")]):
+            return tf.reshape(x, [-1, 16]) * 2
+
+    path = made_elsewhere(tmp_path / "x.tflite", writing, [[None, 4, 4, 1]], select=True)
+    with pytest.raises(DeploymentError, match="not supported"):
+        RUNTIME.open(path)
+    assert not written.exists()
+
+
+def test_a_network_of_ones_own_in_another_framework_says_what_to_do() -> None:
+    torch = pytest.importorskip("torch")
+    model = rc.wrap(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval())
+    with pytest.raises(DeploymentError, match=r"litert-torch for torch\) and pass the \.tflite file"):
+        RUNTIME.convert(model, "", None, Path("x.tflite"))
+
+
+@needs_converter
+def test_what_cannot_be_converted_is_one_error_and_leaves_no_file(sources: Any, tmp_path: Path) -> None:
+    keras = get_framework("tensorflow") and pytest.importorskip("keras")
+    path = tmp_path / "x.tflite"
+    with pytest.raises(DeploymentError, match="needs images to choose the ranges of activations by, received none"):
+        RUNTIME.convert(sources("lenet1", "tensorflow"), "int8", None, path)
+    with pytest.raises(DeploymentError, match=r"expected images of shape \(28, 28, 1\)"):
+        RUNTIME.convert(sources("lenet1", "tensorflow"), "int8", drawn(3), path)
+    with pytest.raises(DeploymentError, match="says which images it takes"):
+        RUNTIME.convert(rc.wrap(keras.Sequential([keras.layers.Flatten()])), "", None, path)
+    unknown = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Lambda(lambda x: keras.ops.erfinv(x))])
+    with pytest.raises(DeploymentError, match="TensorFlow cannot convert this network to litert: "):
+        RUNTIME.convert(rc.wrap(unknown), "", None, path)
+    assert not list(tmp_path.iterdir())
+
+
+# bad files -------------------------------------------------------------------------------------------------------
+
+
+@needs_litert
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"TFL3", "is not a TFLite file"),
+        (bytes(range(256)) * 9, "is not a TFLite file"),
+        (b"\0\0\0\0TFL3", "cannot be opened"),
+        (b"\x1c\0\0\0TFL3" + np.random.default_rng(0).bytes(5000), "cannot be opened"),
+    ],
+    ids=["empty", "short", "other", "no content", "random"],
+)
+def test_a_broken_file_is_one_error(content: bytes, said: str, tmp_path: Path) -> None:
+    (path := tmp_path / "x.tflite").write_bytes(content)
+    with pytest.raises(DeploymentError, match=said) as caught:
+        RUNTIME.open(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@needs_litert
+def test_what_is_no_file_is_one_error(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.tflite"):
+        with pytest.raises(DeploymentError, match="cannot be read"):
+            RUNTIME.open(path)
+
+
+@needs_litert
+def test_a_file_larger_than_any_of_litert_is_not_read(tmp_path: Path) -> None:
+    with (path := tmp_path / "x.tflite").open("wb") as file:
+        file.truncate(2**31)  # no block of it is written
+    with pytest.raises(DeploymentError, match="has 2,147,483,648 bytes; a TFLite file has less than"):
+        RUNTIME.open(path)
+
+
+@needs_litert
+@needs_converter
+def test_a_cut_file_is_one_error(sources: Any, images: Any, deployed: Any, tmp_path: Path) -> None:
+    content = deployed(sources("lenet5", "torch"), "int8", images("lenet5")[:50]).read_bytes()
+    for share in (0.01, 0.5, 0.99):
+        (path := tmp_path / "x.tflite").write_bytes(content[: int(share * len(content))])
+        with pytest.raises(DeploymentError, match="cannot be opened"):
+            RUNTIME.open(path)
+
+
+def rewritten(content: bytes, change: Callable[[Any], None]) -> bytes:
+    """A file whose network was changed by hand, in a way that every offset in it is right."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    change(model)
+    builder = flatbuffers.Builder(len(content))
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def without_inputs(model: Any) -> None:
+    model.subgraphs[0].inputs = np.array([], np.int32)
+
+
+def without_kernel(model: Any) -> None:  # LiteRT 2.3 reads the kernel from nowhere
+    first = model.subgraphs[0].operators[0]
+    first.inputs = np.array([first.inputs[0], -1, *first.inputs[2:]], np.int32)
+
+
+def with_a_custom_operation(model: Any) -> None:
+    model.operatorCodes[0].builtinCode = model.operatorCodes[0].deprecatedBuiltinCode = 32
+    model.operatorCodes[0].customCode = b"Own"
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_inputs, "cannot be opened|has 0 inputs"),
+        (without_kernel, "crashes LiteRT|cannot be opened"),
+        (with_a_custom_operation, "custom op: Own"),
+    ],
+)
+def test_a_crafted_file_is_one_error(
+    change: Any, said: str, sources: Any, images: Any, deployed: Any, tmp_path: Path
+) -> None:
+    content = deployed(sources("lenet1", "torch"), "", images("lenet1")[:50]).read_bytes()
+    (path := tmp_path / "x.tflite").write_bytes(rewritten(content, change))
+    with pytest.raises(DeploymentError, match=said):
+        RUNTIME.open(path)
+
+
+@needs_litert
+@pytest.mark.parametrize(
+    ("trial", "said"),
+    [
+        ("import os; os.abort()", r"crashes LiteRT \(exit status -6\), in a process of its own"),
+        ("import time; time.sleep(60)", "gives no answer within 0.5 seconds"),
+        ("import sys; print('no such\\nshape'); sys.exit(1)", "cannot be opened: no such shape$"),
+    ],
+    ids=["crash", "hang", "error"],
+)
+def test_what_a_file_does_in_its_trial_is_one_error(
+    trial: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trial.py").write_text(trial)
+    (path := tmp_path / "x.tflite").write_bytes(b"\x1c\0\0\0TFL3")
+    monkeypatch.setattr(litert, "TRIAL", tmp_path / "trial.py")
+    monkeypatch.setattr(litert, "TRIAL_SECONDS", 0.5 if "sleep" in trial else 60)
+    with pytest.raises(DeploymentError, match=said):
+        RUNTIME.open(path)
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.slow
+def test_damaged_files_open_or_are_one_error(sources: Any, images: Any, deployed: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "x.tflite"
+    for trial in range(200):
+        kind = KINDS[trial % len(KINDS)]
+        damaged = bytearray(deployed(sources("lenet1", "torch"), kind, images("lenet1")[:50]).read_bytes())
+        if trial % 3:
+            for bit in rng.integers(8 * len(damaged), size=rng.integers(1, 9)):
+                damaged[bit // 8] ^= 1 << bit % 8
+        else:
+            del damaged[rng.integers(len(damaged)) :]
+        path.write_bytes(damaged)
+        try:
+            logits = RUNTIME.open(path)(images("lenet1")[:3])
+        except DeploymentError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+        else:
+            assert logits.shape[0] == 3
+
+
+def test_the_module_loads_neither_litert_nor_tensorflow() -> None:
+    code = "import robustcmp.deployments.litert, sys; print({'ai_edge_litert', 'tensorflow', 'keras'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
