@@ -1,1 +1,1 @@
-"""Running: subset, plan, run. Imports zoo, attacks, deployments, models, networks, frameworks, hosts, records, the ground."""
+"""Running: comparisons. Imports zoo, attacks, deployments, models, networks, frameworks, hosts, records, the ground."""
