@@ -27,6 +27,7 @@ COMMANDS = {
     "forensics": "compare published rates with those of known setups",
     "zoo": "list the trained models",
     "suites": "list the suites of attacks",
+    "deployments": "list what models can be converted to",
     "data": "list the datasets, and where they are",
     "runs": "list the runs in a directory, verify or repair one",
     "hosts": "manage frameworks that run in separate environments",

@@ -1,0 +1,300 @@
+"""Deployed networks: one body of tests over every runtime that is installed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import robustcmp as rc
+from robustcmp import deployments
+from robustcmp.analysis.control import answers_alike
+from robustcmp.attacks.fgsm import loss_gradient
+from robustcmp.attacks.suite import load_suite
+from robustcmp.cli import command
+from robustcmp.data.dataset import Dataset
+from robustcmp.deployments.base import Runtime
+from robustcmp.deployments.deploying import deploy
+from robustcmp.deployments.model import DeployedModel
+from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
+from robustcmp.errors import ControlError, DeploymentError, UsageError
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
+from robustcmp.runs.loading import load, ready
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+NAMES = deployments.names()
+CHANGED = 0.03  # of 500 images, at most, by eight bits
+
+Deploy = Callable[..., DeployedModel]
+
+
+@pytest.fixture(scope="module")
+def calibration() -> np.ndarray[Any, np.dtype[np.float32]]:
+    return rc.load_dataset("digits", "train").images[:200]
+
+
+@pytest.fixture(scope="module")
+def source(zoo_model: Callable[..., Model]) -> Model:
+    return zoo_model("torch", "lenet5")
+
+
+@pytest.fixture
+def deployed(source: Model, calibration: Any) -> Deploy:
+    """Return a function that converts LeNet-5, or skips with the reason why that cannot be done here."""
+
+    def convert(name: str, model: Model = source, **options: Any) -> DeployedModel:
+        runtime, _ = deployments.split(name)
+        if reason := runtime.missing():
+            pytest.skip(reason)
+        return deploy(model, name, calibration=calibration, **options)
+
+    return convert
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_deployed_network_answers_as_its_source(name: str, deployed: Deploy, source: Model, digits: Dataset) -> None:
+    model = deployed(name)
+    theirs, ours = Classifier(source).logits(digits.images), Classifier(model).logits(digits.images)
+    changed = float((theirs.argmax(axis=1) != ours.argmax(axis=1)).mean())
+    if deployments.conversion(name).is_exact:
+        assert answers_alike(float(np.abs(ours - theirs).max() / theirs.std()), changed)
+    else:
+        assert changed <= CHANGED
+        assert np.abs(ours - theirs).max() > 0
+    said = model.info["deployment"]
+    assert said["bytes"] > 10_000
+    assert said["precision"] == deployments.conversion(name).precision
+    assert model.framework == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_image_is_answered_alike_in_every_batch(name: str, deployed: Deploy, digits: Dataset) -> None:
+    classifier = Classifier(deployed(name))
+    together = classifier.logits(digits.images[:64])
+    for size, order in ((1, slice(None)), (7, slice(None)), (64, slice(None, None, -1))):
+        others = classifier.with_batch_size(size).logits(np.ascontiguousarray(digits.images[:64][order]))[order]
+        np.testing.assert_allclose(others, together, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fgsm_asks_about_the_candidates_of_the_source(
+    name: str, deployed: Deploy, source: Model, digits: Dataset
+) -> None:
+    model, fgsm = deployed(name), rc.attacks.FGSM()
+    images, labels = digits.images[:40], digits.labels[:40]
+    ours, theirs = (fgsm.attack(each, images, labels) for each in (model, source))
+    direction = np.sign(loss_gradient(Classifier(source), images, labels))
+    epsilon = np.where(ours.success, ours.extras["smallest_epsilon"], 0)[:, None, None, None]
+    np.testing.assert_allclose(ours.adversarials, np.clip(images + epsilon * direction, 0, 1), atol=1e-6)
+    if deployments.conversion(name).is_exact:
+        np.testing.assert_array_equal(ours.extras["smallest_epsilon"], theirs.extras["smallest_epsilon"])
+
+
+def test_other_gradient_attacks_do_not_take_the_gradient_of_the_source(deployed: Deploy) -> None:
+    classifier = Classifier(deployed("onnxruntime"))
+    suite = load_suite("reference")
+    refused = [attack for attack in suite.attacks.values() if attack.needs_gradient]
+    assert refused
+    assert all("onnxruntime has no gradient" in attack.not_applicable(classifier) for attack in refused)
+
+
+def test_finite_differences_ask_the_deployed_network(deployed: Deploy, source: Model, digits: Dataset) -> None:
+    model = deployed("onnxruntime", gradient="finite-differences")
+    assert Classifier(model).gradient_source is None
+    ours = loss_gradient(Classifier(model), digits.images[:4], digits.labels[:4])
+    theirs = loss_gradient(Classifier(source), digits.images[:4], digits.labels[:4])
+    assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.9
+
+
+def test_without_a_gradient_fgsm_does_not_run(deployed: Deploy) -> None:
+    assert rc.attacks.FGSM().not_applicable(Classifier(deployed("onnxruntime", gradient="none")))
+
+
+def test_a_network_whose_batch_matters_is_asked_one_image_at_a_time(deployed: Deploy, digits: Dataset) -> None:
+    model = deployed("onnxruntime-int8-dynamic")  # takes the range of activations from the whole batch
+    assert model.info["deployment"]["alone"]
+    assert "each image is asked alone" in model.info["deployment"]["notes"][0]
+    [trained] = ready(load({"a": model}), load_suite("smoke"), digits.images, digits.labels)
+    assert not trained.depends_on_batch
+
+
+def test_the_same_conversion_is_made_once(deployed: Deploy) -> None:
+    first, again = deployed("onnxruntime-int8"), deployed("onnxruntime-int8")
+    assert first.native.files == again.native.files
+    assert deployed("onnxruntime-int8-p99").native.files.sha256 != first.native.files.sha256
+
+
+def test_a_conversion_is_written_where_it_is_wanted(deployed: Deploy, tmp_path: Path, digits: Dataset) -> None:
+    model = deployed("onnxruntime", path=tmp_path / "lenet.onnx")
+    assert model.native.files.main == tmp_path / "lenet.onnx"
+    assert model.info["deployment"]["bytes"] == (tmp_path / "lenet.onnx").stat().st_size
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "litert"])
+def test_bounds_and_preprocessing_stay(name: str, deployed: Deploy, digits: Dataset) -> None:
+    whole = rc.load_model("lenet5", framework="tensorflow" if name == "litert" else "torch", dataset="digits")
+    first = whole.data_format == "channels_first"
+    normal = {"mean": [0.1], "std": [0.5], "axis": -3 if first else -1}
+    model = rc.wrap(whole.native, framework=whole.framework, bounds=(-1, 1), preprocessing=normal)
+    model.architecture = whole.architecture
+    images = 2 * digits.images[:20] - 1
+    ours = Classifier(deployed(name, model)).logits(images)
+    np.testing.assert_allclose(ours, Classifier(model).logits(images), atol=1e-3)
+
+
+def test_a_network_of_ones_own_is_exported_by_its_framework(deployed: Deploy, digits: Dataset) -> None:
+    torch.manual_seed(0)
+    own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 20), torch.nn.GELU(), torch.nn.Linear(20, 10))
+    model = rc.wrap(own.eval())
+    ours = Classifier(deployed("onnxruntime", model)).logits(digits.images[:20])
+    np.testing.assert_allclose(ours, Classifier(model).logits(digits.images[:20]), atol=1e-4)
+
+
+# a comparison ------------------------------------------------------------------------------------------------------
+
+SIZES = {"n": 30, "repeats": 2, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def evaluation(calibration: Any, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
+    """Three trainings of LeNet-1 in torch, each as ONNX Runtime has it in float32 and in eight bits."""
+    trainings = [rc.load_model("lenet1", framework="torch", dataset="digits", seed=seed) for seed in range(3)]
+    models = {"torch": trainings} | {
+        name: [deploy(model, name, calibration=calibration) for model in trainings]
+        for name in ("onnxruntime", "onnxruntime-int8")
+    }
+    return rc.evaluate(
+        models, digits.images, digits.labels, suite="smoke", out=tmp_path_factory.mktemp("deployed") / "run", **SIZES
+    )
+
+
+def test_a_run_says_what_was_deployed_from_what(evaluation: rc.Evaluation) -> None:
+    again = rc.open_run(evaluation.run.directory)
+    assert again.has_deployments
+    entries = again.manifest["deployments"]
+    assert [entry["model"] for entry in entries] == [
+        [name, seed] for name in ("onnxruntime", "onnxruntime-int8") for seed in range(3)
+    ]
+    assert [entry["source"] for entry in entries] == [["torch", seed] for seed in (0, 1, 2, 0, 1, 2)]
+    assert [entry["exact"] for entry in entries] == [True] * 3 + [False] * 3
+    followed = {model["name"]: model.get("source_gradient") for model in again.manifest["models"]}
+    assert followed == {"torch": None, "onnxruntime": ["fgsm"], "onnxruntime-int8": ["fgsm"]}
+    assert len(again.twins) == 9
+
+
+def test_differences_are_those_of_the_outcomes(evaluation: rc.Evaluation) -> None:
+    found = evaluation.deployments().set_index(["deployment", "attack"])
+    success = evaluation.dataset.success
+    for (name, attack), row in found.iterrows():
+        repeats = slice(0, 1 if evaluation.deterministic(attack) else None)
+        ours, theirs = (success.sel(model=m, attack=attack).values[:, repeats] for m in (name, "torch"))
+        assert row.difference == pytest.approx(ours.mean() - theirs.mean())
+        assert (row.only_source, row.only_deployed) == ((theirs & ~ours).sum(), (ours & ~theirs).sum())
+        rates = [each.mean(axis=(1, 2)) for each in (ours, theirs)]
+        if np.ptp(rates[0] - rates[1]):
+            assert row.p == pytest.approx(stats.ttest_rel(*rates).pvalue)
+        assert row.gradient == ("source" if attack == "fgsm" else "")
+    networks = evaluation.deployed_networks.set_index("deployment")
+    assert networks.gate.to_dict() == {"onnxruntime": "passed", "onnxruntime-int8": "measured"}
+    assert networks["size"]["onnxruntime-int8"] < networks["size"]["onnxruntime"]
+
+
+def test_what_the_deployment_changes_is_the_answer(evaluation: rc.Evaluation, tmp_path: Path) -> None:
+    said = str(evaluation)
+    assert "Does deploying change how easily it is fooled?" in said
+    assert "fgsm¹" in said
+    assert "by the source's gradient" in evaluation.to_text()
+    evaluation.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert 'id="deployments"' in page
+    assert "the margin of equivalence" in page
+    json.dumps(evaluation.to_json()["deployments"], allow_nan=False)
+
+
+def test_a_conversion_in_float32_that_answers_otherwise_is_refused(
+    monkeypatch: pytest.MonkeyPatch, digits: Dataset, tmp_path: Path
+) -> None:
+    class Exchanged(OnnxRuntime):
+        name = "exchanged"
+
+        def convert(self, model: Model, kind: str, calibration: Any, path: Path) -> None:
+            write_float(rc.load_model("lenet1", framework="torch", dataset="digits", seed=1), None, path)
+
+    monkeypatch.setitem(deployments.MODULES, "exchanged", "")
+    monkeypatch.setattr(deployments, "runtime", lambda name: Exchanged() if name == "exchanged" else OnnxRuntime())
+    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path))
+    model = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0)
+    models = {"torch": model, "exchanged": deploy(model, "exchanged")}
+    with pytest.raises(ControlError, match=r"does not answer as torch.*nothing was attacked"):
+        rc.evaluate(models, digits.images, digits.labels, suite="smoke", out=tmp_path / "run", **SIZES)
+    assert not list((tmp_path / "run").glob("cells/*.h5"))
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ["eval", "--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--suite", "smoke"]
+    arguments += ["--training-seeds", "0", "--images", "10", "--deploy", "onnxruntime", "onnxruntime-int8"]
+    status = command.main([*arguments, "--out", str(tmp_path / "run"), "--json"])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    answer = json.loads(said.out)
+    assert answer["frameworks"] == ["torch", "onnxruntime", "onnxruntime-int8"]
+    assert [row["deployment"] for row in answer["deployments"]["networks"]] == ["onnxruntime", "onnxruntime-int8"]
+    assert "each also as onnxruntime, onnxruntime-int8" in said.err
+
+
+# what cannot be -------------------------------------------------------------------------------------------------------
+
+
+def test_a_mistyped_name_is_nearly_one(source: Model) -> None:
+    with pytest.raises(UsageError, match="did you mean 'onnxruntime-int8'"):
+        deploy(source, "onnxruntime-int9")
+
+
+def test_eight_bits_need_images(source: Model) -> None:
+    with pytest.raises(UsageError, match="chooses the ranges of activations by images"):
+        deploy(source, "onnxruntime-int8")
+    with pytest.raises(UsageError, match="within the bounds"):
+        deploy(source, "onnxruntime-int8", calibration=np.full((4, 28, 28, 1), 255, np.float32))
+    with pytest.raises(UsageError, match="at least one"):
+        deploy(source, "onnxruntime-int8", calibration=np.zeros((0, 28, 28, 1), np.float32))
+
+
+def test_what_is_no_trained_model_is_not_deployed(deployed: Deploy) -> None:
+    with pytest.raises(UsageError, match="expected a trained model"):
+        deploy(deployed("onnxruntime"), "onnxruntime-int8")
+    with pytest.raises(UsageError, match="expected a trained model"):
+        deploy(torch.nn.Linear(2, 2), "onnxruntime")
+
+
+def test_a_gradient_is_one_of_three(source: Model) -> None:
+    with pytest.raises(UsageError, match="gradient"):
+        deploy(source, "onnxruntime", gradient="sources")  # type: ignore[arg-type]
+
+
+def test_a_design_without_an_exporter_says_what_to_do(digits: Dataset) -> None:
+    pytest.importorskip("jax", reason="jax is not installed")
+    model = rc.wrap(lambda x: x.reshape(len(x), -1) @ np.ones((784, 10), np.float32), framework="jax")
+    with pytest.raises(DeploymentError, match=r"onnxruntime=FILE\.onnx"):
+        deploy(model, "onnxruntime", calibration=digits.images[:2])
+
+
+def test_a_runtime_that_is_not_installed_is_named(source: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OnnxRuntime, "package", "a-package-that-nobody-has")
+    with pytest.raises(UsageError, match=r"pip install 'robustcmp\[onnx\]'"):
+        deploy(source, "onnxruntime")
+
+
+def test_every_runtime_keeps_the_contract() -> None:
+    for name in deployments.MODULES:
+        found = deployments.runtime(name)
+        assert isinstance(found, Runtime)
+        assert found.name == name
+        assert found.suffix.startswith(".")
+        assert all(said.said and said.precision for said in found.conversions.values())
