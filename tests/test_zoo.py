@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from robustcmp.cli.train import _parser
 from robustcmp.data import DATASETS
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import MissingDataError, UsageError, WeightsError
+from robustcmp.files import temporary_beside
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier
@@ -379,6 +382,17 @@ def test_an_interrupted_fit_goes_on(name: FromZoo, tmp_path: Path) -> None:
     assert {k: v for k, v in model.info.items() if k not in ignored} == {
         k: v for k, v in whole.info.items() if k not in ignored
     }
+
+
+def test_what_a_killed_training_was_writing_is_removed(name: FromZoo, tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from robustcmp.files import temporary_beside; "
+    code += "temporary_beside(Path(sys.argv[1])).touch()"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / name.file)], check=True)  # which has ended since
+    living = temporary_beside(tmp_path / "other.h5")
+    living.touch()
+    assert len(list(tmp_path.iterdir())) == 2
+    quick(name, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {name.file, living.name}
 
 
 @pytest.mark.parametrize("epochs", [0, -1])

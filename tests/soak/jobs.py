@@ -14,7 +14,7 @@ from .material import SUITE, environment
 
 SUITE_FILE = SUITE.partition("\n[attacks.pgd]")[0]
 MODEL = ("--model", "lenet1", "--dataset", "digits", "--framework", "torch")
-FREE = (".jsonl", ".log")  # logs say what a session did and how long it took, so no two are alike
+FREE = ("costs.jsonl", "log.txt")  # logs say what a session did and how long it took, so no two are alike
 SECONDS = 300.0  # for a whole command
 
 
@@ -23,7 +23,7 @@ def run_files(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted((folder / "run").rglob("*"))
-        if path.is_file() and path.suffix not in FREE
+        if path.is_file() and path.name not in FREE
     }
 
 

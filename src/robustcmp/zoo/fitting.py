@@ -10,7 +10,7 @@ import msgspec
 
 from .. import limits
 from ..errors import WeightsError, check_count, enough_memory
-from ..files import make_directory
+from ..files import make_directory, remove_left_over
 from ..frameworks import Device, get_framework, named
 from ..models.model import Model
 from ..networks.architecture import get_architecture
@@ -78,6 +78,7 @@ def fit(
         check_count("epochs", epochs, limits.EPOCHS)
         settings = msgspec.structs.replace(settings, epochs=epochs)
     path = Path(out or trained_directory()) / name.file
+    remove_left_over(path.parent)
     if path.exists():
         content = _same_training(path, name, settings)
     else:
