@@ -70,11 +70,11 @@ OPTIONS = (
 )
 WEBGPU = "webgpu"
 START_SECONDS = 60.0
-ANSWER_SECONDS = 120.0  # for one batch, or for a network to be made ready
+ANSWER_SECONDS = 60.0  # for one batch, or for a network to be made ready
 DEATH_SECONDS = 2.0  # until Chromium has said why a page ended
 MOST_BYTES = 2**30  # of an answer
 TAIL = 500  # characters of what Chromium wrote that an error shows
-SAFE_BATCH = 256  # images a question: more are not faster, and a page's memory has 4 GiB
+BATCH = 32  # images a question: more are slower, as what a layer returns no longer fits into the caches
 
 # The page may run its scripts and WebAssembly and talk to this process; nothing else.
 POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' {socket}; base-uri 'none'"
@@ -532,11 +532,11 @@ def logits(page: Page, images: NDArray[np.float32], batch: int | None = None, **
     images : ndarray of float32
         The first axis is that of the images.
     batch : int, optional
-        The images that a question has to have; the last one is filled up with zeros. By default at most `SAFE_BATCH`.
+        The images that a question has to have; the last one is filled up with zeros. By default at most `BATCH`.
     **header
         What `ask` of the page's script wants beside images.
     """
-    most = batch or SAFE_BATCH
+    most = batch or BATCH
     rows = []
     for start in range(0, len(images), most):
         part = np.ascontiguousarray(images[start : start + most], np.float32)
