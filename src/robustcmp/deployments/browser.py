@@ -218,7 +218,15 @@ class Browser:
         ours_read, theirs_write = os.pipe()
         try:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", chromium_keeper.__file__, str(theirs_read), str(theirs_write), *_command()],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    chromium_keeper.__file__,
+                    str(theirs_read),
+                    str(theirs_write),
+                    *_command(),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=self._output,
                 stderr=self._output,

@@ -24,8 +24,8 @@ ATTEMPTS = 20  # to remove a profile that helpers of Chromium, which end after i
 
 
 def main() -> int:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when the program or Chromium does
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)  # it ends when the program or Chromium does
     kept = [fcntl.fcntl(int(given), fcntl.F_DUPFD, 10) for given in sys.argv[1:3]]  # either may be 3 or 4
     for ours, expected in zip(kept, EXPECTED, strict=True):
         os.dup2(ours, expected)

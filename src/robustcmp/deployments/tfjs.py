@@ -295,9 +295,7 @@ def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
     try:
         topology, groups = content["modelTopology"], content["weightsManifest"]
         if content.get("format", "layers-model") != "layers-model":
-            raise DeploymentError(
-                f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}"
-            )
+            raise DeploymentError(f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}")
         manifest, pieces = [], []
         for group in groups:
             described = [dict(about) for about in group["weights"]]
@@ -330,7 +328,9 @@ def _group(path: Path, names: list[str], expected: int, before: int) -> bytes:
     received = sum(map(len, pieces))
     if received != expected:
         more = "more" if received > expected else f"{received:,}"
-        raise DeploymentError(f"{path} expects {expected:,} bytes in {', '.join(names)}, received {more}. Copy it again.")
+        raise DeploymentError(
+            f"{path} expects {expected:,} bytes in {', '.join(names)}, received {more}. Copy it again."
+        )
     return b"".join(pieces)
 
 
