@@ -6,7 +6,7 @@ On WebAssembly it has the kernels of ONNX Runtime itself, compiled for one threa
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,14 +86,16 @@ class _Session(Session):
             raise DeploymentError(f"{page.name} should take one tensor of float32 images, received {received}")
         if not said["outputs"]:
             raise DeploymentError(f"{page.name} has no output")
-        batch, *shape = [size if isinstance(size, int) and size > 0 else None for size in inputs[0]["shape"]] or [None]
+        sizes = [size if isinstance(size, int) and size > 0 else None for size in inputs[0]["shape"]]
+        batch, *shape = sizes or [None]
         if len(shape) != 3 or None in shape:
             raise DeploymentError(
                 f"{page.name} should take images (N, channels, height, width) or (N, height, width, channels) of a "
                 f"fixed size, received the shape {inputs[0]['shape']}"
             )
-        self._channels_first = shape[0] in CHANNELS or shape[2] not in CHANNELS
-        self.shape = (shape[1], shape[2], shape[0]) if self._channels_first else (shape[0], shape[1], shape[2])
+        first, middle, last = cast(list[int], shape)
+        self._channels_first = first in CHANNELS or last not in CHANNELS
+        self.shape = (middle, last, first) if self._channels_first else (first, middle, last)
         self.notes = ["images are asked as (N, C, H, W)"] if self._channels_first else []
         self.notes += [] if batch is None else [f"asked in batches of {batch}, as the file wants"]
         self._page, self._batch = page, batch
@@ -114,8 +116,8 @@ def _files(backend: str) -> dict[str, Path]:
 def write_onnx(model: Model, path: Path) -> None:
     """Write a network as an ONNX file."""
     raise DeploymentError(
-        f"onnxruntime-web cannot convert {model!r}: robustcmp writes no ONNX files yet. Export the network to ONNX with its "
-        "own framework, and open the file."
+        f"onnxruntime-web cannot convert {model!r}: robustcmp writes no ONNX files yet. Export the "
+        "network to ONNX with its own framework, and open the file."
     )
 
 

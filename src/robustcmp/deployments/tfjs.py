@@ -296,15 +296,16 @@ def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
         topology, groups = content["modelTopology"], content["weightsManifest"]
         if content.get("format", "layers-model") != "layers-model":
             raise DeploymentError(f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}")
-        manifest, pieces = [], []
+        manifest: list[dict[str, Any]] = []
+        pieces: list[bytes] = []
         for group in groups:
-            described = [dict(about) for about in group["weights"]]
-            manifest += described
-            pieces.append(_group(path, group["paths"], sum(map(_bytes, described)), sum(map(len, pieces))))
+            arrays = [dict(about) for about in group["weights"]]
+            manifest += arrays
+            pieces.append(_group(path, group["paths"], sum(map(_bytes, arrays)), sum(map(len, pieces))))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DeploymentError(
-            f"{path} is no layers model of TensorFlow.js: {_said(error)}. Expected modelTopology, and a weightsManifest "
-            "with paths and weights."
+            f"{path} is no layers model of TensorFlow.js: {_said(error)}. Expected modelTopology, and a "
+            "weightsManifest with paths and weights."
         ) from None
     return topology, manifest, b"".join(pieces)
 
@@ -336,7 +337,8 @@ def _group(path: Path, names: list[str], expected: int, before: int) -> bytes:
 
 def _bytes(about: Mapping[str, Any]) -> int:
     """Return how many bytes an array takes in its file."""
-    shape, kind = about["shape"], about.get("quantization", about)["dtype"]
+    shape: list[int] = about["shape"]
+    kind: str = about.get("quantization", about)["dtype"]
     if kind not in STORED or not all(isinstance(size, int) and size >= 0 for size in shape):
         raise ValueError(f"the array {about['name']!r} of type {kind!r} and shape {shape!r}")
     return STORED[kind] * math.prod(shape)
