@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import queue
 import re
@@ -19,13 +20,13 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,11 +70,12 @@ OPTIONS = (
     "about:blank",
 )
 WEBGPU = "webgpu"
+KEEPER = (sys.executable, "-I", "-S", chromium_keeper.__file__)
 START_SECONDS = 60.0
 ANSWER_SECONDS = 60.0  # for one batch, or for a network to be made ready
 DEATH_SECONDS = 2.0  # until Chromium has said why a page ended
 MOST_BYTES = 2**30  # of an answer
-TAIL = 500  # characters of what Chromium wrote that an error shows
+TAIL = 300  # characters of what Chromium wrote that an error shows
 BATCH = 32  # images a question: more are slower, as what a layer returns no longer fits into the caches
 
 # The page may run its scripts and WebAssembly and talk to this process; nothing else.
@@ -140,6 +142,11 @@ def read_backend(path: Path) -> str:
     return WEBGPU if _note(path).is_file() else "wasm"
 
 
+def beside(path: Path) -> list[Path]:
+    """Return the note of what computes a file, if there is one."""
+    return [_note(path)] if _note(path).is_file() else []
+
+
 def _note(path: Path) -> Path:
     return path.with_name(f"{path.name}.{WEBGPU}")
 
@@ -187,6 +194,8 @@ _started: list[Browser] = []  # the last one; in a process that was forked off, 
 def _running() -> Browser:
     with _lock:
         if not _started or not _started[-1].alive:
+            for ended in _started:
+                ended.close()
             _started[:] = [Browser()]
         return _started[-1]
 
@@ -213,36 +222,11 @@ class Browser:
         self._crashed: dict[str, str] = {}
         self._ended = threading.Event()
         self._sending = threading.Lock()
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
-        theirs_read, ours_write = os.pipe()
-        ours_read, theirs_write = os.pipe()
-        try:
-            self._keeper = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    chromium_keeper.__file__,
-                    str(theirs_read),
-                    str(theirs_write),
-                    *_command(),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=self._output,
-                stderr=self._output,
-                pass_fds=[theirs_read, theirs_write],
-                start_new_session=True,  # Ctrl-C is for this process
-                env=passed_on(os.environ),
-            )
-        finally:
-            os.close(theirs_read)
-            os.close(theirs_write)
-        commands = os.fdopen(ours_write, "wb", buffering=0)
-        self._commands = commands
+        self._process = _start()
         self._server = _Server(self)
-        for target, arguments in ((self._server.serve_forever, ()), (self._listen, (os.fdopen(ours_read, "rb"),))):
-            threading.Thread(target=target, args=arguments, name="robustcmp-browser", daemon=True).start()
-        self.close = weakref.finalize(self, _end, self._owner, self._keeper, commands, self._server)
+        for target in (self._server.serve_forever, self._listen):
+            threading.Thread(target=target, name="robustcmp-browser", daemon=True).start()
+        self.close = weakref.finalize(self, _end, self._owner, self._process, self._server)
         try:
             self.command("Target.setDiscoverTargets", discover=True)
         except BaseException:
@@ -297,20 +281,20 @@ class Browser:
         with self._sending:
             left = memoryview(json.dumps(message).encode() + b"\0")
             while left:
-                left = left[self._commands.write(left) or 0 :]
+                left = left[self._process.commands.write(left) or 0 :]
 
     def _wrote(self) -> str:
         """What it wrote last; a keeper that could not start it says so as well."""
         with suppress(OSError, ValueError):
-            end = self._output.seek(0, os.SEEK_END)
-            self._output.seek(max(0, end - TAIL))
-            last = " ".join(self._output.read().decode("utf-8", "replace").split())
+            output = self._process.output
+            output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
+            last = " ".join(output.read().decode("utf-8", "replace").split())
             return f" It wrote last: {last}" if last else ""
         return ""
 
-    def _listen(self, answers: IO[bytes]) -> None:
+    def _listen(self) -> None:
         """Hand out what Chromium says, in a thread of its own, until it ends."""
-        with answers:
+        with self._process.answers as answers:
             for message in _messages(answers):
                 if "id" in message and message["id"] in self._answers:
                     self._answers[message["id"]].put(message)
@@ -330,12 +314,7 @@ class Browser:
                 page.hang_up()
 
 
-def _command() -> list[str]:
-    # As root, and in many containers, Chromium's sandbox cannot be made. The pages run our scripts alone.
-    return [cast(str, executable()), *OPTIONS[:-1], "--no-sandbox", OPTIONS[-1]]
-
-
-def _messages(file: IO[bytes]) -> Any:
+def _messages(file: IO[bytes]) -> Iterator[dict[str, Any]]:
     """Yield JSON objects that end with a zero byte."""
     left = b""
     while True:
@@ -349,17 +328,63 @@ def _messages(file: IO[bytes]) -> Any:
         yield from map(json.loads, whole)
 
 
-def _end(owner: int, keeper: subprocess.Popen[bytes], commands: IO[bytes], server: _Server) -> None:
-    """End Chromium; its keeper removes what it has left."""
+class _Process(NamedTuple):
+    """Chromium with its keeper.
+
+    Attributes
+    ----------
+    keeper : Popen
+        The process that has started Chromium.
+    commands, answers : file
+        The pipes to and from Chromium.
+    output : file
+        What both have written.
+    profile : str
+        The folder of what Chromium keeps.
+    """
+
+    keeper: subprocess.Popen[bytes]
+    commands: IO[bytes]
+    answers: IO[bytes]
+    output: IO[bytes]
+    profile: str
+
+
+def _start() -> _Process:
+    output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
+    profile = chromium_keeper.new_profile()
+    theirs_read, ours_write = os.pipe()
+    ours_read, theirs_write = os.pipe()
+    # As root, and in many containers, Chromium's sandbox cannot be made. The pages run our scripts alone.
+    chromium = [cast(str, executable()), "--no-sandbox", *OPTIONS]
+    try:
+        keeper = subprocess.Popen(
+            [*KEEPER, str(theirs_read), str(theirs_write), profile, *chromium],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=[theirs_read, theirs_write],
+            start_new_session=True,  # Ctrl-C is for this process
+            env=passed_on(os.environ),
+        )
+    finally:
+        os.close(theirs_read)
+        os.close(theirs_write)
+    return _Process(keeper, os.fdopen(ours_write, "wb", buffering=0), os.fdopen(ours_read, "rb"), output, profile)
+
+
+def _end(owner: int, process: _Process, server: _Server) -> None:
+    """End Chromium, and see that nothing is left of it."""
+    process.output.close()
     if os.getpid() != owner:
         return
-    with suppress(OSError):
-        commands.close()
-    with suppress(OSError):
-        cast(IO[bytes], keeper.stdin).close()
+    for pipe in (process.commands, cast(IO[bytes], process.keeper.stdin)):
+        with suppress(OSError):
+            pipe.close()
     server.shutdown()
     server.server_close()
-    keeper.wait()
+    process.keeper.wait()
+    chromium_keeper.remove(process.profile)  # where the keeper was killed
 
 
 class Page:
@@ -385,6 +410,7 @@ class Page:
         self._numbers = itertools.count(1)
         self._one_at_a_time = threading.Lock()
         self._gone = threading.Event()
+        self._socket: WebSocket | None = None
         self._arrived: queue.SimpleQueue[WebSocket | None] = queue.SimpleQueue()
         key = secrets.token_urlsafe()
         browser.pages[key] = self
@@ -395,9 +421,10 @@ class Page:
             socket = self._arrived.get(timeout=START_SECONDS)
             if socket is None:
                 raise self._ended(browser.why(self.target))
-            self._socket = socket
-            self._received(0, START_SECONDS)
-        except queue.Empty:
+            self._received(socket, 0, START_SECONDS)
+        except Closed:
+            raise self._ended(browser.why(self.target)) from None
+        except (queue.Empty, TimeoutError):
             raise self._ended(f"did not connect within {START_SECONDS:g} seconds") from None
         except BaseException:
             self.close()
@@ -416,13 +443,13 @@ class Page:
                 raise DeploymentError(f"{self.name} was opened in another process. Open the file again in this one.")
             if self._dead:
                 raise DeploymentError(f"{self.name} cannot be asked any more: {self._dead} Open the file again.")
-            number = next(self._numbers)
+            socket, number = cast(WebSocket, self._socket), next(self._numbers)
             text = json.dumps({"id": number, "call": call, **header}).encode()
             text += b" " * (-(4 + len(text)) % 8)
             message = b"".join([len(text).to_bytes(4, "little"), text, values])
             try:
-                self._socket.send(message, ANSWER_SECONDS)
-                return self._received(number, ANSWER_SECONDS)
+                socket.send(message, ANSWER_SECONDS)
+                return self._received(socket, number, ANSWER_SECONDS)
             except Closed:
                 raise self._ended(self._browser.why(self.target)) from None
             except TimeoutError:
@@ -435,16 +462,19 @@ class Page:
 
     def hang_up(self) -> None:
         """Let whoever waits for an answer know that there will be none."""
-        self._gone.set()
         self._arrived.put(None)
+        if self._socket is not None:
+            self._socket.hang_up()
+        self._gone.set()
 
     def connected(self, socket: WebSocket) -> threading.Event:
         """Take the connection that the page has opened, and return what is set when it is no longer needed."""
+        self._socket = socket
         self._arrived.put(socket)
         return self._gone
 
-    def _received(self, number: int, seconds: float) -> tuple[dict[str, Any], bytes]:
-        message = self._socket.receive(seconds)
+    def _received(self, socket: WebSocket, number: int, seconds: float) -> tuple[dict[str, Any], bytes]:
+        message = socket.receive(seconds)
         start = 4 + int.from_bytes(message[:4], "little")
         try:
             header: dict[str, Any] = json.loads(message[4:start])
@@ -530,29 +560,24 @@ def _content(name: str, available: Mapping[str, Path]) -> bytes | None:
     return own.read_bytes() if re.fullmatch(r"[a-z_]+_page\.js", name) and own.is_file() else None
 
 
-def logits(page: Page, images: NDArray[np.float32], batch: int | None = None, **header: Any) -> NDArray[np.float32]:
-    """Ask a page for the logits (N, K) of images, in the layout that its network takes.
+def rows(page: Page, x: NDArray[Any], **header: Any) -> NDArray[np.float32]:
+    """Ask a page what its network answers, the first axis being that of the images.
 
     Parameters
     ----------
     page : Page
         The page.
-    images : ndarray of float32
-        The first axis is that of the images.
-    batch : int, optional
-        The images that a question has to have; the last one is filled up with zeros. By default at most `BATCH`.
+    x : ndarray
+        The network's input.
     **header
-        What `ask` of the page's script wants beside images.
+        What `ask` of the page's script wants beside it.
     """
-    most = batch or BATCH
-    rows = []
-    for start in range(0, len(images), most):
-        part = np.ascontiguousarray(images[start : start + most], np.float32)
-        if batch and len(part) < batch:
-            part = np.concatenate([part, np.zeros((batch - len(part), *part.shape[1:]), np.float32)])
-        answer, values = page.ask("ask", part.data.cast("B"), shape=part.shape, **header)
-        shape = tuple(answer["shape"])
-        if len(shape) != 2 or shape[0] != len(part) or len(values) != 4 * shape[0] * shape[1]:
+    answers = []
+    for start in range(0, len(x), BATCH):
+        part = np.ascontiguousarray(x[start : start + BATCH])
+        said, values = page.ask("ask", part.data.cast("B"), shape=part.shape, dtype=part.dtype.name, **header)
+        shape = said["shape"]
+        if not shape or shape[0] != len(part) or len(values) != 4 * math.prod(shape):
             raise DeploymentError(f"{page.name} should answer {len(part)} images with as many rows, received {shape}")
-        rows.append(np.frombuffer(values, "<f4").reshape(shape)[: len(images) - start])
-    return np.concatenate(rows)
+        answers.append(np.frombuffer(values, "<f4").reshape(shape))
+    return np.concatenate(answers)

@@ -1,8 +1,8 @@
 """Keeps Chromium and its profile no longer than the program that asked for it, however either of the two ends.
 
-It is run by its path, in a session of its own: ``python chromium_keeper.py READ WRITE CHROMIUM OPTION …``. Chromium
-takes commands from the descriptor READ, answers to WRITE, and ends when they are closed. This process ends what is left
-of it, and removes the profile. It ends when its standard input does.
+It is run by its path, in a session of its own: ``python chromium_keeper.py READ WRITE PROFILE CHROMIUM OPTION …``.
+Chromium takes commands from the descriptor READ, answers to WRITE, and ends when they are closed. This process ends
+what is left of it, and removes the profile. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from contextlib import suppress
 
 GRACE = 2.0  # seconds for Chromium to end by itself
 EXPECTED = (3, 4)  # the descriptors that Chromium looks at
+SHORT = 30  # characters of a folder in which the sockets of Chromium have names that the system takes
 ATTEMPTS = 20  # to remove a profile that helpers of Chromium, which end after it, may still write to
 
 
@@ -31,11 +32,14 @@ def main() -> int:
         os.dup2(ours, expected)
     for number in {*kept, *map(int, sys.argv[1:3])} - {*EXPECTED}:
         os.close(number)
-    profile = tempfile.mkdtemp(prefix="robustcmp-chromium-")
+    profile = sys.argv[3]
     try:
-        command = [*sys.argv[3:], f"--user-data-dir={profile}"]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, pass_fds=EXPECTED, start_new_session=True, restore_signals=True
+            [*sys.argv[4:], f"--user-data-dir={profile}"],
+            stdin=subprocess.DEVNULL,
+            pass_fds=EXPECTED,
+            start_new_session=True,
+            env={**os.environ, "TMPDIR": profile},
         )
         for expected in EXPECTED:
             os.close(expected)
@@ -43,12 +47,26 @@ def main() -> int:
         status = process.wait()
         _kill(process.pid)
         return abs(status)
+    except OSError as error:
+        print(f"{sys.argv[4]} cannot be started: {error}", file=sys.stderr)
+        return 1
     finally:
-        for _ in range(ATTEMPTS):
-            shutil.rmtree(profile, ignore_errors=True)
-            if not os.path.exists(profile):
-                break
-            time.sleep(0.1)
+        remove(profile)
+
+
+def new_profile() -> str:
+    """Return a folder for what Chromium writes."""
+    folder = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="robustcmp-chromium-", dir=folder if len(folder) <= SHORT else "/tmp")
+
+
+def remove(profile: str) -> None:
+    """Remove what Chromium has written."""
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(profile, ignore_errors=True)
+        if not os.path.exists(profile):
+            return
+        time.sleep(0.1)
 
 
 def _end_with_input(process: subprocess.Popen[bytes]) -> None:

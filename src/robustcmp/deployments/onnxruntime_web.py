@@ -6,7 +6,7 @@ On WebAssembly it has the kernels of ONNX Runtime itself, compiled for one threa
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from ..models.model import Model
 from . import browser, npm
 from .base import Conversion, Runtime, Session
 from .browser import Page
+from .layouts import Layout
+from .onnxruntime import RUNTIME as NATIVE
 
 VERSION = "1.30.0"
 INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
@@ -37,7 +39,9 @@ BACKENDS = {  # the script, and the files that it loads by itself
     },
 }
 MODEL_BYTES = 2**31  # one message; ONNX itself has no larger file
-CHANNELS = (1, 3, 4)  # of images, which tell the layout where the shape does
+OPEN = 2**31  # what -1 becomes, the size of an axis that has no name
+FLOATS = ("float32", "float64", "float16")
+INPUTS = (*FLOATS, "uint8")
 
 
 class OnnxRuntimeWeb(Runtime):
@@ -46,9 +50,12 @@ class OnnxRuntimeWeb(Runtime):
     extra = ""
     suffix = ".onnx"
     conversions = {
-        "": Conversion("float32", "an ONNX file, on WebAssembly"),
-        "webgpu": Conversion("float32", "an ONNX file, on WebGPU"),
-    }
+        kind: conversion._replace(said=f"{conversion.said}, on WebAssembly")
+        for kind, conversion in NATIVE.conversions.items()
+    } | {browser.WEBGPU: Conversion("float32", "the same network as ONNX, on WebGPU")}
+
+    def conversion(self, kind: str) -> Conversion | None:
+        return self.conversions.get(kind) or NATIVE.conversion(kind)
 
     def version(self) -> str:
         return f"{VERSION}, Chromium {browser.version()}"
@@ -56,11 +63,17 @@ class OnnxRuntimeWeb(Runtime):
     def missing(self) -> str:
         return browser.missing(self.name)
 
+    def beside(self, path: Path) -> list[Path]:
+        return browser.beside(path)
+
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         backend = browser.WEBGPU if kind == browser.WEBGPU else "wasm"
         _files(backend)
         browser.check_backend(self.name, backend)
-        write_onnx(model, path)
+        quantised = not (self.conversions.get(kind) or Conversion("int8", "")).is_exact
+        if quantised and (why := NATIVE.missing()):
+            raise DeploymentError(why)
+        NATIVE.convert(model, "" if kind == browser.WEBGPU else kind, calibration, path)
         browser.write_backend(path, backend)
 
     def open(self, path: Path) -> Session:
@@ -80,30 +93,29 @@ class OnnxRuntimeWeb(Runtime):
 
 class _Session(Session):
     def __init__(self, page: Page, said: dict[str, Any]):
-        inputs = said["inputs"]
-        if len(inputs) != 1 or not inputs[0].get("isTensor") or inputs[0]["type"] != "float32":
-            received = ", ".join(f"{each['name']} ({each.get('type', 'no tensor')})" for each in inputs)
-            raise DeploymentError(f"{page.name} should take one tensor of float32 images, received {received}")
-        if not said["outputs"]:
-            raise DeploymentError(f"{page.name} has no output")
-        sizes = [size if isinstance(size, int) and size > 0 else None for size in inputs[0]["shape"]]
-        batch, *shape = sizes or [None]
-        if len(shape) != 3 or None in shape:
+        inputs, outputs = said["inputs"], said["outputs"]
+        if len(inputs) != 1 or inputs[0].get("type") not in INPUTS:
             raise DeploymentError(
-                f"{page.name} should take images (N, channels, height, width) or (N, height, width, channels) of a "
-                f"fixed size, received the shape {inputs[0]['shape']}"
+                f"{page.name} should have one input, images as floats or as bytes; it has {_listed(inputs)}"
             )
-        first, middle, last = cast(list[int], shape)
-        self._channels_first = first in CHANNELS or last not in CHANNELS
-        self.shape = (middle, last, first) if self._channels_first else (first, middle, last)
-        self.notes = ["images are asked as (N, C, H, W)"] if self._channels_first else []
-        self.notes += [] if batch is None else [f"asked in batches of {batch}, as the file wants"]
-        self._page, self._batch = page, batch
-        self._names = {"input": inputs[0]["name"], "output": said["outputs"][0]["name"]}
+        scores = [value["name"] for value in outputs if value.get("type") in FLOATS]
+        if len(scores) != 1:
+            raise DeploymentError(
+                f"{page.name} should have one output of floats, logits or probabilities (N, K); it has "
+                f"{_listed(outputs)}. Export classifiers of scikit-learn with options={{'zipmap': False}}."
+            )
+        shape = [size if isinstance(size, int) and 0 < size < OPEN else None for size in inputs[0]["shape"]]
+        self._page, self._layout = page, Layout.of(shape, inputs[0]["type"], page.name)
+        self._names = {"input": inputs[0]["name"], "output": scores[0]}
+        self.shape = self._layout.shape
+        self.notes = self._layout.notes + [f"of its outputs only {scores[0]} is used"] * (len(outputs) > 1)
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        inner = images.transpose(0, 3, 1, 2) if self._channels_first else images
-        return browser.logits(self._page, inner, self._batch, **self._names)
+        return self._layout.asked(lambda x: browser.rows(self._page, x, **self._names), images)
+
+
+def _listed(values: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{value['name']} ({value.get('type', 'no tensor')})" for value in values) or "none"
 
 
 RUNTIME = OnnxRuntimeWeb()
@@ -111,14 +123,6 @@ RUNTIME = OnnxRuntimeWeb()
 
 def _files(backend: str) -> dict[str, Path]:
     return npm.Package("onnxruntime-web", VERSION, INTEGRITY, BACKENDS[backend]).fetch()
-
-
-def write_onnx(model: Model, path: Path) -> None:
-    """Write a network as an ONNX file."""
-    raise DeploymentError(
-        f"onnxruntime-web cannot convert {model!r}: robustcmp writes no ONNX files yet. Export the "
-        "network to ONNX with its own framework, and open the file."
-    )
 
 
 def _read(path: Path) -> bytes:

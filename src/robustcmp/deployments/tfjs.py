@@ -35,6 +35,7 @@ from ..provenance import own_version
 from . import browser, npm
 from .base import Conversion, Runtime, Session
 from .browser import Page
+from .layouts import Layout
 
 VERSION = "4.22.0"
 TFJS = npm.Package(
@@ -98,11 +99,14 @@ class TensorFlowJs(Runtime):
     def missing(self) -> str:
         return browser.missing(self.name)
 
+    def beside(self, path: Path) -> list[Path]:
+        return [*_beside(path, _described(path)), *browser.beside(path)]
+
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         backend = browser.WEBGPU if kind == browser.WEBGPU else "wasm"
         _files(backend)
         browser.check_backend(self.name, backend)
-        layers, weights = described(model)
+        layers, weights = translated(model)
         stored = [_stored(name, values, kind) for name, values in weights.items()]
         description = {
             "format": "layers-model",
@@ -135,22 +139,13 @@ class _Session(Session):
             raise DeploymentError(
                 f"{page.name} should have one input and one output, received {len(inputs)} and {len(outputs)}"
             )
-        batch, *shape = inputs[0]["shape"]
-        if len(shape) != 3 or None in shape or inputs[0]["dtype"] != "float32":
-            raise DeploymentError(
-                f"{page.name} should take a batch of float32 images [null, height, width, channels], received "
-                f"{inputs[0]['dtype']} {json.dumps(inputs[0]['shape'])}"
-            )
-        if len(outputs[0]["shape"]) != 2:
-            raise DeploymentError(
-                f"{page.name} should answer [null, classes], received {json.dumps(outputs[0]['shape'])}"
-            )
-        self.shape = (shape[0], shape[1], shape[2])
-        self.notes = [] if batch is None else [f"asked in batches of {batch}, as the file wants"]
-        self._page, self._batch = page, batch
+        if inputs[0]["dtype"] != "float32":
+            raise DeploymentError(f"{page.name} takes {inputs[0]['dtype']}; expected images as float32")
+        self._page, self._layout = page, Layout.of(inputs[0]["shape"], "float32", page.name)
+        self.shape, self.notes = self._layout.shape, self._layout.notes
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return browser.logits(self._page, images, self._batch)
+        return self._layout.asked(lambda x: browser.rows(self._page, x), images)
 
 
 RUNTIME = TensorFlowJs()
@@ -160,7 +155,7 @@ def _files(backend: str) -> dict[str, Path]:
     return npm.fetch([TFJS, BACKENDS[backend]])
 
 
-def described(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+def translated(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
     """Return Keras's description of a network and its weights by the names that TensorFlow.js expects.
 
     Raises
@@ -284,54 +279,71 @@ def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
     DeploymentError
         It cannot be read, is something else, or its weights are not whole files in its own folder.
     """
+    content = _described(path)
+    arrays: list[dict[str, Any]] = [about for group in content["weightsManifest"] for about in group["weights"]]
+    try:
+        sizes = [sum(map(_bytes, group["weights"])) for group in content["weightsManifest"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _no_model(path, error) from None
+    if sum(sizes) > WEIGHT_BYTES:
+        raise DeploymentError(f"{path} declares {sum(sizes):,} bytes of weights; expected at most {WEIGHT_BYTES:,}")
+    _beside(path, content)  # all names, before any file is read
+    pieces = [_group(path, group, size) for group, size in zip(content["weightsManifest"], sizes, strict=True)]
+    return content["modelTopology"], arrays, b"".join(pieces)
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """Return what stands in a model.json, in which there are at least lists where lists are expected."""
     try:
         with open_regular(path) as file:
             text = file.read(DESCRIPTION_BYTES + 1)
         if len(text) > DESCRIPTION_BYTES:
             raise ValueError(f"expected at most {DESCRIPTION_BYTES:,} bytes")
-        content = json.loads(text)
+        content: dict[str, Any] = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         raise DeploymentError(f"{path} cannot be read as a model.json of TensorFlow.js: {_said(error)}") from None
     try:
-        topology, groups = content["modelTopology"], content["weightsManifest"]
         if content.get("format", "layers-model") != "layers-model":
             raise DeploymentError(f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}")
-        manifest: list[dict[str, Any]] = []
-        pieces: list[bytes] = []
-        for group in groups:
-            arrays = [dict(about) for about in group["weights"]]
-            manifest += arrays
-            pieces.append(_group(path, group["paths"], sum(map(_bytes, arrays)), sum(map(len, pieces))))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DeploymentError(
-            f"{path} is no layers model of TensorFlow.js: {_said(error)}. Expected modelTopology, and a "
-            "weightsManifest with paths and weights."
-        ) from None
-    return topology, manifest, b"".join(pieces)
+        lists = [group[name] for group in content["weightsManifest"] for name in ("paths", "weights")]
+        if not isinstance(content["modelTopology"], dict) or not all(isinstance(found, list) for found in lists):
+            raise TypeError("something else stands there")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _no_model(path, error) from None
+    return content
 
 
-def _group(path: Path, names: list[str], expected: int, before: int) -> bytes:
-    """Return the bytes of one group of weights, which may lie in several files."""
-    if before + expected > WEIGHT_BYTES:
-        raise DeploymentError(f"{path} declares more than {WEIGHT_BYTES:,} bytes of weights")
-    pieces: list[bytes] = []
+def _no_model(path: Path, error: Exception) -> DeploymentError:
+    return DeploymentError(
+        f"{path} is no layers model of TensorFlow.js: {_said(error)}. Expected modelTopology, and a weightsManifest "
+        "with paths and weights."
+    )
+
+
+def _beside(path: Path, content: Mapping[str, Any]) -> list[Path]:
+    """Return the files with a model's weights, which lie in its own folder."""
+    names = [name for group in content["weightsManifest"] for name in group["paths"]]
     for name in names:
-        if not isinstance(name, str) or not name or name != Path(name).name or name in (".", "..") or "\\" in name:
+        if not isinstance(name, str) or name in ("", ".", "..") or name != Path(name).name or "\\" in name:
             raise DeploymentError(f"{path}: its weights should lie in its own folder, received {name!r}")
-        beside = path.with_name(name)
+    return [path.with_name(name) for name in dict.fromkeys(names)]
+
+
+def _group(path: Path, group: Mapping[str, Any], expected: int) -> bytes:
+    """Return the bytes of one group of weights, which may lie in several files."""
+    pieces: list[bytes] = []
+    for beside in map(path.with_name, group["paths"]):
         try:
             if beside.is_symlink():
-                raise OSError("it is a link")
+                raise ValueError("it is a link")
             with open_regular(beside) as file:
                 pieces.append(file.read(expected - sum(map(len, pieces)) + 1))
         except (OSError, ValueError) as error:
-            raise DeploymentError(f"{path}: its weights {name!r} cannot be read: {_said(error)}") from None
+            raise DeploymentError(f"{path}: its weights {beside.name} cannot be read: {_said(error)}") from None
     received = sum(map(len, pieces))
     if received != expected:
         more = "more" if received > expected else f"{received:,}"
-        raise DeploymentError(
-            f"{path} expects {expected:,} bytes in {', '.join(names)}, received {more}. Copy it again."
-        )
+        raise DeploymentError(f"{path} expects {expected:,} bytes of weights, received {more}. Copy its files again.")
     return b"".join(pieces)
 
 

@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -76,6 +77,11 @@ class WebSocket:
             elif kind != PONG:
                 raise Closed("the page has closed it" if kind == CLOSE else f"a frame of kind {kind}")
 
+    def hang_up(self) -> None:
+        """End the connection, also under a thread that waits for a message."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
     def _send(self, kind: int, content: bytes, deadline: float) -> None:
         size = len(content)
         short = size if size < 126 else 126 if size < 1 << 16 else 127
@@ -108,7 +114,10 @@ class WebSocket:
 
     def _wait(self, deadline: float, writing: bool) -> None:
         wanted = select.poll()  # select would refuse descriptors above 1023
-        wanted.register(self._connection, select.POLLOUT if writing else select.POLLIN)
+        try:
+            wanted.register(self._connection, select.POLLOUT if writing else select.POLLIN)
+        except ValueError:
+            raise Closed("it has been closed") from None
         left = deadline - time.monotonic()
         if left <= 0 or not wanted.poll(1000 * left):
             raise TimeoutError

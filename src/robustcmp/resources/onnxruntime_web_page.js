@@ -1,6 +1,7 @@
 "use strict";
 // A network of ONNX Runtime Web: an ONNX file whose bytes come from the program.
 {
+  const arrays = { float32: Float32Array, float64: Float64Array, float16: Uint16Array, uint8: Uint8Array };
   let session;
 
   robustcmp.load = async (header, file) => {
@@ -13,9 +14,9 @@
   };
 
   robustcmp.ask = async (header, images) => {
-    const input = new ort.Tensor("float32", new Float32Array(images), header.shape);
+    const input = new ort.Tensor(header.dtype, new arrays[header.dtype](images), header.shape);
     const { [header.output]: logits } = await session.run({ [header.input]: input }, [header.output]);
-    const values = await logits.getData();
+    const values = Float32Array.from(await logits.getData());
     input.dispose();
     logits.dispose();
     return [{ shape: logits.dims }, values];
