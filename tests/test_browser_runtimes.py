@@ -248,6 +248,46 @@ def test_a_network_of_ones_own_is_refused_with_what_to_do(tmp_path: Path) -> Non
         tfjs.translated(model)
 
 
+def keras_model(padding: str = "same", activation: Any = "relu") -> Any:
+    keras = pytest.importorskip("keras", reason="Keras is not installed")
+    images = keras.Input((9, 8, 3))
+    x = keras.layers.Conv2D(4, 3, 2, padding=padding, activation=activation, name="first")(images)
+    x = keras.layers.BatchNormalization()(x)
+    y = keras.layers.Conv2D(4, 1, use_bias=False)(x)
+    x = keras.layers.Concatenate()([keras.layers.Add()([x, y]), keras.layers.ReLU(6.0)(y)])
+    x = keras.layers.Dropout(0.5)(keras.layers.AveragePooling2D(2, 1, padding="same")(x))
+    x = keras.layers.Dense(6, "tanh")(keras.layers.Flatten()(x))
+    return keras.Model(images, keras.layers.Dense(3)(x))
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+@pytest.mark.parametrize("sequential", [False, True])
+def test_a_keras_model_of_ones_own_is_converted(tmp_path: Path, sequential: bool) -> None:
+    native = keras_model()
+    if sequential:
+        import keras
+
+        layers = [keras.Input((9, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.GlobalMaxPooling2D()]
+        native = keras.Sequential([*layers, keras.layers.Dense(3)])
+    draws = np.random.default_rng(0)
+    native.set_weights([draws.uniform(0.1, 0.5, values.shape) for values in native.get_weights()])
+    images = drawn((9, 8, 3))
+    source = np.asarray(native(images, training=False))
+    assert distance(in_page(rc.wrap(native), tmp_path)(images), source) < 1e-5
+
+
+def test_a_keras_model_of_other_layers_is_refused_by_name() -> None:
+    with pytest.raises(DeploymentError, match=r"'first' \(Conv2D\) has activation='gelu'.*tensorflowjs_converter"):
+        tfjs.translated(rc.wrap(keras_model(activation="gelu")))
+    import keras
+
+    images = keras.Input((9, 8, 3))
+    native = keras.Model(images, keras.layers.Flatten()(keras.layers.LayerNormalization()(images)))
+    with pytest.raises(DeploymentError, match="LayerNormalization"):
+        tfjs.translated(rc.wrap(native))
+
+
 # Files from elsewhere
 
 
@@ -422,7 +462,14 @@ def waited_for(condition: Callable[[], object], seconds: float = 15) -> bool:
 @needs_browser
 @needs_proc
 @pytest.mark.usefixtures("needs_tfjs")
-@pytest.mark.parametrize("killed", ["page", "browser", "keeper and browser"])
+@pytest.mark.parametrize(
+    "killed",
+    [
+        pytest.param("page", marks=pytest.mark.slow),
+        "browser",
+        pytest.param("keeper and browser", marks=pytest.mark.slow),
+    ],
+)
 def test_a_page_or_a_browser_that_dies_is_an_error_and_never_a_hang(tmp_path: Path, killed: str) -> None:
     images = drawn(ODD.input_shape, 4_000)
     session = in_page(built(ODD), tmp_path)
@@ -472,7 +519,14 @@ while True:
 @needs_browser
 @needs_proc
 @pytest.mark.usefixtures("needs_tfjs")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow, id="SIGINT"),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow, id="SIGTERM"),
+        pytest.param(signal.SIGKILL, id="SIGKILL"),
+    ],
+)
 def test_nothing_is_left_of_a_browser_however_its_program_ends(tmp_path: Path, number: signal.Signals) -> None:
     tfjs.RUNTIME.convert(built(ODD), "", None, tmp_path / "model.json")
     process = subprocess.Popen(
@@ -555,6 +609,44 @@ def test_what_is_no_chromium_is_one_clear_line(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(browser, "_started", [])
     with pytest.raises(DeploymentError, match=r"Chromium.*a library is missing"):
         browser.open_page("a page", (), {})
+
+
+@needs_browser
+def test_a_page_asks_nothing_of_the_net(tmp_path: Path) -> None:
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(204)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    script = tmp_path / "script.js"
+    script.write_text(f"""
+        const address = "http://127.0.0.1:{server.server_port}/";
+        robustcmp.load = async (header) => {{
+          const image = new Image();
+          image.src = address + "image";
+          await new Promise((resolve) => image.addEventListener("error", resolve));
+          const trials = {{ fetched: () => fetch(address), evaluated: () => new Function("return 1")() }};
+          await trials[header.trial]();
+          return [{{}}];
+        }};
+    """)
+    page = browser.open_page("a page", ["script.js"], {"script.js": script})
+    for trial in ("fetched", "evaluated"):
+        with pytest.raises(DeploymentError, match=r"a page: (Failed to fetch|.*Content Security Policy)"):
+            page.ask("load", trial=trial)
+    page.close()
+    server.shutdown()
+    server.server_close()
+    assert asked == []
 
 
 # Packages of npm

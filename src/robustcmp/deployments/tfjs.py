@@ -32,7 +32,7 @@ from ..networks.architecture import (
     Residual,
 )
 from ..provenance import own_version
-from . import browser, npm
+from . import browser, npm, tfjs_keras
 from .base import Conversion, Runtime, Session
 from .browser import Page
 from .layouts import Layout
@@ -161,15 +161,17 @@ def translated(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float
     Raises
     ------
     DeploymentError
-        The network is none of robustcmp's layers.
+        The network is none of robustcmp's layers, and no Keras model that TensorFlow.js could compute.
     """
-    weights = model.weights
-    if model.architecture is None or weights is None:
-        raise DeploymentError(
-            f"tfjs converts networks whose layers robustcmp knows, such as those of the zoo; it does not know those of "
-            f"{type(model.native).__name__}. {OTHERWISE}"
-        )
-    return _topology(model.architecture), {_renamed(name): values for name, values in weights.items()}
+    values = model.weights
+    if model.architecture is not None and values is not None:
+        return _topology(model.architecture), {_renamed(name): array for name, array in values.items()}
+    if model.framework == "tensorflow":
+        return tfjs_keras.topology(model.native), tfjs_keras.weights(model.native)
+    raise DeploymentError(
+        "tfjs converts Keras models, and networks whose layers robustcmp knows, such as those of the zoo; it does not "
+        f"know those of {type(model.native).__name__}. {OTHERWISE}"
+    )
 
 
 def _renamed(name: str) -> str:
