@@ -7,7 +7,6 @@ what is left of it, and removes the profile. It ends when its standard input doe
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -25,6 +24,8 @@ ATTEMPTS = 20  # to remove a profile that helpers of Chromium, which end after i
 
 
 def main() -> int:
+    import fcntl  # not on every system
+
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)  # it ends when the program or Chromium does
     kept = [fcntl.fcntl(int(given), fcntl.F_DUPFD, 10) for given in sys.argv[1:3]]  # either may be 3 or 4
