@@ -1,0 +1,365 @@
+"""TensorFlow.js in a page of Chromium: layers models, computed by WebAssembly or WebGPU.
+
+A file is a ``model.json`` as TensorFlow's converter writes it, the weights in files beside it. "int8" and "float16"
+are the converter's weight quantisation: they make the files smaller, and TensorFlow.js computes with float32 all the
+same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError
+from ..files import open_regular, write_bytes_atomically, write_text_atomically
+from ..models.model import Model
+from ..networks.architecture import (
+    Architecture,
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    MaxPool,
+    Relu,
+    Residual,
+)
+from ..provenance import own_version
+from . import browser, npm, tfjs_keras
+from .base import Conversion, Runtime, Session
+from .browser import Page
+from .layouts import Layout
+
+VERSION = "4.22.0"
+TFJS = npm.Package(
+    "@tensorflow/tfjs",
+    VERSION,
+    "sha512-0TrIrXs6/b7FLhLVNmfh8Sah6JgjBPH4mZ8JGb7NU6WW+cx00qK5BcAZxw7NCzxj6N8MRAIfHq+oNbPUNG5VAg==",
+    {"package/dist/tf.es2017.min.js": "a1f9e32fd9b373cf394905050cf0c8c66238b34925846c065db00d2a34d1c040"},
+)
+BACKENDS = {
+    "wasm": npm.Package(
+        "@tensorflow/tfjs-backend-wasm",
+        VERSION,
+        "sha512-/IYhReRIp4jg/wYW0OwbbJZG8ON87mbz0PgkiP3CdcACRSvUN0h8rvC0O3YcDtkTQtFWF/tcXq/KlVDyV49wmA==",
+        {
+            "package/dist/tf-backend-wasm.es2017.min.js": (
+                "bdd8c3c1fb0b37601bc2a122efa20b8d78e2936d104b03a44591be4188c63f65"
+            ),
+            "package/dist/tfjs-backend-wasm-simd.wasm": (
+                "77ebb28a6d34f371dbbf2086b7f2de8994acd8ea5a3cf1fa24d2c26c840cac7b"
+            ),
+        },
+    ),
+    "webgpu": npm.Package(
+        "@tensorflow/tfjs-backend-webgpu",
+        VERSION,
+        "sha512-lvIc7Af4Tl2BCdYp43iQmSCRq3asaKT0q2xaErphXiUZ+jqeB0bQa0ZvQys1Xatvto0U4/c90DVsHPfvkn5ftg==",
+        {
+            "package/dist/tf-backend-webgpu.es2017.min.js": (
+                "f4de0036e818d060e49e52208a1273eca67e5d159471af38d3755b7111b42c4e"
+            )
+        },
+    ),
+}
+SCRIPTS = ("tf.es2017.min.js", "tf-backend-{backend}.es2017.min.js", "tfjs_page.js")
+WEIGHTS = "weights.bin"
+DESCRIPTION_BYTES = 2**24  # of a model.json; MobileNet's has 2**18
+WEIGHT_BYTES = 2**31  # of all weights; a page's memory has twice as many
+STORED = {"float32": 4, "int32": 4, "bool": 1, "uint8": 1, "uint16": 2, "float16": 2}  # bytes a value
+KEYS = {f"{kind}": kind for kind in ("gamma", "beta", "kernel", "bias")} | {
+    "mean": "moving_mean",
+    "variance": "moving_variance",
+}
+OTHERWISE = "Convert it with tensorflowjs_converter to a layers model, and open its model.json."
+
+
+class TensorFlowJs(Runtime):
+    name = "tfjs"
+    package = "chromium"
+    extra = ""
+    suffix = ".json"
+    conversions = {
+        "": Conversion("float32", "a layers model, on WebAssembly"),
+        "float16": Conversion("float16", "weights stored in float16, computed in float32 on WebAssembly"),
+        "int8": Conversion("int8", "weights stored in 8 bits, computed in float32 on WebAssembly"),
+        "webgpu": Conversion("float32", "a layers model, on WebGPU"),
+    }
+
+    def version(self) -> str:
+        return f"{VERSION}, Chromium {browser.version()}"
+
+    def missing(self) -> str:
+        return browser.missing(self.name)
+
+    def beside(self, path: Path) -> list[Path]:
+        return [*_beside(path, _described(path)), *browser.beside(path)]
+
+    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+        backend = browser.WEBGPU if kind == browser.WEBGPU else "wasm"
+        _files(backend)
+        browser.check_backend(self.name, backend)
+        layers, weights = translated(model)
+        stored = [_stored(name, values, kind) for name, values in weights.items()]
+        description = {
+            "format": "layers-model",
+            "generatedBy": f"robustcmp {own_version()}",
+            "convertedBy": None,
+            "modelTopology": {"keras_version": "2.15.0", "backend": "tensorflow", "model_config": layers},
+            "weightsManifest": [{"paths": [WEIGHTS], "weights": [about for about, _ in stored]}],
+        }
+        write_bytes_atomically(path.with_name(WEIGHTS), b"".join(values.tobytes() for _, values in stored))
+        browser.write_backend(path, backend)
+        write_text_atomically(path, json.dumps(description))
+
+    def open(self, path: Path) -> Session:
+        topology, manifest, values = read(path)
+        backend = browser.read_backend(path)
+        available = _files(backend)
+        page = browser.open_page(f"{path}, in {self.name}", [s.format(backend=backend) for s in SCRIPTS], available)
+        try:
+            answer, _ = page.ask("load", values, backend=backend, topology=topology, weights=manifest)
+            return _Session(page, answer)
+        except BaseException:
+            page.close()
+            raise
+
+
+class _Session(Session):
+    def __init__(self, page: Page, said: dict[str, Any]):
+        inputs, outputs = said["inputs"], said["outputs"]
+        if [len(inputs), len(outputs)] != [1, 1]:
+            raise DeploymentError(
+                f"{page.name} should have one input and one output, received {len(inputs)} and {len(outputs)}"
+            )
+        if inputs[0]["dtype"] != "float32":
+            raise DeploymentError(f"{page.name} takes {inputs[0]['dtype']}; expected images as float32")
+        self._page, self._layout = page, Layout.of(inputs[0]["shape"], "float32", page.name)
+        self.shape, self.notes = self._layout.shape, self._layout.notes
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self._layout.asked(lambda x: browser.rows(self._page, x), images)
+
+
+RUNTIME = TensorFlowJs()
+
+
+def _files(backend: str) -> dict[str, Path]:
+    return npm.fetch([TFJS, BACKENDS[backend]])
+
+
+def translated(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+    """Return Keras's description of a network and its weights by the names that TensorFlow.js expects.
+
+    Raises
+    ------
+    DeploymentError
+        The network is none of robustcmp's layers, and no Keras model that TensorFlow.js could compute.
+    """
+    values = model.weights
+    if model.architecture is not None and values is not None:
+        return _topology(model.architecture), {_renamed(name): array for name, array in values.items()}
+    if model.framework == "tensorflow":
+        return tfjs_keras.topology(model.native), tfjs_keras.weights(model.native)
+    raise DeploymentError(
+        "tfjs converts Keras models, and networks whose layers robustcmp knows, such as those of the zoo; it does not "
+        f"know those of {type(model.native).__name__}. {OTHERWISE}"
+    )
+
+
+def _renamed(name: str) -> str:
+    layer, _, kind = name.partition("/")
+    return f"{layer}/{KEYS[kind]}"
+
+
+def _topology(architecture: Architecture) -> dict[str, Any]:
+    """Return an architecture as Keras 2 describes a functional model."""
+    first = "images-input"  # no layer of ours can be called that
+    shape = [None, *architecture.input_shape]
+    described = [_layer("InputLayer", first, [], batch_input_shape=shape, dtype="float32", sparse=False)]
+    last = _add(architecture.layers, first, described)
+    config = {"layers": described, "input_layers": [[first, 0, 0]], "output_layers": [[last, 0, 0]]}
+    return {"class_name": "Functional", "config": {"name": architecture.name, **config}}
+
+
+def _add(layers: tuple[Layer, ...], last: str, described: list[dict[str, Any]]) -> str:
+    """Describe layers one after another, and return the name of the last."""
+    for layer in layers:
+        before = [last]
+        if isinstance(layer, Residual):
+            before = [_add(branch, last, described) for branch in (layer.layers, layer.shortcut)]
+        elif isinstance(layer, Conv) and layer.padding:  # "same" pads more on one side where the stride is 2
+            before = [f"{layer.name}-padding"]
+            padding = [[layer.padding] * 2] * 2
+            described.append(_layer("ZeroPadding2D", before[0], [last], padding=padding, data_format="channels_last"))
+        kind, settings = _keras(layer)
+        described.append(_layer(kind, layer.name, before, **settings))
+        last = layer.name
+    return last
+
+
+def _layer(kind: str, name: str, inputs: list[str], **settings: Any) -> dict[str, Any]:
+    nodes = [[[before, 0, 0, {}] for before in inputs]] if inputs else []
+    return {"class_name": kind, "name": name, "config": {"name": name, **settings}, "inbound_nodes": nodes}
+
+
+def _keras(layer: Layer) -> tuple[str, dict[str, Any]]:
+    """Return what Keras calls a layer, and its settings."""
+    match layer:
+        case Conv():
+            return "Conv2D", {
+                "filters": layer.channels,
+                "kernel_size": [layer.kernel] * 2,
+                "strides": [layer.stride] * 2,
+                "padding": "valid",
+                "data_format": "channels_last",
+                "activation": "linear",
+                "use_bias": True,
+            } | _unfilled("kernel", "bias")
+        case Dense():
+            return "Dense", {"units": layer.units, "activation": "linear", "use_bias": True} | _unfilled(
+                "kernel", "bias"
+            )
+        case BatchNorm():
+            return "BatchNormalization", {
+                "axis": -1,
+                "momentum": layer.momentum,
+                "epsilon": layer.epsilon,
+                "center": True,
+                "scale": True,
+            }
+        case Relu():
+            return "Activation", {"activation": "relu"}
+        case MaxPool():
+            size = {"pool_size": [layer.size] * 2, "strides": [layer.size] * 2}
+            return "MaxPooling2D", size | {"padding": "valid", "data_format": "channels_last"}
+        case GlobalAveragePool():
+            return "GlobalAveragePooling2D", {"data_format": "channels_last"}
+        case Flatten():
+            return "Flatten", {"data_format": "channels_last"}
+        case Residual():
+            return "Add", {}
+
+
+def _unfilled(*weights: str) -> dict[str, Any]:
+    """Initialisers that cost nothing: the weights are in the file."""
+    return {f"{weight}_initializer": {"class_name": "Zeros", "config": {}} for weight in weights}
+
+
+def _stored(name: str, values: NDArray[np.float32], kind: str) -> tuple[dict[str, Any], NDArray[Any]]:
+    """Return what the manifest says of an array, and the array as it is stored.
+
+    As ``tensorflowjs_converter`` does it with ``--quantize_float16`` and ``--quantize_uint8``: in 8 bits a value is
+    min + scale·q, q from 0 to 255, with a q for which it is exactly zero if zero is in the range.
+    """
+    about: dict[str, Any] = {"name": name, "shape": list(values.shape), "dtype": "float32"}
+    if kind == "float16":
+        return about | {"quantization": {"dtype": "float16", "original_dtype": "float32"}}, values.astype("<f2")
+    if kind != "int8":
+        return about, values.astype("<f4")
+    low, high = float(values.min()), float(values.max())
+    scale = (high - low) / 255 or 1.0
+    if low <= 0 <= high:
+        low = -round(-low / scale) * scale
+    quantised = np.clip(np.round((values.astype(np.float64) - low) / scale), 0, 255).astype(np.uint8)
+    said = {"dtype": "uint8", "original_dtype": "float32", "min": low, "scale": scale}
+    return about | {"quantization": said}, quantised
+
+
+def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
+    """Read a layers model: its description, its manifest of weights, and their bytes.
+
+    Raises
+    ------
+    DeploymentError
+        It cannot be read, is something else, or its weights are not whole files in its own folder.
+    """
+    content = _described(path)
+    arrays: list[dict[str, Any]] = [about for group in content["weightsManifest"] for about in group["weights"]]
+    try:
+        sizes = [sum(map(_bytes, group["weights"])) for group in content["weightsManifest"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _no_model(path, error) from None
+    if sum(sizes) > WEIGHT_BYTES:
+        raise DeploymentError(f"{path} declares {sum(sizes):,} bytes of weights; expected at most {WEIGHT_BYTES:,}")
+    _beside(path, content)  # all names, before any file is read
+    pieces = [_group(path, group, size) for group, size in zip(content["weightsManifest"], sizes, strict=True)]
+    return content["modelTopology"], arrays, b"".join(pieces)
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """Return what stands in a model.json, in which there are at least lists where lists are expected."""
+    try:
+        with open_regular(path) as file:
+            text = file.read(DESCRIPTION_BYTES + 1)
+        if len(text) > DESCRIPTION_BYTES:
+            raise ValueError(f"expected at most {DESCRIPTION_BYTES:,} bytes")
+        content: dict[str, Any] = json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DeploymentError(f"{path} cannot be read as a model.json of TensorFlow.js: {_said(error)}") from None
+    try:
+        if content.get("format", "layers-model") != "layers-model":
+            raise DeploymentError(f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}")
+        lists = [group[name] for group in content["weightsManifest"] for name in ("paths", "weights")]
+        if not isinstance(content["modelTopology"], dict) or not all(isinstance(found, list) for found in lists):
+            raise TypeError("something else stands there")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _no_model(path, error) from None
+    return content
+
+
+def _no_model(path: Path, error: Exception) -> DeploymentError:
+    return DeploymentError(
+        f"{path} is no layers model of TensorFlow.js: {_said(error)}. Expected modelTopology, and a weightsManifest "
+        "with paths and weights."
+    )
+
+
+def _beside(path: Path, content: Mapping[str, Any]) -> list[Path]:
+    """Return the files with a model's weights, which lie in its own folder."""
+    names = [name for group in content["weightsManifest"] for name in group["paths"]]
+    for name in names:
+        if not isinstance(name, str) or name in ("", ".", "..") or name != Path(name).name or "\\" in name:
+            raise DeploymentError(f"{path}: its weights should lie in its own folder, received {name!r}")
+    return [path.with_name(name) for name in dict.fromkeys(names)]
+
+
+def _group(path: Path, group: Mapping[str, Any], expected: int) -> bytes:
+    """Return the bytes of one group of weights, which may lie in several files."""
+    pieces: list[bytes] = []
+    for beside in map(path.with_name, group["paths"]):
+        try:
+            if beside.is_symlink():
+                raise ValueError("it is a link")
+            with open_regular(beside) as file:
+                pieces.append(file.read(expected - sum(map(len, pieces)) + 1))
+        except (OSError, ValueError) as error:
+            raise DeploymentError(f"{path}: its weights {beside.name} cannot be read: {_said(error)}") from None
+    received = sum(map(len, pieces))
+    if received != expected:
+        more = "more" if received > expected else f"{received:,}"
+        raise DeploymentError(f"{path} expects {expected:,} bytes of weights, received {more}. Copy its files again.")
+    return b"".join(pieces)
+
+
+def _bytes(about: Mapping[str, Any]) -> int:
+    """Return how many bytes an array takes in its file."""
+    shape: list[int] = about["shape"]
+    kind: str = about.get("quantization", about)["dtype"]
+    if kind not in STORED or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError(f"the array {about['name']!r} of type {kind!r} and shape {shape!r}")
+    return STORED[kind] * math.prod(shape)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(reason.split())[:200] or type(error).__name__

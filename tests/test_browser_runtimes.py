@@ -1,0 +1,831 @@
+"""Networks in pages of a real browser: TensorFlow.js and ONNX Runtime Web in Chromium without a screen."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import http.server
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import DATA_DIRECTORIES
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp import frameworks
+from robustcmp.deployments import browser, npm, onnxruntime_web, tfjs
+from robustcmp.deployments.base import Session
+from robustcmp.errors import DeploymentError
+from robustcmp.files import user_cache
+from robustcmp.models.model import Model
+from robustcmp.networks.architecture import (
+    Architecture,
+    BatchNorm,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAveragePool,
+    MaxPool,
+    Relu,
+    Residual,
+)
+
+WHY = browser.missing("a browser")
+needs_browser = pytest.mark.skipif(bool(WHY), reason=WHY)
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+CACHE = user_cache().resolve()  # read before `own_cache` hides it
+
+ODD = Architecture(
+    "odd",
+    (11, 14, 2),
+    (
+        Conv("conv1", 5, 3, stride=2, padding=1),
+        BatchNorm("norm1"),
+        Relu("relu1"),
+        Residual(
+            "sum",
+            (
+                Conv("conv2", 6, 3, stride=2, padding=1),
+                BatchNorm("norm2"),
+                Relu("relu2"),
+                Conv("conv3", 6, 3, padding=1),
+            ),
+            (Conv("shortcut", 6, 1, stride=2),),
+        ),
+        Residual("same", (Conv("conv4", 6, 5, padding=2),)),
+        MaxPool("pool", 2),
+        Flatten("flatten"),
+        Dense("dense", 7),
+        BatchNorm("norm3"),
+        Dense("logits", 4),
+    ),
+)
+POOLED = Architecture("pooled", (6, 9, 3), (Conv("conv1", 5, 2, padding=1), GlobalAveragePool("pool"), Dense("d", 3)))
+
+
+@pytest.fixture(autouse=True)
+def packages(own_cache: Path) -> None:
+    """What the user has downloaded is no secret: it is checked at each use."""
+    (CACHE / "npm").mkdir(parents=True, exist_ok=True)
+    own_cache.mkdir()
+    (own_cache / "npm").symlink_to(CACHE / "npm")
+
+
+def skip_without(*wanted: npm.Package) -> None:
+    try:
+        npm.fetch(wanted)
+    except DeploymentError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def needs_tfjs(packages: None) -> None:
+    skip_without(tfjs.TFJS, tfjs.BACKENDS["wasm"])
+
+
+@pytest.fixture
+def needs_onnxruntime(packages: None) -> None:
+    version, integrity = onnxruntime_web.VERSION, onnxruntime_web.INTEGRITY
+    skip_without(npm.Package("onnxruntime-web", version, integrity, onnxruntime_web.BACKENDS["wasm"]))
+
+
+def built(architecture: Architecture, framework: str = "torch") -> Model:
+    """Return a network with weights that no layer could have by accident."""
+    adapter: Any = frameworks.get_framework(framework)
+    network = adapter.build(architecture, 3, "cpu")
+    draws = np.random.default_rng(5)
+    weights = {
+        name: values + draws.normal(0, 0.2, values.shape).astype(np.float32)
+        for name, values in adapter.get_weights(network, architecture).items()
+    }
+    weights = {name: np.abs(values) + 0.1 if name.endswith("variance") else values for name, values in weights.items()}
+    adapter.set_weights(network, architecture, weights)
+    model = rc.wrap(network.eval() if framework == "torch" else network, framework=framework)
+    model.architecture = architecture
+    return model
+
+
+def asked(model: Model, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the source's logits."""
+    import torch
+
+    with torch.no_grad():
+        return np.asarray(model(torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))).numpy())
+
+
+def distance(logits: NDArray[np.float32], source: NDArray[np.float32]) -> float:
+    """Return the largest difference, as a share of the source's spread."""
+    return float(np.abs(logits - source).max() / np.ptp(source))
+
+
+def drawn(shape: tuple[int, ...], n: int = 40) -> NDArray[np.float32]:
+    return np.random.default_rng(1).random((n, *shape), np.float32)
+
+
+def in_page(model: Model, folder: Path, kind: str = "") -> Session:
+    path = folder / "model.json"
+    tfjs.RUNTIME.convert(model, kind, None, path)
+    return tfjs.RUNTIME.open(path)
+
+
+# TensorFlow.js
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+@pytest.mark.parametrize("name", ["lenet1", "lenet5"])
+def test_a_network_of_the_zoo_answers_in_tfjs_as_its_source_does(tmp_path: Path, name: str) -> None:
+    model = rc.load_model(name, framework="torch", dataset="digits", seed=0)
+    images = rc.load_dataset("digits", split="test").images[:200]
+    source = asked(model, images)
+    session = in_page(model, tmp_path)
+    assert session.shape == (28, 28, 1)
+    assert session.notes == []
+    assert distance(session(images), source) < 1e-5
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+@pytest.mark.parametrize(("kind", "most", "changed"), [("", 1e-4, 0), ("float16", 2e-3, 5), ("int8", 5e-2, 20)])
+def test_resnet20_answers_in_tfjs_as_its_source_does(tmp_path: Path, kind: str, most: float, changed: int) -> None:
+    directory = next(filter(None, DATA_DIRECTORIES))
+    try:
+        images = rc.load_dataset("cifar10", split="test", data_dir=directory).images[:500]
+    except rc.errors.DataError as error:
+        pytest.skip(str(error))
+    model = rc.load_model("resnet20", framework="torch", dataset="cifar10", seed=0)
+    source, logits = asked(model, images), in_page(model, tmp_path, kind)(images)
+    assert distance(logits, source) < most
+    assert (logits.argmax(1) != source.argmax(1)).sum() <= changed
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+@pytest.mark.parametrize("architecture", [ODD, POOLED], ids=lambda architecture: architecture.name)
+def test_every_layer_is_converted(tmp_path: Path, architecture: Architecture) -> None:
+    model = built(architecture)
+    images = drawn(architecture.input_shape)
+    source = asked(model, images)
+    for kind, most in (("", 1e-5), ("float16", 1e-2), ("int8", 0.2)):
+        folder = tmp_path / f"kind{kind}"
+        folder.mkdir()
+        session = in_page(model, folder, kind)
+        assert distance(session(images), source) < most, kind
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+def test_answers_do_not_depend_on_the_other_images_in_any_bit(tmp_path: Path) -> None:
+    images = drawn(ODD.input_shape, browser.BATCH + 9)
+    session = in_page(built(ODD), tmp_path)
+    whole = session(images)
+    assert len({row.tobytes() for row in whole}) == len(images)
+    for size in (1, 3, browser.BATCH):
+        parts = [session(images[start : start + size]) for start in range(0, len(images), size)]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(session(images[::-1]), whole[::-1])
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+def test_smaller_weights_are_those_of_the_converter(tmp_path: Path) -> None:
+    model = built(ODD)
+    sizes = {}
+    for kind in ("", "float16", "int8"):
+        folder = tmp_path / f"kind{kind}"
+        folder.mkdir()
+        tfjs.RUNTIME.convert(model, kind, None, folder / "model.json")
+        sizes[kind] = (folder / "weights.bin").stat().st_size
+    count = sum(values.size for values in (model.weights or {}).values())
+    assert sizes == {"": 4 * count, "float16": 2 * count, "int8": count}
+    about, stored = tfjs._stored("w", np.asarray([-1.0, 0.0, 0.3, 2.0], np.float32), "int8")
+    said = about["quantization"]
+    back = stored * np.float32(said["scale"]) + np.float32(said["min"])
+    assert back[1] == 0
+    np.testing.assert_allclose(back, [-1, 0, 0.3, 2], atol=3 / 255)
+    constant, stored = tfjs._stored("w", np.full(3, 0.7, np.float32), "int8")
+    np.testing.assert_allclose(stored * constant["quantization"]["scale"] + constant["quantization"]["min"], 0.7)
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+def test_threads_and_a_running_event_loop_may_ask(tmp_path: Path) -> None:
+    images = drawn(ODD.input_shape)
+    session = in_page(built(ODD), tmp_path)
+    whole = session(images)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda i: session(images[i : i + 5]), [0, 5, 10, 15] * 5))
+    for start, answer in zip([0, 5, 10, 15] * 5, answers, strict=True):
+        np.testing.assert_array_equal(answer, whole[start : start + 5])
+
+    async def in_a_notebook() -> NDArray[np.float32]:
+        return tfjs.RUNTIME.open(tmp_path / "model.json")(images)
+
+    np.testing.assert_array_equal(asyncio.run(in_a_notebook()), whole)
+
+
+def test_a_network_of_ones_own_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    import torch
+
+    model = rc.wrap(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval())
+    with pytest.raises(DeploymentError, match=r"Sequential.*tensorflowjs_converter.*model\.json"):
+        tfjs.translated(model)
+
+
+def keras_model(padding: str = "same", activation: Any = "relu") -> Any:
+    keras = pytest.importorskip("keras", reason="Keras is not installed")
+    images = keras.Input((9, 8, 3))
+    x = keras.layers.Conv2D(4, 3, 2, padding=padding, activation=activation, name="first")(images)
+    x = keras.layers.BatchNormalization()(x)
+    y = keras.layers.Conv2D(4, 1, use_bias=False)(x)
+    x = keras.layers.Concatenate()([keras.layers.Add()([x, y]), keras.layers.ReLU(6.0)(y)])
+    x = keras.layers.Dropout(0.5)(keras.layers.AveragePooling2D(2, 1, padding="same")(x))
+    x = keras.layers.Dense(6, "tanh")(keras.layers.Flatten()(x))
+    return keras.Model(images, keras.layers.Dense(3)(x))
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+@pytest.mark.parametrize("sequential", [False, True])
+def test_a_keras_model_of_ones_own_is_converted(tmp_path: Path, sequential: bool) -> None:
+    native = keras_model()
+    if sequential:
+        import keras
+
+        layers = [keras.Input((9, 8, 3)), keras.layers.Conv2D(4, 3), keras.layers.GlobalMaxPooling2D()]
+        native = keras.Sequential([*layers, keras.layers.Dense(3)])
+    draws = np.random.default_rng(0)
+    native.set_weights([draws.uniform(0.1, 0.5, values.shape) for values in native.get_weights()])
+    images = drawn((9, 8, 3))
+    source = np.asarray(native(images, training=False))
+    assert distance(in_page(rc.wrap(native), tmp_path)(images), source) < 1e-5
+
+
+def test_a_keras_model_of_other_layers_is_refused_by_name() -> None:
+    with pytest.raises(DeploymentError, match=r"'first' \(Conv2D\) has activation='gelu'.*tensorflowjs_converter"):
+        tfjs.translated(rc.wrap(keras_model(activation="gelu")))
+    import keras
+
+    images = keras.Input((9, 8, 3))
+    native = keras.Model(images, keras.layers.Flatten()(keras.layers.LayerNormalization()(images)))
+    with pytest.raises(DeploymentError, match="LayerNormalization"):
+        tfjs.translated(rc.wrap(native))
+
+
+# Files from elsewhere
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    """A file as the converter writes it: two groups, of which one lies in two files."""
+    dense = {"units": 2, "activation": "softmax", "use_bias": True, "name": "last"}
+    layers = [
+        {"class_name": "Flatten", "config": {"name": "flat", "batch_input_shape": [None, 2, 3, 1], "dtype": "float32"}},
+        {"class_name": "Dense", "config": dense},
+    ]
+    config = {"class_name": "Sequential", "config": {"name": "strange", "layers": layers}}
+    content = {
+        "format": "layers-model",
+        "modelTopology": {"keras_version": "2.15.0", "backend": "tensorflow", "model_config": config},
+        "weightsManifest": [
+            {
+                "paths": ["group1-shard1of2.bin", "group1-shard2of2.bin"],
+                "weights": [{"name": "last/kernel", "shape": [6, 2], "dtype": "float32"}],
+            },
+            {"paths": ["group2.bin"], "weights": [{"name": "last/bias", "shape": [2], "dtype": "float32"}]},
+        ],
+    }
+    kernel = np.arange(12, dtype="<f4").tobytes()
+    (tmp_path / "group1-shard1of2.bin").write_bytes(kernel[:20])
+    (tmp_path / "group1-shard2of2.bin").write_bytes(kernel[20:])
+    (tmp_path / "group2.bin").write_bytes(np.asarray([1, 2], "<f4").tobytes())
+    (tmp_path / "model.json").write_text(json.dumps(content))
+    return tmp_path / "model.json"
+
+
+def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+def test_a_model_from_elsewhere_answers(stranger: Path) -> None:
+    images = drawn((2, 3, 1))
+    logits = images.reshape(-1, 6) @ np.arange(12, dtype=np.float32).reshape(6, 2) + [1, 2]
+    expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(tfjs.RUNTIME.open(stranger)(images), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["../group2.bin", "/etc/passwd", "https://example.org/w.bin", "a/../group2.bin", "..", "", "a\\b", 7]
+)
+def test_weights_lie_beside_their_file(stranger: Path, name: Any) -> None:
+    changed(stranger, lambda content: content["weightsManifest"][1].update(paths=[name]))
+    with pytest.raises(DeploymentError, match="own folder"):
+        tfjs.read(stranger)
+
+
+def test_a_link_is_no_file_beside_it(stranger: Path) -> None:
+    (stranger.parent / "group2.bin").unlink()
+    (stranger.parent / "group2.bin").symlink_to("/etc/hostname")
+    with pytest.raises(DeploymentError, match="link"):
+        tfjs.read(stranger)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda content: content.update(format="graph-model"), "graph-model"),
+        (lambda content: content.pop("modelTopology"), "modelTopology"),
+        (lambda content: content.update(weightsManifest=7), "no layers model"),
+        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[3]), "expects 12 bytes.*received 8"),
+        (
+            lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[1]),
+            "expects 4 bytes.*received more",
+        ),
+        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[-1]), "last/bias"),
+        (lambda content: content["weightsManifest"][1]["weights"][0].update(shape=[10**12]), "declares.*at most"),
+        (lambda content: content["weightsManifest"][1]["weights"][0].update(dtype="string"), "string"),
+        (lambda content: content["weightsManifest"][1].update(paths=["absent.bin"]), "absent.bin"),
+    ],
+)
+def test_a_broken_model_is_one_clear_line(
+    stranger: Path, change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    with pytest.raises(DeploymentError, match=said):
+        tfjs.RUNTIME.open(changed(stranger, change))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 10**5, "7", '"x"', "null"])
+def test_what_is_no_model_is_one_clear_line(stranger: Path, text: str) -> None:
+    stranger.write_text(text)
+    with pytest.raises(DeploymentError, match=r"model\.json"):
+        tfjs.RUNTIME.open(stranger)
+    with pytest.raises(DeploymentError, match="cannot be read"):
+        tfjs.RUNTIME.open(stranger.with_name("absent.json"))
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        ({"class_name": "Lambda", "config": {"function": "alert(1)", "name": "l"}}, "Lambda"),
+        ({"class_name": "Dense", "config": {"units": "many", "name": "last"}}, "units"),
+        ({"class_name": "Activation", "config": {"activation": "relu", "name": "a"}}, "last/kernel"),
+    ],
+)
+def test_what_tfjs_refuses_is_an_error_that_names_the_file(stranger: Path, layer: Any, said: str) -> None:
+    def exchange(content: dict[str, Any]) -> None:
+        content["modelTopology"]["model_config"]["config"]["layers"][1] = layer
+
+    with pytest.raises(DeploymentError, match=rf"model\.json.*{said}"):
+        tfjs.RUNTIME.open(changed(stranger, exchange))
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+def test_rows_of_values_are_taken_and_a_single_image_is_refused(stranger: Path) -> None:
+    def take(shape: list[int | None]) -> Path:
+        def exchange(content: dict[str, Any]) -> None:
+            first = content["modelTopology"]["model_config"]["config"]["layers"][0]
+            first["class_name"] = "Flatten" if len(shape) > 2 else "InputLayer"
+            first["config"]["batch_input_shape"] = shape
+
+        return changed(stranger, exchange)
+
+    images = drawn((2, 3, 1))
+    expected = tfjs.RUNTIME.open(stranger)(images)
+    session = tfjs.RUNTIME.open(take([None, 6]))
+    assert session.shape == (6,)
+    np.testing.assert_array_equal(session(images), expected)
+    with pytest.raises(DeploymentError, match=r"in tfjs takes an array of the shape"):
+        tfjs.RUNTIME.open(take([None, 3, 2]))
+
+
+# What can happen to a browser
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started, and those that they have."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        state, parent = text.rpartition(")")[2].split()[:2]
+        if state != "Z":
+            parents[int(stat.parent.name)] = int(parent)
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+def renderers(pid: int) -> list[int]:
+    return [child for child in children(pid) if b"--type=renderer" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def keeper() -> int:
+    return browser._running()._process.keeper.pid
+
+
+def waited_for(condition: Callable[[], object], seconds: float = 15) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@needs_browser
+@needs_proc
+@pytest.mark.usefixtures("needs_tfjs")
+@pytest.mark.parametrize(
+    "killed",
+    [
+        pytest.param("page", marks=pytest.mark.slow),
+        "browser",
+        pytest.param("keeper and browser", marks=pytest.mark.slow),
+    ],
+)
+def test_a_page_or_a_browser_that_dies_is_an_error_and_never_a_hang(tmp_path: Path, killed: str) -> None:
+    images = drawn(ODD.input_shape, 4_000)
+    session = in_page(built(ODD), tmp_path)
+    first = session(images[:10])
+    pid = keeper()
+    victims = renderers(pid) if killed == "page" else [pid, *children(pid)][killed == "browser" :]
+    timer = threading.Timer(0.1, lambda: [os.kill(victim, signal.SIGKILL) for victim in victims])
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(DeploymentError, match=r"model\.json, in tfjs: (the page crashed|Chromium ended)"):
+        session(np.tile(images, (50, 1, 1, 1)))
+    assert time.monotonic() - began < 20
+    with pytest.raises(DeploymentError, match=r"any more.*Open the file again"):
+        session(images[:10])
+    np.testing.assert_array_equal(tfjs.RUNTIME.open(tmp_path / "model.json")(images[:10]), first)
+
+
+@needs_browser
+@needs_proc
+@pytest.mark.usefixtures("needs_tfjs")
+def test_a_page_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = in_page(built(ODD), tmp_path)
+    monkeypatch.setattr(browser, "ANSWER_SECONDS", 0.5)
+    stopped = renderers(keeper())
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(DeploymentError, match=r"did not answer ask within 0\.5 seconds"):
+            session(drawn(ODD.input_shape))
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+ASKING = """
+import sys
+from pathlib import Path
+import numpy as np
+from robustcmp.deployments import browser, tfjs
+session = tfjs.RUNTIME.open(Path(sys.argv[1]))
+print(browser._running()._process.keeper.pid, flush=True)
+while True:
+    session(np.zeros((64, 11, 14, 2), np.float32))
+"""
+
+
+@needs_browser
+@needs_proc
+@pytest.mark.usefixtures("needs_tfjs")
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow, id="SIGINT"),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow, id="SIGTERM"),
+        pytest.param(signal.SIGKILL, id="SIGKILL"),
+    ],
+)
+def test_nothing_is_left_of_a_browser_however_its_program_ends(tmp_path: Path, number: signal.Signals) -> None:
+    tfjs.RUNTIME.convert(built(ODD), "", None, tmp_path / "model.json")
+    process = subprocess.Popen(
+        [sys.executable, "-c", ASKING, str(tmp_path / "model.json")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        started = [pid, *children(pid)]
+        assert len(started) > 3
+        said = [Path(f"/proc/{child}/cmdline").read_bytes() for child in started]
+        profile = Path(
+            next(filter(None, (re.findall(rb"--user-data-dir=([^\0]+)", line) for line in said)))[0].decode()
+        )
+        assert profile.is_dir()
+        os.killpg(process.pid, number)  # as a terminal does
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
+    assert waited_for(lambda: not any(Path(f"/proc/{child}/cmdline").exists() for child in started))
+    assert not profile.exists()
+    assert process.returncode == -number or (number == signal.SIGINT and b"KeyboardInterrupt" in errors)
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+def test_a_session_belongs_to_its_process(tmp_path: Path) -> None:
+    session: Any = in_page(built(ODD), tmp_path)
+    session._page._owner += 1  # as after a fork
+    with pytest.raises(DeploymentError, match="another process"):
+        session(drawn(ODD.input_shape))
+
+
+@needs_browser
+@needs_proc
+@pytest.mark.usefixtures("needs_tfjs")
+def test_a_session_that_is_forgotten_closes_its_page(tmp_path: Path) -> None:
+    session = in_page(built(ODD), tmp_path)
+    before = len(browser._running().pages)
+    del session
+    assert waited_for(lambda: len(browser._running().pages) < before)
+
+
+@needs_browser
+def test_webgpu_is_there_or_says_why_not(tmp_path: Path, packages: None) -> None:
+    skip_without(tfjs.TFJS, tfjs.BACKENDS["webgpu"])
+    try:
+        session = in_page(built(ODD), tmp_path, "webgpu")
+    except DeploymentError as error:
+        assert "there is no WebGPU here" in str(error)  # noqa: PT017, either is right
+        assert not list(tmp_path.glob("model.json*"))
+        return
+    assert distance(session(drawn(ODD.input_shape)), asked(built(ODD), drawn(ODD.input_shape))) < 1e-3
+
+
+def test_without_chromium_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(browser.CHROMIUM, str(tmp_path / "absent"))
+    for runtime in (tfjs.RUNTIME, onnxruntime_web.RUNTIME):
+        assert "absent" in runtime.missing()
+        assert browser.CHROMIUM in runtime.missing()
+    with pytest.raises(DeploymentError, match="absent"):
+        browser.open_page("a page", (), {})
+    monkeypatch.delenv(browser.CHROMIUM)
+    monkeypatch.setattr(browser, "ELSEWHERE", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "Install Chromium" in tfjs.RUNTIME.missing()
+    assert tfjs.RUNTIME.version().endswith("Chromium unknown")
+
+
+@needs_proc
+def test_what_is_no_chromium_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "chromium"
+    program.write_text("#!/bin/sh\necho a library is missing >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv(browser.CHROMIUM, str(program))
+    monkeypatch.setattr(browser, "_started", [])
+    with pytest.raises(DeploymentError, match=r"Chromium.*a library is missing"):
+        browser.open_page("a page", (), {})
+
+
+@needs_browser
+def test_a_page_asks_nothing_of_the_net(tmp_path: Path) -> None:
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(204)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    script = tmp_path / "script.js"
+    script.write_text(f"""
+        const address = "http://127.0.0.1:{server.server_port}/";
+        robustcmp.load = async (header) => {{
+          const image = new Image();
+          image.src = address + "image";
+          await new Promise((resolve) => image.addEventListener("error", resolve));
+          const trials = {{ fetched: () => fetch(address), evaluated: () => new Function("return 1")() }};
+          await trials[header.trial]();
+          return [{{}}];
+        }};
+    """)
+    page = browser.open_page("a page", ["script.js"], {"script.js": script})
+    for trial in ("fetched", "evaluated"):
+        with pytest.raises(DeploymentError, match=r"a page: (Failed to fetch|.*Content Security Policy)"):
+            page.ask("load", trial=trial)
+    page.close()
+    server.shutdown()
+    server.server_close()
+    assert asked == []
+
+
+# Packages of npm
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A registry on this machine; returns the folder that it shows."""
+    shown = tmp_path / "shown"
+    shown.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any, **more: Any):
+            super().__init__(*arguments, directory=str(shown), **more)
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/mirror/")
+    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path / "empty"))
+    yield shown / "mirror"
+    server.shutdown()
+    server.server_close()
+
+
+def published(folder: Path, content: bytes = b"let x;") -> npm.Package:
+    """Put a package into a registry."""
+    path = folder / "@scope" / "small" / "-" / "small-1.2.3.tgz"
+    path.parent.mkdir(parents=True)
+    with tarfile.open(path, "w:gz") as tar:
+        member = tarfile.TarInfo("package/dist/x.js")
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
+    files = {"package/dist/x.js": hashlib.sha256(b"let x;").hexdigest()}
+    return npm.Package("@scope/small", "1.2.3", integrity, files)
+
+
+def test_a_package_is_downloaded_once_and_checked_at_each_use(registry: Path) -> None:
+    package = published(registry)
+    path = package.fetch()["x.js"]
+    assert path.read_bytes() == b"let x;"
+    archive = next(registry.rglob("*.tgz"))
+    content = archive.read_bytes()
+    archive.unlink()
+    assert package.fetch() == {"x.js": path}
+    path.write_bytes(b"let y;")
+    with pytest.raises(DeploymentError, match=r"downloading it from http://127\.0\.0\.1.*404.*small-1\.2\.3\.tgz into"):
+        package.fetch()
+    (package.folder / package.archive).write_bytes(content)  # by hand
+    assert package.fetch()["x.js"].read_bytes() == b"let x;"
+
+
+def test_another_archive_or_another_file_is_refused(registry: Path) -> None:
+    package = published(registry)
+    archive = next(registry.rglob("*.tgz"))
+    archive.write_bytes(archive.read_bytes() + b"\0")
+    with pytest.raises(DeploymentError, match="hash"):
+        package.fetch()
+    archive.unlink()
+    archive.parent.rmdir()
+    with pytest.raises(DeploymentError, match="not the file that was published"):
+        published(registry, b"evil()").fetch()
+
+
+def test_the_registry_is_npms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower() in ("npm_config_registry", "npm_config_userconfig"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert npm.registry("x") == "https://registry.example.org"
+    settings = tmp_path / "settings"
+    settings.write_text(
+        '; a note\nregistry = "https://a.example/${PLACE}/"\n//a.example/:_authToken=x\n@s:registry=https://s.example\n'
+    )
+    monkeypatch.setenv("NPM_CONFIG_USERCONFIG", str(settings))
+    monkeypatch.setenv("PLACE", "npm")
+    assert npm.registry("x") == "https://a.example/npm"
+    assert npm.registry("@s/x") == "https://s.example"
+    monkeypatch.setenv("npm_config_registry", "https://b.example/")
+    assert npm.registry("x") == "https://b.example"
+    monkeypatch.setenv("npm_config_registry", "file:///etc")
+    with pytest.raises(DeploymentError, match="file:///etc"):
+        npm.registry("x")
+
+
+# ONNX Runtime Web
+
+
+def onnx_file(path: Path, shape: list[Any], kind: str = "FLOAT", axes: tuple[int, ...] = (2, 3)) -> Path:
+    """Write the mean of every channel, twice as large."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    helper, number = onnx.helper, onnx.TensorProto
+    nodes = [
+        helper.make_node("Cast", ["images"], ["cast"], to=number.FLOAT),
+        helper.make_node("ReduceMean", ["cast"], ["mean"], axes=axes, keepdims=0),
+        helper.make_node("Add", ["mean", "mean"], ["logits"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("images", getattr(number, kind), shape)],
+        [helper.make_tensor_value_info("logits", number.FLOAT, [shape[0] if shape else None, None])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_onnxruntime")
+@pytest.mark.parametrize(
+    ("shape", "axes", "notes"),
+    [
+        (["n", 3, 5, 7], (2, 3), 0),
+        (["n", 5, 7, 3], (1, 2), 0),
+        ([None, 3, 5, 7], (2, 3), 0),
+        ([1, 3, 5, 7], (2, 3), 1),
+        ([6, 5, 7, 3], (1, 2), 1),
+    ],
+)
+def test_an_onnx_file_answers_in_its_own_layout(
+    tmp_path: Path, shape: list[Any], axes: tuple[int, int], notes: int
+) -> None:
+    session = onnxruntime_web.RUNTIME.open(onnx_file(tmp_path / "small.onnx", shape, axes=axes))
+    assert session.shape == (5, 7, 3)
+    assert len(session.notes) == notes
+    images = drawn((5, 7, 3), 47)
+    logits = session(images)
+    np.testing.assert_allclose(logits, 2 * images.mean((1, 2)), rtol=1e-5)
+    np.testing.assert_array_equal(np.concatenate([session(images[i : i + 5]) for i in range(0, 47, 5)]), logits)
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_onnxruntime")
+@pytest.mark.parametrize(("kind", "scale"), [("UINT8", 255), ("FLOAT16", 1), ("DOUBLE", 1)])
+def test_an_onnx_file_answers_in_its_own_numbers(tmp_path: Path, kind: str, scale: float) -> None:
+    session = onnxruntime_web.RUNTIME.open(onnx_file(tmp_path / "small.onnx", ["n", 3, 5, 7], kind))
+    assert len(session.notes) == 1
+    images = drawn((5, 7, 3), 33)
+    np.testing.assert_allclose(session(images), 2 * scale * images.mean((1, 2)), rtol=1e-2)
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_onnxruntime")
+@pytest.mark.parametrize(("shape", "kind", "said"), [([2, 5, 7], "FLOAT", "shape"), (["n", 3, 5, 7], "INT32", "int32")])
+def test_an_onnx_file_of_something_else_is_refused(tmp_path: Path, shape: list[Any], kind: str, said: str) -> None:
+    path = onnx_file(tmp_path / "small.onnx", shape, kind, (1, 2) if len(shape) > 3 else (1,))
+    with pytest.raises(DeploymentError, match=rf"small\.onnx, in onnxruntime-web.*{said}"):
+        onnxruntime_web.RUNTIME.open(path)
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_onnxruntime")
+@pytest.mark.parametrize("architecture", [ODD, POOLED], ids=lambda architecture: architecture.name)
+def test_a_network_answers_in_onnx_runtime_web_as_its_source_does(tmp_path: Path, architecture: Architecture) -> None:
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    model = built(architecture)
+    onnxruntime_web.RUNTIME.convert(model, "", None, tmp_path / "network.onnx")
+    session = onnxruntime_web.RUNTIME.open(tmp_path / "network.onnx")
+    images = drawn(architecture.input_shape)
+    logits = session(images)
+    assert distance(logits, asked(model, images)) < 1e-5
+    for size in (1, 7):
+        parts = [session(images[start : start + size]) for start in range(0, len(images), size)]
+        np.testing.assert_array_equal(np.concatenate(parts), logits)
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_onnxruntime")
+def test_a_broken_onnx_file_is_one_clear_line(tmp_path: Path) -> None:
+    path = onnx_file(tmp_path / "small.onnx", ["n", 3, 5, 7])
+    content = path.read_bytes()
+    for broken in (b"", b"no model", content[: len(content) // 2]):
+        path.write_bytes(broken)
+        with pytest.raises(DeploymentError, match=r"small\.onnx"):
+            onnxruntime_web.RUNTIME.open(path)
+    with pytest.raises(DeploymentError, match="cannot be read"):
+        onnxruntime_web.RUNTIME.open(tmp_path / "absent.onnx")
