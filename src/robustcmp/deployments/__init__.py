@@ -11,6 +11,8 @@ from .base import Conversion, Runtime
 MODULES = {
     "onnxruntime": "onnxruntime",
     "litert": "litert",
+    "onnxruntime-web": "onnxruntime_web",
+    "tfjs": "tfjs",
 }
 """The module of each runtime, by its name."""
 

@@ -355,8 +355,8 @@ def _start() -> _Process:
     profile = chromium_keeper.new_profile()
     theirs_read, ours_write = os.pipe()
     ours_read, theirs_write = os.pipe()
-    # As root, and in many containers, Chromium's sandbox cannot be made. The pages run our scripts alone.
-    chromium = [cast(str, executable()), "--no-sandbox", *OPTIONS]
+    as_root = hasattr(os, "geteuid") and os.geteuid() == 0  # for root, Chromium makes no sandbox
+    chromium = [cast(str, executable()), *["--no-sandbox"] * as_root, *OPTIONS]
     try:
         keeper = subprocess.Popen(
             [*KEEPER, str(theirs_read), str(theirs_write), profile, *chromium],
