@@ -34,8 +34,9 @@ class BatchSession(Session):
         The layout that `ask` takes.
     notes : sequence of str
         As in `Session`.
-    fill_up : bool
-        Whether batches are filled up to one of few sizes. The answers to the images must not depend on the others.
+    size : int, optional
+        The only size of a batch that `ask` gets, for programs whose answers depend on it in their last bits, or that
+        compile for it. Without it, batches are filled up to one of few sizes.
 
     Raises
     ------
@@ -50,10 +51,10 @@ class BatchSession(Session):
         shape: tuple[int, int, int],
         data_format: DataFormat,
         notes: Sequence[str] = (),
-        fill_up: bool = True,
+        size: int | None = None,
     ):
         self.shape, self.notes = shape, list(notes)
-        self._what, self._ask, self._fill_up = what, ask, fill_up
+        self._what, self._ask, self._size = what, ask, size
         self._channels_first = data_format == "channels_first"
         self._lock = threading.Lock()
         self._classes = 0
@@ -69,21 +70,22 @@ class BatchSession(Session):
         if not n:
             return np.zeros((0, self._classes), np.float32)
         x = images.transpose(0, 3, 1, 2) if self._channels_first else images
-        if self._fill_up:
-            x = padded(x, rounded_up(n, SIZES))
         with self._lock:
-            logits = np.asarray(self._ask(np.ascontiguousarray(x, np.float32)), np.float32)
-        if (
-            logits.ndim != 2
-            or len(logits) != len(x)
-            or logits.shape[1] < 2
-            or self._classes not in (0, logits.shape[1])
-        ):
+            if self._size is None:
+                return self._rows(padded(x, rounded_up(n, SIZES)))[:n]
+            parts = (x[first : first + self._size] for first in range(0, n, self._size))
+            return np.concatenate([self._rows(padded(part, self._size)) for part in parts])[:n]
+
+    def _rows(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits of a batch in the network's layout."""
+        logits = np.asarray(self._ask(np.ascontiguousarray(x, np.float32)), np.float32)
+        rows = logits.ndim == 2 and len(logits) == len(x) and logits.shape[1] >= 2
+        if not rows or self._classes not in (0, logits.shape[1]):
             raise DeploymentError(
                 f"{self._what} should give a row of logits for each of {len(x)} images, received the shape "
                 f"{logits.shape}: it has to be a classifier with two classes or more"
             )
-        return logits[:n]
+        return logits
 
 
 def image_shape(
