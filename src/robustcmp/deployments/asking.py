@@ -78,7 +78,8 @@ class BatchSession(Session):
 
     def _rows(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits of a batch in the network's layout."""
-        logits = np.asarray(self._ask(np.ascontiguousarray(x, np.float32)), np.float32)
+        batch = np.ascontiguousarray(x, np.float32).reshape(-1).reshape(x.shape)  # one stride, where a size is 1
+        logits = np.asarray(self._ask(batch), np.float32)
         rows = logits.ndim == 2 and len(logits) == len(x) and logits.shape[1] >= 2
         if not rows or self._classes not in (0, logits.shape[1]):
             raise DeploymentError(

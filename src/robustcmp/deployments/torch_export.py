@@ -17,6 +17,7 @@ from ..errors import DeploymentError
 from ..files import user_cache
 from ..models.model import Model
 from ..provenance import package_version
+from ..threads import cores
 from .asking import BatchSession, check_file, first_line, image_shape
 from .base import Conversion, Runtime, Session
 from .own_files import check_own, mark_own
@@ -126,7 +127,8 @@ def compiled(module: Any) -> Any:
     """Return a module that Inductor compiles, with its weights as constants, when it is first asked."""
     import torch
 
-    fast = torch.compile(module, dynamic=False, options={"freezing": True})
+    compile: Any = torch.compile
+    fast = compile(module, dynamic=False)
 
     def ask(images: Any) -> Any:
         with _compiling():
@@ -141,16 +143,25 @@ def _compiling() -> Iterator[None]:
     from torch._inductor import config
 
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "inductor"))
-    with config.patch(compile_threads=1):
+    with config.patch(compile_threads=1, freezing=True):
         yield
 
 
 def _in_numpy(function: Any) -> Any:
+    """Return a function of tensors as one of arrays, with the same number of threads whoever asks.
+
+    Inductor compiles anew for another number.
+    """
     import torch
 
     def ask(images: NDArray[np.float32]) -> NDArray[np.float32]:
-        with torch.no_grad():
-            answer: NDArray[np.float32] = function(torch.from_numpy(images)).numpy()
+        threads = torch.get_num_threads()
+        torch.set_num_threads(cores())
+        try:
+            with torch.no_grad():
+                answer: NDArray[np.float32] = function(torch.from_numpy(images)).numpy()
+        finally:
+            torch.set_num_threads(threads)
         return answer
 
     return ask
