@@ -7,6 +7,8 @@ from typing import Any
 from .base import Conversion
 from .torch_export import TorchExport, compiled, has_compiler
 
+PLACE = "the last bits of an answer depend on the place of its image in the batch, not on the other images"
+
 
 class TorchCompile(TorchExport):
     name = "torch-compile"
@@ -19,7 +21,7 @@ class TorchCompile(TorchExport):
         return f"{self.name} needs a C++ compiler, and there is none: install g++ or clang++, or name one in $CXX"
 
     def _asked(self, program: Any) -> tuple[Any, list[str]]:
-        return compiled(program.module()), ["compiled when it is opened"]
+        return compiled(program.module()), ["compiled when it is opened", PLACE]
 
 
 RUNTIME = TorchCompile()

@@ -6,7 +6,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any, NamedTuple
 
@@ -132,8 +132,8 @@ def exported(network: TorchNetwork, runtime: str) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what traces and quantises from warning and from drawing progress bars on standard output."""
-    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+    """Keep what traces and quantises from warning and from drawing progress bars."""
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         warnings.simplefilter("ignore")
         yield
 
