@@ -33,7 +33,20 @@ TOP = [["comparison"], ["cli"], ["eval", "train", "__main__"]]  # they may impor
 
 WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
-    "torch": {"frameworks/torch.py", "hosts/torch_host.py"},
+    "torch": {
+        "frameworks/torch.py",
+        "hosts/torch_host.py",
+        "hosts/executorch_host.py",
+        "deployments/torch_network.py",
+        "deployments/torch_export.py",
+        "deployments/torch_compile.py",
+        "deployments/coreml.py",
+    },
+    "openvino": {"deployments/openvino.py"},
+    "nncf": {"deployments/openvino.py"},
+    "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
+    "executorch": {"hosts/executorch_host.py"},
+    "coremltools": {"deployments/coreml.py"},
     "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py", "deployments/litert.py"},
     "keras": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
     "jax": {"frameworks/jax.py"},

@@ -11,6 +11,11 @@ from .base import Conversion, Runtime
 MODULES = {
     "onnxruntime": "onnxruntime",
     "litert": "litert",
+    "openvino": "openvino",
+    "torch-export": "torch_export",
+    "torch-compile": "torch_compile",
+    "executorch": "executorch",
+    "coreml": "coreml",
     "onnxruntime-web": "onnxruntime_web",
     "tfjs": "tfjs",
 }

@@ -83,15 +83,10 @@ def deploy(
     True
     """
     check_runtime(name)
-    runtime, kind = split(name)
-    if not isinstance(model, Model) or isinstance(model, DeployedModel):
-        raise UsageError(
-            f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
-        )
+    runtime, _ = split(name)
     check_gradient_kind(gradient)
+    files = convert(model, name, calibration=calibration, path=path)
     images = _calibration(name, model, calibration)
-    key = _key(model, name, runtime, images if conversion(name).calibrated else None)
-    files = _converted(model, runtime, kind, images, key, path)
     adapter = Deployed(name, runtime)
     network = DeployedNetwork(adapter, files, runtime.open(files.main))
     wrapped = channels_last(model)
@@ -103,6 +98,32 @@ def deploy(
         "calibration": None if images is None else {"images": len(images), "digest": digest({"images": images})},
     }
     return DeployedModel(network, **wrapped, vjp=vjp, source=model if gradient == "source" else None, info=info)
+
+
+def convert(
+    model: Model,
+    name: str,
+    *,
+    calibration: NDArray[np.float32] | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Files:
+    """Convert a trained model for a runtime, which need not be able to run here.
+
+    Parameters and errors are those of `deploy`.
+
+    Returns
+    -------
+    Files
+        Where it is, how large, and its SHA-256.
+    """
+    runtime, kind = split(name)
+    if not isinstance(model, Model) or isinstance(model, DeployedModel):
+        raise UsageError(
+            f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
+        )
+    images = _calibration(name, model, calibration)
+    key = _key(model, name, runtime, images if conversion(name).calibrated else None)
+    return _converted(model, runtime, kind, images, key, path)
 
 
 def check_gradient_kind(gradient: str) -> None:
@@ -239,8 +260,11 @@ def _copied(main: Path, path: Path, runtime: Runtime) -> Path:
     """Copy a converted network to where the caller wants it, and return its main file there."""
     make_directory(path.parent)
     for beside in runtime.beside(main):
-        shutil.copyfile(beside, path.parent / beside.name)
-    shutil.copyfile(main, path)
+        shutil.copyfile(beside, path.parent / beside.name.replace(main.stem, path.stem, 1))
+    if main.is_dir():
+        shutil.copytree(main, path)
+    else:
+        shutil.copyfile(main, path)
     if len(runtime.beside(path)) != len(runtime.beside(main)):
         raise DeploymentError(f"{path} belongs to files of other names: call it {main.name}")
     return path

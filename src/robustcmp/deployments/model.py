@@ -61,8 +61,9 @@ class Files(NamedTuple):
 
     @classmethod
     def of(cls, main: Path, beside: Sequence[Path] = ()) -> Files:
-        """Return a file with those that belong to it."""
-        paths = [main, *sorted(beside)]
+        """Return a file, or a folder with all that is in it, with the files that belong to it."""
+        whole = sorted(path for path in main.rglob("*") if path.is_file()) if main.is_dir() else [main]
+        paths = [*whole, *sorted(beside)]
         digests = "".join(file_digest(path) for path in paths)
         sha = digests if len(paths) == 1 else hashlib.sha256(digests.encode()).hexdigest()
         return cls(main, sum(path.stat().st_size for path in paths), sha)

@@ -73,6 +73,8 @@ SETUPS = {
     "mxnet": Setup(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
     "torch@1.0": Setup(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
 }
+RUNTIMES = {"executorch": Setup(HERE / "executorch_host.py", HERE / "executorch.txt", "3.11")}
+"""Those of programs that answer with networks and train none: no frameworks."""
 
 
 def directory() -> Path:
@@ -81,9 +83,9 @@ def directory() -> Path:
 
 
 def names() -> list[str]:
-    """Return the names of all hosts: those that robustcmp can make, and those that a user has made."""
+    """Return the names of all frameworks in hosts: those that robustcmp can make, and those that a user has made."""
     made = [path.parent.name for path in sorted(directory().glob(f"[!.]*/{READY}"))]
-    return list(dict.fromkeys([*SETUPS, *made]))
+    return [name for name in dict.fromkeys([*SETUPS, *made]) if name not in RUNTIMES]
 
 
 def is_ready(name: str) -> bool:
@@ -99,8 +101,8 @@ def described(name: str) -> dict[str, Any]:
     UsageError
         There is none of that name.
     """
-    if name not in names():
-        raise unknown("host", name, names())
+    if name not in (known := [*names(), *RUNTIMES]):
+        raise unknown("host", name, known)
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
     try:
@@ -124,7 +126,7 @@ def start(name: str) -> HostProcess:
         It cannot be started, or was made from other requirements than it has now.
     """
     about, where = described(name), directory() / name
-    setup = SETUPS.get(name) or Setup(where / SCRIPT, where / REQUIREMENTS, "3")
+    setup = (SETUPS | RUNTIMES).get(name) or Setup(where / SCRIPT, where / REQUIREMENTS, "3")
     if about["requirements"] != file_digest(setup.requirements):
         raise HostError(
             f"the environment of {name} was created from requirements that {setup.requirements} no longer has. "
@@ -272,12 +274,12 @@ def _setup(
     reserved: Collection[str],
 ) -> Setup:
     if script is None:
-        if name not in SETUPS:
-            raise unknown("host", name, SETUPS)
+        if name not in (known := SETUPS | RUNTIMES):
+            raise unknown("host", name, known)
         if requirements is not None:
             raise UsageError("requirements are only for a host with a script", parameters=["requirements", "script"])
-        return SETUPS[name]
-    if name in (*SETUPS, *reserved, "numpy") or not NAME.fullmatch(name):
+        return known[name]
+    if name in (*SETUPS, *RUNTIMES, *reserved, "numpy") or not NAME.fullmatch(name):
         raise UsageError(
             f"a host of your own should have a name that no built-in host has, of a-z, 0-9 and @._-; received {name!r}"
         )

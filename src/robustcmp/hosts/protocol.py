@@ -254,6 +254,12 @@ class Host:
     def threads(self, count: int) -> None:
         """Let calls use so many threads, where the framework can be told."""
 
+    def other(
+        self, call: str, that: Any, content: Dict[str, Any], arrays: Arrays
+    ) -> Tuple[Any, Dict[str, Any], Arrays]:
+        """Answer a call of the host's own: with a thing to keep or None, the answer's header and its arrays."""
+        raise ProtocolError(f"unknown call {call!r}")
+
 
 class _Calls:
     """The calls of the protocol, each with its answer: JSON's types, and arrays."""
@@ -292,7 +298,8 @@ class _Calls:
         if call == "forget":
             self._kept.pop(content["of"], None)
             return {}, {}
-        raise ProtocolError(f"unknown call {call!r}")
+        thing, answer, answered = host.other(str(call), that, content, arrays)
+        return (answer if thing is None else dict(answer, **self._keep(thing))), answered
 
     def _keep(self, thing: Any) -> Dict[str, Any]:
         self._number += 1

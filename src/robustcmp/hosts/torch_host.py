@@ -130,4 +130,5 @@ class TorchHost(Host):  # type: ignore[misc]
         torch.set_num_threads(count)
 
 
-serve(TorchHost)
+if __name__ == "__main__":
+    serve(TorchHost)

@@ -1,0 +1,66 @@
+"""Core ML: an .mlpackage folder, for Apple's machines. It is converted anywhere, and answers on macOS alone."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError
+from ..models.model import Model
+from .asking import first_line
+from .base import Conversion, Runtime, Session
+from .torch_network import TRACING, quiet, torch_network
+
+MOST_IMAGES = 1024  # in a batch
+
+
+class CoreML(Runtime):
+    name = "coreml"
+    package = "coremltools"
+    extra = "coreml"
+    suffix = ".mlpackage"
+    conversions = {
+        "": Conversion("float32", "as an ML program"),
+        "float16": Conversion("float16", "as an ML program that computes in float16, as Core ML does by default"),
+    }
+
+    def missing(self) -> str:
+        return super().missing() or "not applicable: Core ML answers on macOS alone, and robustcmp only converts to it"
+
+    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+        if said := super().missing():
+            raise DeploymentError(said)
+        network = torch_network(model, self.name, calibration)
+        height, width, channels = network.shape
+        import torch
+
+        jit: Any = torch.jit
+        for name in ("coremltools", "coremltools.converters._converters_entry"):  # which versions it was tried with
+            logging.getLogger(name).setLevel(logging.ERROR)
+        with TRACING, torch.no_grad(), quiet():
+            import coremltools as ct
+
+            precision = ct.precision.FLOAT16 if kind == "float16" else ct.precision.FLOAT32
+            batch = ct.RangeDim(1, MOST_IMAGES, 1)
+            try:
+                converted = ct.convert(
+                    jit.trace(network.module, network.batch(), check_trace=False),
+                    inputs=[ct.TensorType("images", shape=(batch, channels, height, width))],
+                    convert_to="mlprogram",
+                    compute_precision=precision,
+                    minimum_deployment_target=ct.target.iOS16,
+                    skip_model_load=True,
+                )
+                converted.save(str(path))
+            except Exception as error:
+                raise DeploymentError(f"coremltools cannot convert this network: {first_line(error)}") from None
+
+    def open(self, path: Path) -> Session:
+        raise DeploymentError(f"{path} cannot be asked, {self.missing()}")
+
+
+RUNTIME = CoreML()

@@ -1,0 +1,138 @@
+"""ExecuTorch: a .pte file, a program for phones; asked in an environment of its own, with XNNPACK's kernels."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError, HostError, UsageError
+from ..hosts import environments
+from ..hosts.process import HostProcess
+from ..models.model import Model
+from .asking import BatchSession, check_file, image_shape
+from .base import Conversion, Runtime, Session
+
+HOST = "executorch"
+SIZE = 64  # images in the batch that a program is made for
+LARGEST = 2**31  # bytes of a file
+
+
+class ExecuTorch(Runtime):
+    name = "executorch"
+    package = "executorch"
+    extra = "hosts"
+    suffix = ".pte"
+    conversions = {
+        "": Conversion("float32", "for XNNPACK"),
+        "int8": Conversion(
+            "int8",
+            "weights in int8, a scale a channel; activations in int8 (PT2E, XNNPACKQuantizer)",
+            calibrated=True,
+        ),
+    }
+
+    def __init__(self) -> None:
+        self._process: HostProcess | None = None
+        self._starting = threading.Lock()
+
+    def version(self) -> str:
+        return environments.described(HOST)["version"] if environments.is_ready(HOST) else "unknown"
+
+    def missing(self) -> str:
+        if environments.is_ready(HOST):
+            return ""
+        return f"{self.name} runs in an environment of its own: create it with robustcmp hosts create {HOST}"
+
+    def process(self) -> HostProcess:
+        """Return the process that converts and answers; one that has ended is replaced."""
+        with self._starting, _said():
+            if self._process is None or not self._process.alive:
+                self._process = environments.start(HOST)
+            return self._process
+
+    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+        architecture, weights = model.architecture, model.weights
+        if architecture is None or weights is None:
+            raise DeploymentError(
+                f"{self.name} converts networks by their architecture and weights, in another process: models of the "
+                "zoo and architectures of one's own. Convert this one yourself, and open the .pte file"
+            )
+        if kind == "int8" and (calibration is None or not len(calibration)):
+            raise DeploymentError(f"{self.name}-int8 needs images to calibrate: pass some of the training images")
+        described = architecture.described | {
+            "inputs": {layer.name: shape for layer, shape in architecture.walk()},
+            "flattened": architecture.flattened,
+        }
+        process = self.process()
+        with _said():
+            number = process.call("build", architecture=described, seed=0)[0]["is"]
+            try:
+                process.call("set_weights", weights, of=number)
+                images = {} if calibration is None or kind != "int8" else {"images": calibration}
+                shape = list(architecture.input_shape)
+                _, answer = process.call("convert", images, of=number, kind=kind, batch=SIZE, shape=shape)
+            finally:
+                process.forget(number)
+        path.write_bytes(answer["program"].tobytes())
+
+    def open(self, path: Path) -> Session:
+        check_file(path, self.suffix)
+        if path.stat().st_size > LARGEST:
+            raise DeploymentError(f"{path} has {path.stat().st_size:,} bytes, expected at most {LARGEST:,}")
+        content = path.read_bytes()
+        if content[4:8] != b"ET12":
+            raise DeploymentError(f"{path} is no program of ExecuTorch: it should have ET12 as its bytes 5 to 8")
+        opened = _Opened(self, content, str(path))
+        shape, layout = image_shape(str(path), opened.input)
+        if len(opened.output) != 2 or opened.output[0] != opened.input[0]:
+            raise DeploymentError(
+                f"{path} should answer {opened.input[0]} images with a row of logits each, and gives {opened.output}"
+            )
+        size = opened.input[0]
+        return BatchSession(str(path), opened, shape, layout, [f"asked in batches of {size}"], size)
+
+
+class _Opened:
+    """A program in the process; where that has ended, in the next one."""
+
+    def __init__(self, runtime: ExecuTorch, content: bytes, what: str):
+        self._runtime, self._what = runtime, what
+        self._content = np.frombuffer(content, np.uint8)
+        self._open()
+
+    def _open(self) -> None:
+        self._process = self._runtime.process()
+        with _said(f"{self._what} cannot be opened: "):
+            answer, _ = self._process.call("open", {"program": self._content})
+        self._number: int = answer["is"]
+        self.input: list[int] = answer["input"]
+        self.output: list[int] = answer["output"]
+
+    def __call__(self, images: NDArray[np.float32]) -> Any:
+        if not self._process.alive:
+            self._open()
+        with _said():
+            _, answer = self._process.call("logits", {"images": images}, of=self._number)
+        return answer["logits"]
+
+    def __del__(self) -> None:
+        if hasattr(self, "_number"):
+            self._process.forget(self._number)
+
+
+@contextmanager
+def _said(before: str = "") -> Iterator[None]:
+    """Let what a host says be a `DeploymentError`."""
+    try:
+        yield
+    except (HostError, UsageError) as error:
+        raise DeploymentError(f"{before}{error}") from None
+
+
+RUNTIME = ExecuTorch()

@@ -1,0 +1,158 @@
+"""OpenVINO: an .xml file with the network and a .bin file beside it with its weights."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError
+from ..frameworks.base import DataFormat
+from ..models.model import Model
+from ..provenance import package_version
+from ..threads import cores
+from .asking import BatchSession, check_file, first_line, image_shape
+from .base import Conversion, Runtime, Session
+from .torch_network import TRACING, exported, quiet, torch_network
+
+DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64"}
+
+
+class OpenVINO(Runtime):
+    name = "openvino"
+    package = "openvino"
+    extra = "openvino"
+    suffix = ".xml"
+    conversions = {
+        "": Conversion("float32", "as it is"),
+        "int8": Conversion(
+            "int8",
+            "weights in int8, a scale a channel; activations in int8, by minima and maxima; biases corrected (NNCF)",
+            calibrated=True,
+        ),
+    }
+
+    def beside(self, path: Path) -> list[Path]:
+        return [path.with_suffix(".bin")]
+
+    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+        ov = _openvino()
+        network = torch_network(model, self.name, calibration)
+        program = exported(network, self.name)
+        height, width, channels = network.shape
+        try:
+            with TRACING, quiet():
+                converted = ov.convert_model(program)
+                converted.reshape([-1, channels, height, width])
+                converted.inputs[0].get_node().set_layout(ov.Layout("NCHW"))
+                if kind == "int8":
+                    converted = _quantised(converted, calibration)
+                ov.save_model(converted, path, compress_to_fp16=False)
+        except DeploymentError:
+            raise
+        except Exception as error:  # RuntimeErrors of many kinds
+            raise DeploymentError(f"OpenVINO cannot convert this network: {first_line(error)}") from None
+
+    def open(self, path: Path) -> Session:
+        check_file(path, self.suffix)
+        weights = path.with_suffix(".bin")
+        if not weights.is_file():
+            raise DeploymentError(f"the weights of {path} are missing: expected the file {weights} beside it")
+        ov = _openvino()
+        core = ov.Core()
+        core.set_property({"ENABLE_MMAP": False})  # a file may change while it is used
+        try:
+            network = core.read_model(path, weights)
+        except Exception as error:
+            raise DeploymentError(
+                f"{path} is no network of OpenVINO, or it or its .bin file is cut: {first_line(error)}"
+            ) from None
+        shape, layout, notes = _checked(path, network)
+        options = {
+            "INFERENCE_PRECISION_HINT": "f32",  # not the bfloat16 or float16 that some processors are faster with
+            "EXECUTION_MODE_HINT": "ACCURACY",
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": cores(),
+        }
+        try:
+            request = core.compile_model(network, "CPU", options).create_infer_request()
+            dtype = DTYPES[network.inputs[0].get_element_type().get_type_name()]
+
+            def ask(images: NDArray[np.float32]) -> Any:
+                (logits,) = request.infer([images.astype(dtype, copy=False)], share_inputs=True).values()
+                return logits
+
+            return BatchSession(str(path), ask, shape, layout, notes)
+        except DeploymentError:
+            raise
+        except Exception as error:
+            raise DeploymentError(f"OpenVINO cannot run {path}: {first_line(error)}") from None
+
+
+def _openvino() -> ModuleType:
+    """Return the package. It would report to its maker that it is imported and what it converts: not from here."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    try:
+        import openvino
+    except ImportError as error:
+        raise DeploymentError(f"openvino cannot be imported: {first_line(error)}") from None
+    return cast(ModuleType, openvino)
+
+
+def _quantised(network: Any, calibration: NDArray[np.float32] | None) -> Any:
+    """Return a network of OpenVINO in int8, with ranges of activations by images."""
+    if calibration is None or not len(calibration):
+        raise DeploymentError("openvino-int8 needs images to calibrate: pass some of the training images")
+    if package_version("nncf") is None:
+        raise DeploymentError("openvino-int8 needs nncf, which is not installed: pip install 'robustcmp[openvino]'")
+    import nncf
+
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+    images = np.ascontiguousarray(calibration.transpose(0, 3, 1, 2), np.float32)
+    return nncf.quantize(network, nncf.Dataset([image[None] for image in images]), subset_size=len(images))
+
+
+def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat, list[str]]:
+    """Return (H, W, C), the layout and notes of a network that was read; its batch is made free."""
+    if len(network.inputs) != 1 or len(network.outputs) != 1:
+        raise DeploymentError(
+            f"{path} has {len(network.inputs)} inputs and {len(network.outputs)} outputs, expected one of each: "
+            "images and logits"
+        )
+    given = network.inputs[0]
+    known = given.partial_shape if given.partial_shape.rank.is_static else ()
+    sizes = [None if size.is_dynamic else size.get_length() for size in known]
+    said = str(given.get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
+    layouts: dict[str, DataFormat] = {"NCHW": "channels_first", "NHWC": "channels_last"}
+    shape, layout = image_shape(str(path), sizes, layouts.get(said))
+    types = [port.get_element_type().get_type_name() for port in (given, network.outputs[0])]
+    if any(kind not in DTYPES for kind in types):
+        raise DeploymentError(
+            f"{path} takes numbers of the type {types[0]} and gives {types[1]}, expected floating point: images "
+            "within the network's bounds, and logits"
+        )
+    try:
+        network.reshape([-1, *sizes[1:]])
+        answer = network.outputs[0].partial_shape
+        free = answer.rank.is_static and len(answer) == 2 and answer[0].is_dynamic
+    except Exception:
+        free = False
+    if not free:
+        raise DeploymentError(
+            f"{path} should answer a batch of any size with a row of logits an image, and gives "
+            f"{network.outputs[0].partial_shape}. Convert it with a batch axis that is not fixed"
+        )
+    notes = []
+    if layout == "channels_first":
+        notes.append("images are given as (N, C, H, W)")
+    if types != ["f32", "f32"]:
+        notes.append(f"images are given as {DTYPES[types[0]]}, logits come as {DTYPES[types[1]]}")
+    return shape, layout, notes
+
+
+RUNTIME = OpenVINO()

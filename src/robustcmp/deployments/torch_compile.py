@@ -1,0 +1,27 @@
+"""PyTorch with a network that Inductor has compiled for this machine: `torch.compile` of an exported program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Conversion
+from .torch_export import TorchExport, compiled, has_compiler
+
+PLACE = "the last bits of an answer depend on the place of its image in the batch, not on the other images"
+
+
+class TorchCompile(TorchExport):
+    name = "torch-compile"
+    conversions = {"": Conversion("float32", "compiled for this machine (torch.compile, Inductor)")}
+
+    def missing(self) -> str:
+        said = super().missing()
+        if said or has_compiler():
+            return said
+        return f"{self.name} needs a C++ compiler, and there is none: install g++ or clang++, or name one in $CXX"
+
+    def _asked(self, program: Any) -> tuple[Any, list[str]]:
+        return compiled(program.module()), ["compiled when it is opened", PLACE]
+
+
+RUNTIME = TorchCompile()

@@ -1,0 +1,173 @@
+"""PyTorch without Python's part of a network: exported programs, and int8 ones that Inductor compiles."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError
+from ..files import user_cache
+from ..models.model import Model
+from ..provenance import package_version
+from ..threads import cores
+from .asking import BatchSession, check_file, first_line, image_shape
+from .base import Conversion, Runtime, Session
+from .own_files import check_own, mark_own, own_mark
+from .torch_network import TRACING, check_torch, exported, quiet, torch_network
+
+SIZE = 64  # of every batch: oneDNN's answers depend on it in their last bits
+
+
+class TorchExport(Runtime):
+    name = "torch-export"
+    package = "torch"
+    extra = "torch"
+    suffix = ".pt2"
+    conversions = {
+        "": Conversion("float32", "as a graph of operations (torch.export)"),
+        "int8": Conversion(
+            "int8",
+            "weights in int8, a scale a channel; activations in uint8, by histograms (PT2E, X86InductorQuantizer)",
+            calibrated=True,
+        ),
+    }
+
+    def beside(self, path: Path) -> list[Path]:
+        return [own_mark(path)]
+
+    def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
+        network = torch_network(model, self.name, calibration)
+        program = exported(network, self.name)
+        import torch
+
+        with TRACING, torch.no_grad(), quiet():
+            if kind == "int8":
+                if calibration is None or not len(calibration):
+                    raise DeploymentError(
+                        f"{self.name}-int8 needs images to calibrate: pass some of the training images"
+                    )
+                program = _quantised(program, network.batch(calibration), network.batch())
+            try:
+                torch.export.save(program, path)
+            except Exception as error:
+                raise DeploymentError(f"torch.export cannot save this network: {first_line(error)}") from None
+        mark_own(path)
+
+    def open(self, path: Path) -> Session:
+        check_file(path, self.suffix)
+        check_own(path)
+        check_torch(self.name)
+        import torch
+
+        with TRACING, quiet():
+            try:
+                program = torch.export.load(path)
+                (sizes,) = (
+                    [size if isinstance(size, int) else None for size in node.meta["val"].shape]
+                    for node in program.graph.nodes
+                    if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
+                )
+                shape, _ = image_shape(str(path), sizes, "channels_first")
+                ask, notes = self._asked(program)
+            except DeploymentError:
+                raise
+            except Exception as error:
+                raise DeploymentError(
+                    f"{path} cannot be opened with torch {torch.__version__}: {first_line(error)}"
+                ) from None
+            return BatchSession(
+                str(path), _in_numpy(ask), shape, "channels_first", [f"asked in batches of {SIZE}", *notes], SIZE
+            )
+
+    def _asked(self, program: Any) -> tuple[Any, list[str]]:
+        """Return a program as a function of tensors, and notes."""
+        if not any("quantized_decomposed" in str(node.target) for node in program.graph.nodes):
+            return program.module(), []
+        if not has_compiler():
+            return program.module(), [
+                "int8 is computed in float32 with rounded values: there is no C++ compiler for Inductor's kernels"
+            ]
+        return compiled(program.module()), []
+
+
+def _quantised(program: Any, images: Any, example: Any) -> Any:
+    """Return an exported program in int8, with ranges of activations by images."""
+    if package_version("torchao") is None:
+        raise DeploymentError("torch-export-int8 needs torchao, which is not installed: pip install torchao")
+    import torch
+
+    for name in ("torchao", "torch.utils._pytree"):  # what they say of their own CUDA files and deprecations
+        logging.getLogger(name).setLevel(logging.ERROR)
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer
+
+    x86: Any = x86_inductor_quantizer
+
+    try:
+        quantiser = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+        prepared = prepare_pt2e(program.module(), quantiser)
+        for part in images.split(SIZE):
+            prepared(part)
+        return torch.export.export(convert_pt2e(prepared), (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    except Exception as error:
+        raise DeploymentError(f"torchao cannot quantise this network: {first_line(error)}") from None
+
+
+def has_compiler() -> bool:
+    """Say whether there is a C++ compiler, which Inductor needs for its kernels."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "g++", "clang++"))
+
+
+def compiled(module: Any) -> Any:
+    """Return a module that Inductor compiles, with its weights as constants, when it is first asked."""
+    import torch
+
+    compile: Any = torch.compile
+    fast = compile(module, dynamic=False)
+
+    def ask(images: Any) -> Any:
+        with _compiling():
+            return fast(images)
+
+    return ask
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Keep what Inductor compiles with the user's other files, and let no process of it stay."""
+    from torch._inductor import config
+
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache() / "inductor"))
+    with config.patch(compile_threads=1, freezing=True):
+        yield
+
+
+def _in_numpy(function: Any) -> Any:
+    """Return a function of tensors as one of arrays, with the same number of threads whoever asks.
+
+    Inductor compiles anew for another number.
+    """
+    import torch
+
+    def ask(images: NDArray[np.float32]) -> NDArray[np.float32]:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(cores())
+        try:
+            with torch.no_grad():
+                answer: NDArray[np.float32] = function(torch.from_numpy(images)).numpy()
+        finally:
+            torch.set_num_threads(threads)
+        return answer
+
+    return ask
+
+
+RUNTIME = TorchExport()

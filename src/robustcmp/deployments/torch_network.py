@@ -1,0 +1,152 @@
+"""Trained networks as torch modules and exported programs, which most converters start from."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DeploymentError, RobustcmpError
+from ..frameworks import get_framework
+from ..models.model import Model
+from .asking import first_line
+
+# torch.export and the quantisers that build on it trace with state of the whole process.
+TRACING = threading.RLock()
+
+
+class TorchNetwork(NamedTuple):
+    """A trained network as torch has it.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        Images (N, C, H, W) to what the network answers, in evaluation mode, on the CPU. It is a copy.
+    shape : tuple of int
+        (H, W, C) of an image.
+    """
+
+    module: Any
+    shape: tuple[int, int, int]
+
+    def batch(self, images: NDArray[np.float32] | None = None) -> Any:
+        """Return images (N, H, W, C) as a tensor of its layout; two empty ones if there are none."""
+        import torch
+
+        if images is None:
+            images = np.zeros((2, *self.shape), np.float32)
+        return torch.tensor(np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32))
+
+
+def torch_network(model: Model, runtime: str, calibration: NDArray[np.float32] | None = None) -> TorchNetwork:
+    """Return a trained network of any framework as a torch module, by its weights or as it is.
+
+    What `robustcmp.wrap` puts around a network of one's own, preprocessing and logarithms of probabilities, is no
+    part of it.
+
+    Parameters
+    ----------
+    model : Model
+        One whose architecture is known, or one that wraps a torch module.
+    runtime : str
+        What it is for, in errors.
+    calibration : ndarray of float32, shape (N, H, W, C), optional
+        Images; they say the size where the architecture is unknown.
+
+    Raises
+    ------
+    DeploymentError
+        It is neither, or nothing says how large its images are.
+    """
+    check_torch(runtime)
+    torch = get_framework("torch")
+    architecture = model.architecture
+    if architecture is not None:
+        weights = model.weights
+        module: Any = torch.build(architecture, 0, "cpu")
+        torch.set_weights(module, architecture, weights or {})
+        shape = architecture.input_shape
+        return TorchNetwork(module, (shape[0], shape[1], shape[2]))
+    try:
+        torch.place(model.native, "auto")  # where it is
+    except RobustcmpError as error:
+        raise DeploymentError(
+            f"{runtime} converts models of the zoo, of any framework, and torch modules of one's own: {error} "
+            "Describe the network as an architecture, or convert it yourself and open the file."
+        ) from None
+    if calibration is None:
+        raise DeploymentError(
+            f"{runtime} cannot tell how large the images of this network are: pass a few as calibration="
+        )
+    try:
+        module = copy.deepcopy(model.native).cpu().eval()
+    except Exception as error:
+        raise DeploymentError(f"this torch module cannot be copied: {first_line(error)}") from None
+    if model.data_format == "channels_last":
+        module = _channels_last(module)
+    height, width, channels = calibration.shape[1:]
+    return TorchNetwork(module, (height, width, channels))
+
+
+def check_torch(runtime: str) -> None:
+    """Raise `DeploymentError` where torch, which converts, is not installed."""
+    try:
+        get_framework("torch")
+    except RobustcmpError as error:
+        raise DeploymentError(f"converting to {runtime} needs torch: {error}") from None
+
+
+def exported(network: TorchNetwork, runtime: str) -> Any:
+    """Return a network as a `torch.export.ExportedProgram` for batches of any size.
+
+    Raises
+    ------
+    DeploymentError
+        torch cannot trace it, the number of images is fixed in it, or it does not give a row of numbers an image.
+    """
+    import torch
+
+    with TRACING, torch.no_grad(), quiet():
+        batch = network.batch()
+        try:
+            program = torch.export.export(network.module, (batch,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+        except Exception as error:  # whatever the module's own code raises
+            raise DeploymentError(
+                f"torch.export cannot trace this network for {runtime}: {first_line(error)}"
+            ) from None
+        logits = network.module(batch)
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(batch):
+        received = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise DeploymentError(
+            f"the network should give a row of logits for each of {len(batch)} images, received {received}"
+        )
+    return program
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what traces and quantises from warning and from drawing progress bars."""
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _channels_last(module: Any) -> Any:
+    import torch
+
+    class ChannelsLast(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = module
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.network(x.permute(0, 2, 3, 1))  # type: ignore[no-any-return]
+
+    return ChannelsLast().eval()

@@ -1,0 +1,154 @@
+"""OpenVINO: conversions agree with their sources, and files that cannot be asked are refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import deployed
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp.deployments.openvino import RUNTIME
+from robustcmp.errors import DeploymentError
+
+pytestmark = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing() or "it is there")
+
+
+@pytest.mark.parametrize("source", deployed.SOURCES, ids=str)
+def test_a_float_conversion_answers_as_its_source(source: deployed.Source, tmp_path: Path) -> None:
+    model, images = deployed.asked(source)
+    session = deployed.converted(RUNTIME, model, "", None, tmp_path)
+    deployed.check_agreement(model, session, images)
+    deployed.check_independence(session, images)
+
+
+@pytest.mark.parametrize("source", deployed.SLOW_SOURCES, ids=str)
+def test_an_int8_conversion_computes_in_int8_and_changes_few_classes(source: deployed.Source, tmp_path: Path) -> None:
+    pytest.importorskip("nncf")
+    model, images = deployed.asked(source)
+    session = deployed.converted(RUNTIME, model, "int8", deployed.calibration(source), tmp_path)
+    assert deployed.distance(model, session, images) > 1e-4
+    assert deployed.changed(model, session, images) <= 0.05 * len(images)
+    deployed.check_independence(session, images)
+    float32 = deployed.converted(RUNTIME, model, "", None, tmp_path / "float32")
+    assert float32.shape == session.shape
+    sizes = [path.stat().st_size for path in (tmp_path / "float32" / "network.bin", tmp_path / "network.bin")]
+    assert sizes[0] > 3 * sizes[1]
+
+
+@pytest.mark.slow
+def test_a_network_of_another_framework_is_converted_by_its_weights(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    model, images = deployed.asked(deployed.Source("lenet5", "digits", "jax"))
+    deployed.check_agreement(model, deployed.converted(RUNTIME, model, "", None, tmp_path), images)
+
+
+@pytest.mark.parametrize("data_format", ["channels_first", "channels_last"])
+def test_a_torch_module_of_ones_own_is_converted_as_it_is(data_format: Any, tmp_path: Path) -> None:
+    model, images = deployed.own_network(data_format)
+    session = deployed.converted(RUNTIME, model, "", images[:4], tmp_path)
+    assert session.shape == images.shape[1:]
+    deployed.check_agreement(model, session, images)
+    with pytest.raises(DeploymentError, match="how large the images"):
+        RUNTIME.convert(model, "", None, tmp_path / "b.xml")
+
+
+def test_what_is_no_torch_module_is_refused(tmp_path: Path) -> None:
+    model = rc.wrap_functions(logits=lambda x: x.reshape(len(x), -1)[:, :10], bounds=(0, 1))
+    with pytest.raises(DeploymentError, match="models of the zoo"):
+        RUNTIME.convert(model, "", None, tmp_path / "a.xml")
+
+
+def test_int8_needs_images(tmp_path: Path) -> None:
+    model, _ = deployed.asked(deployed.SOURCES[0])
+    with pytest.raises(DeploymentError, match="needs images to calibrate"):
+        RUNTIME.convert(model, "int8", None, tmp_path / "a.xml")
+
+
+def test_a_session_is_asked_from_several_threads(tmp_path: Path) -> None:
+    model, images = deployed.asked(deployed.SOURCES[0])
+    session = deployed.converted(RUNTIME, model, "", None, tmp_path)
+    deployed.check_threads(session, images)
+
+
+def written(tmp_path: Path, shape: list[int], make: Any = None) -> Path:
+    """A file of OpenVINO of a network with an input of a shape."""
+    import openvino as ov
+    from openvino import opset13 as ops
+
+    x = ops.parameter(shape, np.float32)
+    outputs = make(ops, x) if make else [ops.reduce_mean(x, np.array([2, 3]), False)]
+    ov.save_model(ov.Model(outputs, [x]), tmp_path / "a.xml")
+    return tmp_path / "a.xml"
+
+
+def test_a_file_of_channels_last_is_asked_in_its_layout(tmp_path: Path) -> None:
+    path = written(tmp_path, [-1, 6, 5, 3], lambda ops, x: [ops.reduce_mean(x, np.array([1, 2]), False)])
+    session = RUNTIME.open(path)
+    images = np.random.default_rng(0).random((3, 6, 5, 3), np.float32)
+    assert session.shape == (6, 5, 3)
+    np.testing.assert_allclose(session(images), images.mean((1, 2)), rtol=1e-6)
+
+
+def test_a_batch_that_is_fixed_is_made_free(tmp_path: Path) -> None:
+    session = RUNTIME.open(written(tmp_path, [1, 3, 4, 5]))
+    images = np.random.default_rng(0).random((7, 4, 5, 3), np.float32)
+    np.testing.assert_allclose(session(images), images.mean((1, 2)), rtol=1e-6)
+    assert any("(N, C, H, W)" in note for note in session.notes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "make", "said"),
+    [
+        ([-1, 12], lambda ops, x: [x], "2 dimensions"),
+        ([-1, 3, -1, 5], None, "no fixed size"),
+        ([-1, 5, 6, 7], None, "where the channels are"),
+        ([-1, 3, 4, 5], lambda ops, x: [ops.relu(x), ops.relu(x)], "2 outputs"),
+        ([-1, 3, 4, 5], lambda ops, x: [ops.relu(x)], "a row of logits"),
+        ([1, 3, 4, 5], lambda ops, x: [ops.reshape(x, np.array([1, 60]), False)], "a row of logits"),
+        ([-1, 3, 4, 5], lambda ops, x: [ops.reduce_mean(x, np.array([1, 2, 3]), False)], "a row of logits"),
+    ],
+)
+def test_a_network_that_is_no_classifier_of_images_is_refused(
+    shape: list[int], make: Any, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DeploymentError, match=said):
+        RUNTIME.open(written(tmp_path, shape, make))
+
+
+def test_files_that_are_cut_or_missing_are_refused(tmp_path: Path) -> None:
+    model, _ = deployed.asked(deployed.SOURCES[0])
+    RUNTIME.convert(model, "", None, tmp_path / "a.xml")
+    xml, weights = ((tmp_path / name).read_bytes() for name in ("a.xml", "a.bin"))
+    for name, content, beside, said in (
+        ("b.xml", xml[: len(xml) // 2], weights, "no network of OpenVINO"),
+        ("c.xml", xml, weights[: len(weights) // 2], "cut"),
+        ("d.xml", xml, None, "are missing"),
+        ("e.xml", b"", weights, "empty"),
+        ("f.xml", b"\0" * 1000, weights, "no network of OpenVINO"),
+        ("g.onnx", xml, weights, "ends with .xml"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        if beside is not None:
+            (tmp_path / name).with_suffix(".bin").write_bytes(beside)
+        with pytest.raises(DeploymentError, match=said):
+            RUNTIME.open(tmp_path / name)
+    with pytest.raises(DeploymentError, match="no file"):
+        RUNTIME.open(tmp_path / "none.xml")
+
+
+def test_nothing_is_reported_to_anybody(tmp_path: Path) -> None:
+    code = (
+        "import robustcmp as rc; from pathlib import Path; from robustcmp.deployments.openvino import RUNTIME\n"
+        "model = rc.load_model('lenet5', framework='torch', dataset='digits')\n"
+        "RUNTIME.convert(model, '', None, Path('a.xml')); RUNTIME.open(Path('a.xml'))\n"
+    )
+    cache = os.environ.get("ROBUSTCMP_CACHE", str(tmp_path / "cache"))
+    home = {**os.environ, "HOME": str(tmp_path), "ROBUSTCMP_CACHE": cache}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=home, check=True)
+    assert not (tmp_path / "intel").exists()

@@ -1,0 +1,114 @@
+"""Exported programs of torch and compiled ones agree with their sources, and no file of a stranger is opened."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import deployed
+import numpy as np
+import pytest
+
+from robustcmp.deployments import torch_compile, torch_export
+from robustcmp.deployments.torch_export import RUNTIME
+from robustcmp.errors import DeploymentError
+
+pytestmark = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing() or "it is there")
+
+
+@pytest.mark.parametrize("source", deployed.SOURCES, ids=str)
+def test_a_float_conversion_answers_as_its_source(source: deployed.Source, tmp_path: Path) -> None:
+    model, images = deployed.asked(source)
+    session = deployed.converted(RUNTIME, model, "", None, tmp_path)
+    deployed.check_agreement(model, session, images)
+    deployed.check_independence(session, images)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", deployed.SOURCES, ids=str)
+def test_a_compiled_network_answers_as_its_source(source: deployed.Source, tmp_path: Path) -> None:
+    if said := torch_compile.RUNTIME.missing():
+        pytest.skip(said)
+    model, images = deployed.asked(source)
+    session = deployed.converted(torch_compile.RUNTIME, model, "", None, tmp_path)
+    deployed.check_agreement(model, session, images)
+    np.testing.assert_array_equal(session(images), session(images))
+    others = np.concatenate([images[:1], images[:0:-1]])  # what depends on its place does not on the others
+    np.testing.assert_array_equal(session(others)[0], session(images)[0])
+    assert torch_compile.PLACE in session.notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", deployed.SOURCES, ids=str)
+def test_an_int8_conversion_computes_in_int8_and_changes_few_classes(source: deployed.Source, tmp_path: Path) -> None:
+    pytest.importorskip("torchao")
+    if not torch_export.has_compiler():
+        pytest.skip("there is no C++ compiler")
+    from torch._dynamo.utils import counters
+
+    model, images = deployed.asked(source)
+    before = counters["inductor"]["qconv_unary_lower_count"] + counters["inductor"]["qlinear_unary_lower_count"]
+    session = deployed.converted(RUNTIME, model, "int8", deployed.calibration(source), tmp_path)
+    print({key: count for key, count in counters["inductor"].items() if key.startswith("q")})
+    after = counters["inductor"]["qconv_unary_lower_count"] + counters["inductor"]["qlinear_unary_lower_count"]
+    assert after > before  # kernels of int8
+    assert deployed.distance(model, session, images) > 1e-4
+    assert deployed.changed(model, session, images) <= 0.05 * len(images)
+    deployed.check_independence(session, images)
+
+
+def test_int8_without_a_compiler_is_computed_by_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchao")
+    monkeypatch.setattr(torch_export, "has_compiler", lambda: False)
+    model, images = deployed.asked(deployed.SOURCES[0])
+    session = deployed.converted(RUNTIME, model, "int8", deployed.calibration(deployed.SOURCES[0]), tmp_path)
+    assert any("no C++ compiler" in note for note in session.notes)
+    assert deployed.distance(model, session, images) > 1e-4
+    assert deployed.changed(model, session, images) <= 0.05 * len(images)
+    deployed.check_independence(session, images)
+    with pytest.raises(DeploymentError, match="needs images to calibrate"):
+        RUNTIME.convert(model, "int8", None, tmp_path / "b.pt2")
+
+
+def test_where_there_is_no_compiler_torch_compile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert "C++ compiler" in torch_compile.RUNTIME.missing()
+
+
+@pytest.mark.parametrize("data_format", ["channels_first", "channels_last"])
+def test_a_torch_module_of_ones_own_is_converted_as_it_is(data_format: Any, tmp_path: Path) -> None:
+    model, images = deployed.own_network(data_format)
+    session = deployed.converted(RUNTIME, model, "", images[:4], tmp_path)
+    deployed.check_agreement(model, session, images)
+    deployed.check_threads(session, images)
+
+
+def test_a_network_that_is_tied_to_a_number_of_images_is_refused(tmp_path: Path) -> None:
+    import torch
+
+    import robustcmp as rc
+
+    class Tied(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(2, -1)
+
+    with pytest.raises(DeploymentError, match="cannot trace"):
+        RUNTIME.convert(rc.wrap(Tied().eval()), "", deployed.own_network("channels_first")[1], tmp_path / "a.pt2")
+
+
+def test_only_own_files_are_opened(tmp_path: Path) -> None:
+    model, images = deployed.asked(deployed.SOURCES[0])
+    deployed.converted(RUNTIME, model, "", None, tmp_path / "a")
+    path = tmp_path / "a" / "network.pt2"
+    (tmp_path / "b").mkdir()
+    shutil.copy(path, tmp_path / "b" / "network.pt2")  # as a stranger's
+    changed = tmp_path / "c" / "network.pt2"
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    changed.write_bytes(changed.read_bytes()[:-100])
+    for stranger in (tmp_path / "b" / "network.pt2", changed):
+        with pytest.raises(DeploymentError, match="was not written by robustcmp"):
+            RUNTIME.open(stranger)
+    shutil.copytree(tmp_path / "a", tmp_path / "d")  # it may be moved
+    deployed.check_agreement(model, RUNTIME.open(tmp_path / "d" / "network.pt2"), images)
