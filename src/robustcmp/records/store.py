@@ -29,7 +29,7 @@ from ..errors import RobustcmpError, SealError, StoreError, UsageError, nearest
 from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
 from ..locks import NAME as LOCK
 from ..locks import sole_writer
-from . import costs, format_1, results_file
+from . import costs, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
 from .manifest import FORMAT, UNSEALED, attack_records, check, is_known, part_of, upgraded
@@ -138,6 +138,10 @@ class Run:
         return self.directory / "manifest.json"
 
     @property
+    def _cells(self) -> Path:
+        return self.directory / "cells"
+
+    @property
     def _results_path(self) -> Path:
         return self.directory / "results.h5"
 
@@ -210,7 +214,15 @@ class Run:
 
     def cell_path(self, key: str) -> Path:
         """Return where a cell is kept."""
-        return self.directory / "cells" / f"{key}.h5"
+        return self._cells / f"{key}.h5"
+
+    def kept(self) -> list[str]:
+        """Return the keys of all cells that are kept, of this question and of others, sorted."""
+        try:
+            names = os.listdir(self._cells)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name[:-3] for name in names if name.endswith(".h5"))
 
     def __contains__(self, key: str) -> bool:
         return self.cell_path(key).exists()
@@ -358,14 +370,18 @@ class Run:
             It is missing or broken.
         """
         if self.is_sealed:
-            path = self.cell_path(key)
-            with _cell_errors(path):
-                sealed.check(path, _kind(key))
+            self.check_seal(key)
             return
         with self.cell(key) as file:
             arrays = self._read_cell(file, key)
             if "adversarials" in file.arrays:
                 self._check_images(file, arrays)
+
+    def check_seal(self, key: str) -> None:
+        """Check that a cell's file is as it was written, whatever the manifest says; raise as `check_cell` does."""
+        path = f"{self._cells}{os.sep}{key}.h5"
+        with _cell_errors(path):
+            sealed.check(path, _kind(key))
 
     @staticmethod
     def _check_images(file: sealed.Hdf5, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -470,7 +486,7 @@ class Run:
         content = results.assign_attrs(manifest=json.dumps({"format": FORMAT} | manifest, sort_keys=True))
         if self.has_results:
             try:
-                if self._load().identical(content):
+                if self._load()[0].identical(content):
                     return
             except StoreError:
                 pass  # it is written anew
@@ -488,12 +504,28 @@ class Run:
         StoreError
             The file is broken.
         """
-        content = self._load()
-        manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
+        content, answered = self._load()
+        del content.attrs["manifest"]
+        return content, self._asked(answered)
+
+    def check_results(self) -> None:
+        """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does.
+
+        Of results that have no seal, all arrays are read.
+        """
+        if not self.is_sealed:
+            self.read_results()
+            return
+        with self._results() as file:
+            answered = results_file.manifest_of(file)
+        self._asked(answered)
+
+    def _asked(self, answered: dict[str, Any]) -> dict[str, Any]:
+        """Return the manifest, or raise `UsageError` unless it is the one that was answered."""
         asked = self.manifest()
-        if upgraded({"format": format_1.FORMAT} | manifest) != asked:
+        if answered != asked:
             raise UsageError(self._interrupted)
-        return content, asked
+        return asked
 
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
@@ -519,10 +551,15 @@ class Run:
         except SealError as error:
             raise _broken_answer(path, error) from None
 
-    def _load(self) -> xarray.Dataset:
+    def _load(self) -> tuple[xarray.Dataset, dict[str, Any]]:
+        with self._results() as file:
+            return results_file.read(file)
+
+    @contextmanager
+    def _results(self) -> Iterator[sealed.Hdf5]:
         try:
             with sealed.opened(self._results_path, "results", required=self.is_sealed) as file:
-                return results_file.read(file)
+                yield file
         except FileNotFoundError as error:
             raise self._broken_results(error) from None
         except SealError as error:
@@ -548,7 +585,7 @@ def runs_in(directory: str | os.PathLike[str]) -> list[Run]:
 
 
 @contextmanager
-def _cell_errors(path: Path) -> Iterator[None]:
+def _cell_errors(path: str | Path) -> Iterator[None]:
     """Raise `StoreError` for what is wrong with the file of a cell."""
     try:
         yield

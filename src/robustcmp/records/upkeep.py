@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ import msgspec
 from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError
 from ..files import write_bytes_atomically, write_text_atomically
+from ..threads import cores, in_order
 from . import costs, results_file
 from .cell import Cell
 from .manifest import UNSEALED, check, merged
@@ -22,6 +24,10 @@ from .store import Run
 
 ANSWERS = ("checks", "transfer")  # in JSON
 ARRAYS = ("clean", "contested")  # in HDF5
+RERUN = "Rerun the same command to recreate it."
+OLDER = "It is older than seals. Rerun the same command to seal it."
+READERS = 4  # threads, with more of which Python's own share is the limit, and
+AT_ONCE = 500  # cells for one of them
 
 _log = logging.getLogger("robustcmp")
 
@@ -52,50 +58,107 @@ class Finding(NamedTuple):
 def verify(run: Run) -> Iterator[Finding]:
     """Read every file of a run, and yield what is wrong with it: its seal, or that it is not there.
 
-    The arrays of a cell that has its seal are not looked at: whoever reads them checks them.
+    The arrays of a cell or of results that have their seal are not looked at: whoever reads them checks them. Without a
+    manifest, a file is judged by its own seal alone, and missing cells are not known.
     """
     path = run.directory / "manifest.json"
+    manifest: dict[str, Any] = {}
     try:
         manifest = run.manifest()
+        if not manifest:
+            yield _finding(path, "missing", run.lost_manifest)
+        elif not run.is_sealed:
+            yield Finding(path, "unsealed", OLDER)
     except RobustcmpError as error:
-        yield Finding(path, "broken", str(error))
-        return
-    if not manifest:
-        yield Finding(path, "missing", str(run.lost_manifest))
-        return
-    rerun = "Rerun the same command to recreate it."
-    older = "It is older than seals. Rerun the same command to seal it."
-    if not run.is_sealed:
-        yield Finding(path, "unsealed", older)
-    keys = dict.fromkeys(cell["key"] for cell in manifest["cells"])
-    if keys and not (run.directory / "cells").is_dir():
-        yield Finding(run.directory / "cells", "missing", f"{rerun} It has {len(keys)} cells.")
-        keys = {}
-    for key in keys:
-        if key not in run:
-            yield Finding(run.cell_path(key), "missing", rerun)
-    readers: dict[Path, Callable[[], object]] = {
-        path: partial(run.check_cell, path.stem) for path in sorted(run.directory.glob("cells/*.h5"))
-    }
-    readers |= _answers(run)
-    if run.has_results:
-        readers[run.directory / "results.h5"] = run.read_results
-    else:
-        yield Finding(run.directory / "results.h5", "missing", rerun)
+        yield _finding(path, "broken", error)
+    kept = run.kept()
+    yield from _missing(run, manifest, {*kept})
+    yield from _wrong_cells(run, kept, bool(manifest))
+    readers = _answers(run) | ({run.directory / "results.h5": run.check_results} if run.has_results else {})
     for file, read in readers.items():
-        try:
-            read()
-        except RobustcmpError as error:
-            yield Finding(file, "broken", str(error))
-        else:
-            if not run.is_sealed and file.exists() and not has_seal(file):
-                yield Finding(file, "unsealed", older)
+        if not manifest:
+            read = partial(_check_beside, file)
+        yield from _wrong(run, file, read, bool(manifest))
     log = run.directory / "costs.jsonl"
     with suppress(FileNotFoundError):
-        if changed := costs.broken(log, run.is_sealed):
+        if changed := costs.broken(log, run.is_sealed and bool(manifest)):
             yield Finding(log, "broken", f"{changed} of its records were changed. They are left out.")
-        elif not run.is_sealed and costs.broken(log):
-            yield Finding(log, "unsealed", older)
+        elif costs.broken(log):
+            yield Finding(log, "unsealed", OLDER)
+
+
+def _missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Finding]:
+    """Yield the cells and the results that a manifest promises and that are not there."""
+    keys = dict.fromkeys(cell["key"] for cell in manifest.get("cells", []))
+    if keys and not kept and not (run.directory / "cells").is_dir():
+        yield Finding(run.directory / "cells", "missing", f"{RERUN} It has {len(keys)} cells.")
+    else:
+        yield from (Finding(run.cell_path(key), "missing", RERUN) for key in keys if key not in kept)
+    if manifest and not run.has_results:
+        yield Finding(run.directory / "results.h5", "missing", RERUN)
+
+
+def _wrong_cells(run: Run, keys: list[str], has_manifest: bool) -> Iterator[Finding]:
+    """Yield what is wrong with cells, several of which are read at once where their seal is enough."""
+    check_cell = run.check_cell if has_manifest else run.check_seal
+    suspects: Iterable[str] = keys
+    if run.is_sealed:
+
+        def broken(some: list[str], stop: Callable[[], None]) -> list[str]:
+            stop()
+            return [key for key in some if not _is_whole(run, key)]
+
+        some = (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
+        suspects = chain.from_iterable(in_order(broken, some, min(READERS, cores())))
+    for key in suspects:
+        yield from _wrong(run, run.cell_path(key), partial(check_cell, key), has_manifest)
+
+
+def _is_whole(run: Run, key: str) -> bool:
+    try:
+        run.check_seal(key)
+    except StoreError:
+        return False
+    return True
+
+
+def _wrong(run: Run, file: Path, read: Callable[[], object], has_manifest: bool) -> Iterator[Finding]:
+    """Yield what is wrong with a file: that it cannot be read, or has no seal where that is no error."""
+    may_lack = not (has_manifest and run.is_sealed)
+    try:
+        read()
+    except RobustcmpError as error:
+        lacks = not has_manifest and _lacks_seal(file)
+        yield Finding(file, "unsealed", OLDER) if lacks else _finding(file, "broken", error)
+    else:
+        if may_lack and file.exists() and not has_seal(file):
+            yield Finding(file, "unsealed", OLDER)
+
+
+def _check_beside(file: Path) -> None:
+    """Check the seal of a file beside the cells; raise `StoreError` if it is broken."""
+    try:
+        if file.suffix == ".json":
+            sealed.read_json(file, file.stem)
+        else:
+            sealed.check(file, file.stem)
+    except FileNotFoundError:
+        pass
+    except SealError as error:
+        raise StoreError(f"{file} is broken ({error}). Rerun the same command once the manifest is there.") from None
+
+
+def _lacks_seal(file: Path) -> bool:
+    try:
+        return not has_seal(file)
+    except (SealError, ValueError):
+        return False
+
+
+def _finding(file: Path, state: Literal["broken", "missing"], error: RobustcmpError) -> Finding:
+    """Return what an error says of a file, whose name stands beside it."""
+    reason = str(error).removeprefix(str(file)).lstrip(": ")
+    return Finding(file, state, reason[:1].upper() + reason[1:])
 
 
 def has_seal(path: Path) -> bool:
