@@ -708,6 +708,46 @@ def test_what_is_wrong_with_a_run(run: Path, capsys: pytest.CaptureFixture[str])
     assert command.main(["runs", "verify"]) == 2
 
 
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("{")])
+def test_without_a_manifest_the_other_files_are_verified(run: Path, damage: Callable[[Path], object]) -> None:
+    first, second, *_ = cells(run)
+    os.replace(first, second)
+    (run / "results.h5").write_bytes((run / "results.h5").read_bytes()[:-1])
+    changed_text = (run / "checks.json").read_text().replace("epsilon", "epsilom")
+    (run / "checks.json").write_text(changed_text)
+    damage(run / "manifest.json")
+    found = {finding.file.name: finding.state for finding in verify(Run(run))}
+    assert found.pop("manifest.json") in ("broken", "missing")
+    assert found == dict.fromkeys((second.name, "results.h5", "checks.json"), "broken")
+
+
+def test_an_older_run_without_a_manifest_is_unsealed_not_broken(run: Path) -> None:
+    older(run)
+    (run / "manifest.json").unlink()
+    states = {finding.file.name: finding.state for finding in verify(Run(run))}
+    assert states.pop("manifest.json") == "missing"
+    assert {path.name for path in cells(run)} <= {*states}
+    assert {*states.values()} == {"unsealed"}
+
+
+def test_a_finding_names_its_file_once(run: Path) -> None:
+    first, *_ = cells(run)
+    first.write_bytes(first.read_bytes()[:-1])
+    (run / "manifest.json").write_text("{")
+    for finding in verify(Run(run)):
+        assert str(finding.file) not in finding.reason
+        assert finding.reason[0].isupper()
+
+
+def test_every_broken_manifest_is_kept(run: Path) -> None:
+    manifest = run / "manifest.json"
+    for content in ("{1", "{2", "{3"):
+        manifest.write_text(content)
+        repair(Run(run))
+    kept = sorted(run.glob("manifest.json.broken*"))
+    assert [path.read_text() for path in kept] == ["{1", "{2", "{3"]
+
+
 # a full disk ---------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -72,16 +72,18 @@ def verify(run: Run) -> Iterator[Finding]:
     except RobustcmpError as error:
         yield _finding(path, "broken", error)
     kept = run.kept()
+    required = run.is_sealed if manifest else _has_seals(run, kept)
     yield from _missing(run, manifest, {*kept})
-    yield from _wrong_cells(run, kept, bool(manifest))
+    for key in _suspects(run, kept) if required else kept:
+        file = run.cell_path(key)
+        older = not manifest and not required
+        yield from _wrong(file, partial(has_seal, file) if older else partial(run.check_cell, key), required)
     readers = _answers(run) | ({run.directory / "results.h5": run.check_results} if run.has_results else {})
     for file, read in readers.items():
-        if not manifest:
-            read = partial(_check_beside, file)
-        yield from _wrong(run, file, read, bool(manifest))
+        yield from _wrong(file, read if manifest else partial(_check_alone, file, required), required)
     log = run.directory / "costs.jsonl"
     with suppress(FileNotFoundError):
-        if changed := costs.broken(log, run.is_sealed and bool(manifest)):
+        if changed := costs.broken(log, required):
             yield Finding(log, "broken", f"{changed} of its records were changed. They are left out.")
         elif costs.broken(log):
             yield Finding(log, "unsealed", OLDER)
@@ -98,20 +100,15 @@ def _missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Fin
         yield Finding(run.directory / "results.h5", "missing", RERUN)
 
 
-def _wrong_cells(run: Run, keys: list[str], has_manifest: bool) -> Iterator[Finding]:
-    """Yield what is wrong with cells, several of which are read at once where their seal is enough."""
-    check_cell = run.check_cell if has_manifest else run.check_seal
-    suspects: Iterable[str] = keys
-    if run.is_sealed:
+def _suspects(run: Run, keys: list[str]) -> Iterator[str]:
+    """Yield the cells that are not as they were sealed; several are read at once."""
 
-        def broken(some: list[str], stop: Callable[[], None]) -> list[str]:
-            stop()
-            return [key for key in some if not _is_whole(run, key)]
+    def broken(some: list[str], stop: Callable[[], None]) -> list[str]:
+        stop()
+        return [key for key in some if not _is_whole(run, key)]
 
-        some = (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
-        suspects = chain.from_iterable(in_order(broken, some, min(READERS, cores())))
-    for key in suspects:
-        yield from _wrong(run, run.cell_path(key), partial(check_cell, key), has_manifest)
+    some = (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
+    return chain.from_iterable(in_order(broken, some, min(READERS, cores())))
 
 
 def _is_whole(run: Run, key: str) -> bool:
@@ -122,37 +119,39 @@ def _is_whole(run: Run, key: str) -> bool:
     return True
 
 
-def _wrong(run: Run, file: Path, read: Callable[[], object], has_manifest: bool) -> Iterator[Finding]:
+def _wrong(file: Path, read: Callable[[], object], required: bool) -> Iterator[Finding]:
     """Yield what is wrong with a file: that it cannot be read, or has no seal where that is no error."""
-    may_lack = not (has_manifest and run.is_sealed)
     try:
         read()
+        lacks = not required and file.exists() and not has_seal(file)
     except RobustcmpError as error:
-        lacks = not has_manifest and _lacks_seal(file)
-        yield Finding(file, "unsealed", OLDER) if lacks else _finding(file, "broken", error)
+        yield _finding(file, "broken", error)
     else:
-        if may_lack and file.exists() and not has_seal(file):
+        if lacks:
             yield Finding(file, "unsealed", OLDER)
 
 
-def _check_beside(file: Path) -> None:
-    """Check the seal of a file beside the cells; raise `StoreError` if it is broken."""
+def _has_seals(run: Run, keys: list[str]) -> bool:
+    """Say whether any file of a run without a manifest has a seal, so that the run is not older than seals."""
+    files = [run.directory / "results.h5", *map(run.cell_path, keys), *_answers(run)]
+    for file in files:
+        with suppress(SealError, FileNotFoundError):
+            if has_seal(file):
+                return True
+    return not files
+
+
+def _check_alone(file: Path, required: bool) -> None:
+    """Check the seal of a file that is no cell, if there is one; raise `StoreError` if it is broken."""
+    if not file.exists():
+        return
     try:
         if file.suffix == ".json":
-            sealed.read_json(file, file.stem)
-        else:
+            sealed.read_json(file, file.stem, required=required)
+        elif required:
             sealed.check(file, file.stem)
-    except FileNotFoundError:
-        pass
     except SealError as error:
         raise StoreError(f"{file} is broken ({error}). Rerun the same command once the manifest is there.") from None
-
-
-def _lacks_seal(file: Path) -> bool:
-    try:
-        return not has_seal(file)
-    except (SealError, ValueError):
-        return False
 
 
 def _finding(file: Path, state: Literal["broken", "missing"], error: RobustcmpError) -> Finding:
@@ -165,7 +164,8 @@ def has_seal(path: Path) -> bool:
     """Say whether a file of a run has a seal, whatever it is."""
     content = sealed.read_bytes(path)
     if path.suffix == ".json":
-        return sealed.MEMBER in json.loads(content)
+        with sealed.distrusted():
+            return sealed.MEMBER in json.loads(content)
     return content[-sealed.BLOCK :].startswith(sealed.MARK)
 
 
@@ -251,8 +251,7 @@ def repair(run: Run) -> list[str]:
     except UsageError:
         raise
     except StoreError:
-        broken = path.with_name(f"{path.name}.broken")
-        path.replace(broken)
+        broken = _set_aside(path)
         said = [f"the broken manifest is kept as {broken}"]
     else:
         said = []
@@ -280,6 +279,14 @@ def repair(run: Run) -> list[str]:
         said.append(f"{unusable} cells are broken, or do not say what they are; they are kept")
     said.append("not recovered: the repeats that were asked for, models and attacks without a cell, notes and twins")
     return said
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a broken file, beside those that were set aside before, and return its new name."""
+    names = (path.with_name(f"{path.name}.broken{suffix}") for suffix in ("", *(f"-{n}" for n in range(2, 10**6))))
+    broken = next(name for name in names if not name.exists())
+    path.rename(broken)
+    return broken
 
 
 def _write(run: Run, manifest: dict[str, Any]) -> None:
