@@ -28,7 +28,7 @@ from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError, nearest
 from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
 from ..locks import NAME as LOCK
-from ..locks import sole_writer
+from ..locks import Lock, sole_writer
 from . import costs, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
@@ -52,6 +52,7 @@ class Run:
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
+        self._lock: Lock | None = None  # while it is written
         self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
         self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
@@ -92,11 +93,12 @@ class Run:
             yield self
             return
         try:
-            with sole_writer(self.directory):
-                for directory in (self.directory, self.directory / "cells"):
+            with sole_writer(self.directory) as self._lock:
+                for directory in (self.directory, self._cells):
                     remove_left_over(directory)
                 yield self
         finally:
+            self._lock = None
             if self._made:
                 with suppress(OSError):  # it is not empty
                     self.directory.rmdir()
@@ -145,6 +147,12 @@ class Run:
     def _results_path(self) -> Path:
         return self.directory / "results.h5"
 
+    def write_file(self, path: Path, content: bytes) -> None:
+        """Write a file, or raise `StoreError` if this process no longer is the one that writes the run."""
+        if self._lock is not None:
+            self._lock.check()
+        write_bytes_atomically(path, content)
+
     # the manifest ------------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
@@ -187,7 +195,7 @@ class Run:
         content = {"format": FORMAT} | manifest
         text = sealed.to_json("manifest", content, sort_keys=True).encode()
         if not self._manifest_path.exists() or sealed.read_bytes(self._manifest_path) != text:
-            write_bytes_atomically(self._manifest_path, text)
+            self.write_file(self._manifest_path, text)
         self._know(content, FORMAT)
 
     def _know(self, manifest: dict[str, Any], stored_format: str) -> None:
@@ -271,7 +279,7 @@ class Run:
                 self._read_cell(file, cell.key)
         except SealError as error:
             raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
-        write_bytes_atomically(path, content)
+        self.write_file(path, content)
 
     @contextmanager
     def cell(self, key: str, required: bool | None = None) -> Iterator[sealed.Hdf5]:
@@ -397,7 +405,7 @@ class Run:
                 file.create_dataset(array_name, data=values, track_times=False, **COMPRESSED)
             file.attrs["answers"] = answers
 
-        write_bytes_atomically(self.directory / f"{name}.h5", sealed.hdf5(name, write))
+        self.write_file(self.directory / f"{name}.h5", sealed.hdf5(name, write))
 
     @overload
     def read_arrays(self, name: str, answers: str) -> dict[str, NDArray[Any]] | None: ...
@@ -454,6 +462,8 @@ class Run:
 
     def log_cost(self, cost: costs.Cost) -> None:
         """Add what a task cost to the log."""
+        if self._lock is not None:
+            self._lock.check()
         costs.log(self._costs_path, cost)
 
     def costs(self) -> list[costs.Cost]:
@@ -490,9 +500,7 @@ class Run:
                     return
             except StoreError:
                 pass  # it is written anew
-        write_bytes_atomically(
-            self._results_path, sealed.hdf5("results", lambda file: results_file.write(file, content))
-        )
+        self.write_file(self._results_path, sealed.hdf5("results", lambda file: results_file.write(file, content)))
 
     def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
         """Return what `write_results` wrote.
@@ -530,7 +538,7 @@ class Run:
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
         text = sealed.to_json(name, {"answers": answers, name: content})
-        write_bytes_atomically(self.directory / f"{name}.json", text.encode())
+        self.write_file(self.directory / f"{name}.json", text.encode())
 
     def read_answer(self, name: str, answers: str, read: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what `read` makes of what `write_answer` wrote, None if there is nothing, or of something else.

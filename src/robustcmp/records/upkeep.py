@@ -15,7 +15,6 @@ import msgspec
 
 from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError
-from ..files import write_bytes_atomically, write_text_atomically
 from ..threads import cores, in_order
 from . import costs, results_file
 from .cell import Cell
@@ -206,7 +205,7 @@ def seal_older(run: Run) -> None:
         path = run.directory / f"{name}.json"
         with suppress(FileNotFoundError, SealError):
             content = sealed.read_json(path, name, required=False)
-            write_bytes_atomically(path, sealed.to_json(name, content).encode())
+            run.write_file(path, sealed.to_json(name, content).encode())
     for name in ARRAYS:
         path = run.directory / f"{name}.h5"
         with suppress(FileNotFoundError, SealError):
@@ -216,7 +215,7 @@ def seal_older(run: Run) -> None:
             run.write_arrays(name, answers, arrays)
     if records := run.costs():
         lines = [sealed.to_json(costs.KIND, msgspec.to_builtins(record), indent=None) for record in records]
-        write_text_atomically(run.directory / "costs.jsonl", "\n".join(lines) + "\n")
+        run.write_file(run.directory / "costs.jsonl", ("\n".join(lines) + "\n").encode())
     _log.info("%s: %d cells from before files were sealed are sealed as they are", run.directory, count)
 
 
@@ -292,7 +291,8 @@ def _set_aside(path: Path) -> Path:
 def _write(run: Run, manifest: dict[str, Any]) -> None:
     """Write a manifest in its own format: in an older one, the run's other files need no seal."""
     if manifest["format"] in UNSEALED:
-        write_text_atomically(run.directory / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+        run.write_file(run.directory / "manifest.json", text.encode())
     else:
         run.write_manifest(manifest)
 
