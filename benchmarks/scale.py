@@ -8,20 +8,21 @@
 ``cells`` makes a run of 100,000 cells through the store, and opens, prints and verifies it in one process, five times.
 ``simulated`` hands 1,000 models × 3 attacks to a real scheduler of Dask with simulated workers, which wait instead of
 attacking, for a share of the time that LeNet-5 would take on 10,000 images. ``workers`` runs a real comparison in this
-process, in one for each framework, and in 1, 2 and 4 workers.
+process, in one for each framework, and in 1, 2 and 4 workers; ``isolation`` a longer one in the first two of these.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -332,12 +333,13 @@ WAYS: dict[str, list[str]] = {
 }
 
 
-def real_workers(directory: Path, images: int, rounds: int) -> list[dict[str, Any]]:
-    """Run one comparison in every way, by turns, and measure the whole command and the attacks alone."""
+def real_workers(directory: Path, ways: Sequence[str], images: int, rounds: int) -> list[dict[str, Any]]:
+    """Run one comparison in some ways, by turns, and measure the whole command and the attacks alone."""
     rows: list[dict[str, Any]] = []
     digests = set()
     for turn in range(rounds):
-        for way, options in WAYS.items():
+        for way in ways if turn % 2 == 0 else reversed(ways):
+            options = WAYS[way]
             out = directory / f"{way.replace(' ', '-')}-{turn}"
             command = [
                 sys.executable,
@@ -350,18 +352,25 @@ def real_workers(directory: Path, images: int, rounds: int) -> list[dict[str, An
                 "--no-images",
             ]
             command += ["--framework", "torch", "jax", "--training-seeds", "0", "1", "2", "3", "--images", str(images)]
-            began = time.perf_counter()
+            began, cpu, loaded = time.perf_counter(), of_children(), os.getloadavg()[0]
             subprocess.run([*command, "--out", str(out), *options], check=True, capture_output=True)
-            wall = time.perf_counter() - began
+            wall, cpu = time.perf_counter() - began, of_children() - cpu
             ev = rc.open_run(out)
             arrays = {name: np.asarray(of) for name, of in ev.dataset.items() if of.dtype.kind != "O"}
             digests.add(digest({str(name): of for name, of in arrays.items()}))
             log = [line.split() for line in (out / "log.txt").read_text().splitlines()]
-            rows.append({"way": way, "turn": turn, "seconds": wall, "groups": len(ev.costs())})
+            rows.append({"way": way, "turn": turn, "seconds": wall, "cpu": cpu, "load": loaded, "images": images})
+            rows[-1]["groups"] = len(ev.costs())
             rows[-1]["attacks_seconds"] = _between(log[0], log[-1])
             rows[-1]["work_seconds"] = sum(cost.seconds for cost in ev.costs())
     assert len(digests) == 1, "the results of all ways should be the same bit for bit"
     return rows
+
+
+def of_children() -> float:
+    """Return the processor time of all processes that this one has waited for, and of those they have waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _between(first: list[str], last: list[str]) -> float:
@@ -370,7 +379,7 @@ def _between(first: list[str], last: list[str]) -> float:
     return (ended - began).total_seconds()
 
 
-PARTS = ("cells", "simulated", "workers")
+PARTS = ("cells", "simulated", "workers", "isolation")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -379,6 +388,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     made.add_argument("--simulated", nargs="+", type=int, default=SIMULATED, metavar="WORKERS")
     made.add_argument("--images", type=int, default=100, help="of the comparison by real workers")
+    made.add_argument("--long-images", type=int, default=500, help="of the long comparison, with and without isolation")
     made.add_argument("--rounds", type=int, default=3, help="turns of the comparison by real workers")
     return made
 
@@ -400,7 +410,10 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="robustcmp-scale-") as directory:
         if "workers" in options.only:
-            keep("workers", real_workers(Path(directory), options.images, options.rounds))
+            keep("workers", real_workers(Path(directory), [*WAYS], options.images, options.rounds))
+        if "isolation" in options.only:
+            ways = ["in process", "isolated"]
+            keep("isolation", real_workers(Path(directory), ways, options.long_images, options.rounds))
         if "cells" in options.only:
             keep("cells", [many_cells(Path(directory))])
         if "simulated" in options.only:
