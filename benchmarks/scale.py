@@ -5,23 +5,24 @@
     python benchmarks/scale.py --only simulated --simulated 64
     python benchmarks/tables.py                      # the tables of docs/scale.md
 
-``cells`` makes a run of 100,000 cells through the store and opens, verifies and prints it, in processes of their own.
+``cells`` makes a run of 100,000 cells through the store, and opens, prints and verifies it in one process, five times.
 ``simulated`` hands 1,000 models × 3 attacks to a real scheduler of Dask with simulated workers, which wait instead of
 attacking, for a share of the time that LeNet-5 would take on 10,000 images. ``workers`` runs a real comparison in this
-process, in one for each framework, and in 1, 2 and 4 workers.
+process, in one for each framework, and in 1, 2 and 4 workers; ``isolation`` a longer one in the first two of these.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -70,22 +71,19 @@ def peak() -> int:
 
 # many cells ----------------------------------------------------------------------------------------------------------
 
-OPENED = """
+READ = """
 import json, sys, time
 began = time.perf_counter()
 import robustcmp as rc
+from robustcmp.records.upkeep import verify
 ev = rc.open_run(sys.argv[1])
 opened = time.perf_counter()
 text = ev.summary()
-print(json.dumps({"opened": opened - began, "printed": time.perf_counter() - opened, "lines": len(text.splitlines())}))
-"""
-VERIFIED = """
-import json, sys, time
-began = time.perf_counter()
-from robustcmp.records.store import Run
-from robustcmp.records.upkeep import verify
-wrong = len(list(verify(Run(sys.argv[1]))))
-print(json.dumps({"verified": time.perf_counter() - began, "wrong": wrong}))
+printed = time.perf_counter()
+wrong = len(list(verify(ev.run)))
+verified = time.perf_counter()
+said = {"opened": opened - began, "printed": printed - opened, "verified": verified - printed}
+print(json.dumps(said | {"cpu": time.process_time(), "lines": len(text.splitlines()), "wrong": wrong}))
 """
 
 
@@ -146,8 +144,7 @@ def many_cells(directory: Path) -> dict[str, Any]:
         "save_ms": 1000 * (saved - began) / len(cells),
         "assemble_seconds": assembled - saved,
         "results_seconds": written - assembled,
-        "open": [fresh(OPENED, out) for _ in range(3)],
-        "verify": [fresh(VERIFIED, out) for _ in range(3)],
+        "read": [fresh(READ, out) for _ in range(5)],
     }
 
 
@@ -336,12 +333,13 @@ WAYS: dict[str, list[str]] = {
 }
 
 
-def real_workers(directory: Path, images: int, rounds: int) -> list[dict[str, Any]]:
-    """Run one comparison in every way, by turns, and measure the whole command and the attacks alone."""
+def real_workers(directory: Path, ways: Sequence[str], images: int, rounds: int) -> list[dict[str, Any]]:
+    """Run one comparison in some ways, by turns, and measure the whole command and the attacks alone."""
     rows: list[dict[str, Any]] = []
     digests = set()
     for turn in range(rounds):
-        for way, options in WAYS.items():
+        for way in ways if turn % 2 == 0 else reversed(ways):
+            options = WAYS[way]
             out = directory / f"{way.replace(' ', '-')}-{turn}"
             command = [
                 sys.executable,
@@ -354,18 +352,25 @@ def real_workers(directory: Path, images: int, rounds: int) -> list[dict[str, An
                 "--no-images",
             ]
             command += ["--framework", "torch", "jax", "--training-seeds", "0", "1", "2", "3", "--images", str(images)]
-            began = time.perf_counter()
+            began, cpu, loaded = time.perf_counter(), of_children(), os.getloadavg()[0]
             subprocess.run([*command, "--out", str(out), *options], check=True, capture_output=True)
-            wall = time.perf_counter() - began
+            wall, cpu = time.perf_counter() - began, of_children() - cpu
             ev = rc.open_run(out)
             arrays = {name: np.asarray(of) for name, of in ev.dataset.items() if of.dtype.kind != "O"}
             digests.add(digest({str(name): of for name, of in arrays.items()}))
             log = [line.split() for line in (out / "log.txt").read_text().splitlines()]
-            rows.append({"way": way, "turn": turn, "seconds": wall, "groups": len(ev.costs())})
+            rows.append({"way": way, "turn": turn, "seconds": wall, "cpu": cpu, "load": loaded, "images": images})
+            rows[-1]["groups"] = len(ev.costs())
             rows[-1]["attacks_seconds"] = _between(log[0], log[-1])
             rows[-1]["work_seconds"] = sum(cost.seconds for cost in ev.costs())
     assert len(digests) == 1, "the results of all ways should be the same bit for bit"
     return rows
+
+
+def of_children() -> float:
+    """Return the processor time of all processes that this one has waited for, and of those they have waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _between(first: list[str], last: list[str]) -> float:
@@ -374,7 +379,7 @@ def _between(first: list[str], last: list[str]) -> float:
     return (ended - began).total_seconds()
 
 
-PARTS = ("cells", "simulated", "workers")
+PARTS = ("cells", "simulated", "workers", "isolation")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -383,6 +388,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     made.add_argument("--simulated", nargs="+", type=int, default=SIMULATED, metavar="WORKERS")
     made.add_argument("--images", type=int, default=100, help="of the comparison by real workers")
+    made.add_argument("--long-images", type=int, default=500, help="of the long comparison, with and without isolation")
     made.add_argument("--rounds", type=int, default=3, help="turns of the comparison by real workers")
     return made
 
@@ -404,7 +410,10 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="robustcmp-scale-") as directory:
         if "workers" in options.only:
-            keep("workers", real_workers(Path(directory), options.images, options.rounds))
+            keep("workers", real_workers(Path(directory), [*WAYS], options.images, options.rounds))
+        if "isolation" in options.only:
+            ways = ["in process", "isolated"]
+            keep("isolation", real_workers(Path(directory), ways, options.long_images, options.rounds))
         if "cells" in options.only:
             keep("cells", [many_cells(Path(directory))])
         if "simulated" in options.only:

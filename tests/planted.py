@@ -122,3 +122,14 @@ def torch_exits() -> Any:
             return x.flatten(1) @ self.weights
 
     return Network().eval()
+
+
+def torch_segfaults() -> Any:
+    """A network of torch that ends its process as soon as it is asked anything."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            ctypes.string_at(0)
+
+    return Network().eval()

@@ -7,6 +7,9 @@ import logging
 import math
 import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +31,7 @@ from robustcmp.records.store import Run
 from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
-from robustcmp.runs.isolated import last_lines, resident
+from robustcmp.runs.isolated import Child, Died, Limits, last_lines, resident
 
 GIB = 2**30
 Evaluate = Callable[..., rc.Evaluation]
@@ -144,7 +147,10 @@ KINDS = {
     "aborts": (Isolated(), r"its process ended by SIGABRT\. It wrote last: .*planted"),
     "exits": (Isolated(), r"its process ended by exit status 7\."),
     "raises": (Isolated(), r"ArithmeticError: no such logits"),
-    "hangs": (Isolated(group_seconds=4), r"it took longer than the 4 s that a group may take\."),
+    "hangs": (
+        Isolated(group_seconds=4),
+        r"it took longer than the 4 s that a group may take, loading its model included\.",
+    ),
     "grows": (
         Isolated(group_memory=GIB // 2),
         r"it held 0\.\d\d GiB, more than the 0\.50 GiB that a group may hold\.",
@@ -260,6 +266,17 @@ def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) 
     assert not evaluate({"a": made("sound"), "b": made("other")}, Isolated()).failed
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
+def test_a_process_that_is_stopped_takes_nothing_for_no_longer_than_the_limit() -> None:
+    child = Child(Limits(seconds=1))
+    child._start()
+    assert child._process is not None
+    os.kill(child._process.pid, signal.SIGSTOP)
+    with pytest.raises(Died, match="it took longer than the 1 s"):
+        list(child.messages(bytes(10**8), {}, None))  # type: ignore[arg-type]  # more than the connection holds
+    assert child._process is None
+
+
 def children() -> set[str]:
     """The processes that this one has started."""
     return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
@@ -353,6 +370,26 @@ def test_a_command_with_a_failure_prints_and_ends_with_1(
     assert main([*command, "--json"]) == 0
     assert "failed" not in json.loads(capsys.readouterr().out)
     assert len({path.name for path in (tmp_path / "run" / "cells").glob("*")} - before) == 1
+
+
+def test_a_crash_of_the_command_says_which_model_was_asked(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    weights = ["torch=planted:torch_segfaults", "--dataset", "digits", "--suite", "smoke", "--images", "5"]
+    command = [
+        sys.executable,
+        "-m",
+        "robustcmp.eval",
+        "--weights",
+        *weights,
+        "--out",
+        str(tmp_path / "run"),
+        "--isolate",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(planted.__file__).parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert 'File "while checking torch/0", line' in done.stderr
 
 
 @pytest.mark.parametrize(

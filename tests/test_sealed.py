@@ -605,6 +605,57 @@ def test_a_writer_on_another_machine(tmp_path: Path, kernel_locks: bool, monkeyp
     assert os.listdir(tmp_path) == []
 
 
+ELSEWHERE = {"host": "elsewhere", "kernel": "another", "pids": "another", "pid": 7, "since": "2026-01-01 10:00:00"}
+
+
+@pytest.mark.skipif(locks.fcntl is None, reason="needs flock")
+def test_of_two_machines_one_takes_over_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks.fcntl, "flock", lambda descriptor, how: None)  # each has its own
+    lock = tmp_path / locks.NAME
+    lock.write_text(json.dumps(ELSEWHERE))
+    long_ago = time.time() - locks.SILENCE - 10
+    os.utime(lock, (long_ago, long_ago))
+    both, sign, outcomes = threading.Barrier(2), locks._sign, []
+
+    def signed(*arguments: Any) -> Any:
+        both.wait(10)  # both have seen that nobody has it
+        return sign(*arguments)
+
+    def take() -> None:
+        try:
+            with locks.sole_writer(tmp_path):
+                outcomes.append("held")
+                time.sleep(2 * locks.CONFIRM)
+        except StoreError as error:
+            outcomes.append(str(error))
+
+    monkeypatch.setattr(locks, "_sign", signed)
+    monkeypatch.setattr(locks, "CONFIRM", 0.3, raising=False)
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count("held") == 1
+    assert any("is being written by process" in outcome for outcome in outcomes)
+
+
+@pytest.mark.parametrize("elsewhere", [json.dumps(ELSEWHERE), None])
+def test_a_writer_whose_lock_was_taken_over_writes_no_more(run: Path, elsewhere: str | None) -> None:
+    store, lock = Run.create(run), run / locks.NAME
+    manifest = store.manifest()
+    with store.writing():
+        store.write_manifest(manifest | {"seed": 1})
+        if elsewhere is None:
+            lock.unlink()
+        else:
+            lock.write_text(elsewhere)
+        with pytest.raises(StoreError, match=r"lock .*(process 7 on elsewhere|removed).*Nothing more is written"):
+            store.write_manifest(manifest | {"seed": 2})
+    assert store.manifest()["seed"] == 1
+    assert lock.exists() is (elsewhere is not None)  # it is the other's
+
+
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
 def test_what_cannot_be_a_lock_is_named(tmp_path: Path, make: Callable[[Path], object]) -> None:
     make(tmp_path / locks.NAME)
@@ -706,6 +757,46 @@ def test_what_is_wrong_with_a_run(run: Path, capsys: pytest.CaptureFixture[str])
     assert "is not whole: 3 broken, 1 missing" in err
     assert command.main(["runs", "verify", "nowhere"]) == 2
     assert command.main(["runs", "verify"]) == 2
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("{")])
+def test_without_a_manifest_the_other_files_are_verified(run: Path, damage: Callable[[Path], object]) -> None:
+    first, second, *_ = cells(run)
+    os.replace(first, second)
+    (run / "results.h5").write_bytes((run / "results.h5").read_bytes()[:-1])
+    changed_text = (run / "checks.json").read_text().replace("epsilon", "epsilom")
+    (run / "checks.json").write_text(changed_text)
+    damage(run / "manifest.json")
+    found = {finding.file.name: finding.state for finding in verify(Run(run))}
+    assert found.pop("manifest.json") in ("broken", "missing")
+    assert found == dict.fromkeys((second.name, "results.h5", "checks.json"), "broken")
+
+
+def test_an_older_run_without_a_manifest_is_unsealed_not_broken(run: Path) -> None:
+    older(run)
+    (run / "manifest.json").unlink()
+    states = {finding.file.name: finding.state for finding in verify(Run(run))}
+    assert states.pop("manifest.json") == "missing"
+    assert {path.name for path in cells(run)} <= {*states}
+    assert {*states.values()} == {"unsealed"}
+
+
+def test_a_finding_names_its_file_once(run: Path) -> None:
+    first, *_ = cells(run)
+    first.write_bytes(first.read_bytes()[:-1])
+    (run / "manifest.json").write_text("{")
+    for finding in verify(Run(run)):
+        assert str(finding.file) not in finding.reason
+        assert finding.reason[0].isupper()
+
+
+def test_every_broken_manifest_is_kept(run: Path) -> None:
+    manifest = run / "manifest.json"
+    for content in ("{1", "{2", "{3"):
+        manifest.write_text(content)
+        repair(Run(run))
+    kept = sorted(run.glob("manifest.json.broken*"))
+    assert [path.read_text() for path in kept] == ["{1", "{2", "{3"]
 
 
 # a full disk ---------------------------------------------------------------------------------------------------------

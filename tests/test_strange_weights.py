@@ -168,6 +168,16 @@ def test_a_compressed_state_dict_was_not_saved_by_torch(tmp_path: Path) -> None:
         load_network(str(tmp_path / "a.pt"), "torch", "lenet1")
 
 
+def test_an_archive_with_a_broken_end(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(state(), tmp_path / "a.pt")
+    content = bytearray((tmp_path / "a.pt").read_bytes())
+    content[content.rindex(b"PK\x06\x07") + 16] = 2  # of so many disks
+    (tmp_path / "a.pt").write_bytes(content)
+    with pytest.raises(WeightsError, match=r"is no whole zip archive \(BadZipFile"):
+        load_network(str(tmp_path / "a.pt"), "torch", "lenet1")
+
+
 @pytest.mark.parametrize("name", ["a.pt", "a.npz", "a.h5"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory", "empty"])
 def test_what_is_no_file_is_not_opened(name: str, kind: str, tmp_path: Path) -> None:

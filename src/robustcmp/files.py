@@ -26,6 +26,7 @@ from .errors import DiskError, UsageError
 
 TEMPORARY = ".tmp"
 SURELY_DEAD = 86400.0  # seconds without a change, after which nobody is still writing a temporary file
+REGULAR = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file is too large"}
 
 
@@ -72,11 +73,36 @@ def file_digest(path: Path) -> str:
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a file for reading, or raise `OSError` for what is none: a pipe or a device could block for ever."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    descriptor, _ = _regular(path)
+    return open(descriptor, "rb")
+
+
+def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
+    """Return the bytes of a file, or raise `OSError` for what is none, or larger than the limit.
+
+    Without a file object, which would take longer than reading a small file.
+    """
+    descriptor, size = _regular(path)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if size > limit:
+            raise OSError(errno.EFBIG, f"expected at most {limit:,} bytes, received {size:,}", str(path))
+        parts = []
+        while size > 0 and (part := os.read(descriptor, size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def _regular(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Return the descriptor of a regular file and its size, or raise `OSError` for what is none."""
+    descriptor = os.open(path, REGULAR)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not a regular file", str(path))
-        return open(descriptor, "rb")
+        return descriptor, found.st_size
     except BaseException:
         os.close(descriptor)
         raise

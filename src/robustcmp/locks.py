@@ -2,8 +2,9 @@
 
 The lock is a file with the writer's name. On one machine the kernel holds it, and releases it when the process ends,
 however it ends. Other machines may not see that: for them the writer touches the file every few seconds, and a file
-that was not touched for two minutes is nobody's. Where the kernel cannot lock files, the writer's process number and
-the touches have to do.
+that was not touched for two minutes is nobody's. Two machines can take such a file over at the same time: the last to
+sign it has it, and the other one sees that after a while. A writer that was suspended for longer sees it before its
+next file. Where the kernel cannot lock files, the writer's process number and the touches have to do.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -20,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .errors import StoreError
-from .files import Writer, room_for, temporary_beside
+from .files import Writer, open_regular, room_for, temporary_beside
 
 try:
     import fcntl
@@ -30,6 +33,7 @@ except ImportError:  # Windows
 NAME = ".writer.lock"
 BEAT = 15.0  # seconds between two touches
 SILENCE = 120.0  # seconds without one, after which a writer on another machine has ended
+CONFIRM = 2.0  # seconds after which two machines that took over one lock see which of them was the last
 UNSUPPORTED = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 ATTEMPTS = 100  # at a file that others make and remove meanwhile
 
@@ -37,43 +41,71 @@ _held: set[int] = set()  # descriptors
 
 
 class Holder(NamedTuple):
-    """Who holds a lock, and since when."""
+    """Who holds a lock, since when, and which of its acquisitions that was."""
 
     writer: Writer
     since: str
+    token: str = ""
 
     def __str__(self) -> str:
         return f"process {self.writer.pid} on {self.writer.host} since {self.since}"
 
 
+class Lock(NamedTuple):
+    """The lock of a directory, as long as it is this process's."""
+
+    path: Path
+    descriptor: int
+    token: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the lock is still the one that was acquired."""
+        holder = _signed(self.path)
+        return holder is not None and holder.token == self.token
+
+    def check(self) -> None:
+        """Raise `StoreError` if somebody else has taken the lock over, as after this process was suspended."""
+        if self.is_ours:
+            return
+        holder = _signed(self.path)
+        how = f"taken over by {holder}" if holder else "removed"
+        raise StoreError(
+            f"the lock {self.path} was {how}: by hand, or because this process gave no sign of life for "
+            f"{SILENCE:.0f} s. Nothing more is written. Rerun the command when no other one is writing.",
+            parameters=["out"],
+        )
+
+
 @contextmanager
-def sole_writer(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory.
+def sole_writer(directory: Path) -> Iterator[Lock]:
+    """Hold the lock of a directory, which is to be checked before each file is written.
 
     Raises
     ------
     StoreError
         Another process, or another thread of this one, holds it.
     """
-    path = directory / NAME
-    descriptor = _acquired(path)
-    _held.add(descriptor)
+    lock = _acquired(directory / NAME)
+    _held.add(lock.descriptor)
     stop = threading.Event()
-    beating = threading.Thread(target=_beat, args=(descriptor, stop), name="robustcmp lock", daemon=True)
+    beating = threading.Thread(target=_beat, args=(lock, stop), name="robustcmp lock", daemon=True)
     beating.start()
     try:
-        yield
+        yield lock
     finally:
         stop.set()
         beating.join()
-        if _is_at(descriptor, path):
-            path.unlink(missing_ok=True)
-        _held.discard(descriptor)
-        os.close(descriptor)
+        with suppress(OSError):
+            if _is_at(lock.descriptor, lock.path) and lock.is_ours:
+                lock.path.unlink()
+        _held.discard(lock.descriptor)
+        os.close(lock.descriptor)
 
 
-def _acquired(path: Path) -> int:
-    """Return the descriptor of a lock file that is this process's, or raise `StoreError`."""
+def _acquired(path: Path) -> Lock:
+    """Return the lock of a file that is this process's, or raise `StoreError`."""
+    is_known_here = True  # to the kernel, so that no other machine can take the lock over at the same time
     for _ in range(ATTEMPTS):
         opened = _opened(path)
         if opened is None:
@@ -83,21 +115,45 @@ def _acquired(path: Path) -> int:
             locked = _locked(descriptor)
             holder = _holder(descriptor)
             if locked is False or not (is_new or _has_ended(holder, path, locked is True)):
-                raise StoreError(
-                    f"{path.parent} is being written by {holder or 'another process'}. Wait until it has finished, "
-                    f"name another directory, or remove {path} if that process is gone.",
-                    parameters=["out"],
-                )
+                raise _taken(path, holder)
+            if not is_new:
+                is_known_here = bool(locked and holder and holder.writer.kernel == Writer.this().kernel)
             if _is_at(descriptor, path):  # else whoever held it has just removed it
                 if locked or is_new:
-                    _sign(descriptor, path)
-                    return descriptor
+                    lock = Lock(path, descriptor, _sign(descriptor, path))
+                    if not is_known_here:
+                        _confirm(lock)
+                    return lock
                 path.unlink(missing_ok=True)  # only who makes the file anew has it
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
     raise StoreError(f"{path} cannot be locked: other processes make and remove it. Rerun the command.")
+
+
+def _confirm(lock: Lock) -> None:
+    """Raise `StoreError` if another machine has taken the same lock over at the same time: the last to sign has it."""
+    time.sleep(CONFIRM)
+    if not lock.is_ours:
+        raise _taken(lock.path, _signed(lock.path))
+
+
+def _signed(path: Path) -> Holder | None:
+    """Return who signed the lock file of that name; None if there is none."""
+    try:
+        with open_regular(path) as file:
+            return _holder(file.fileno())
+    except FileNotFoundError:
+        return None
+
+
+def _taken(path: Path, holder: Holder | None) -> StoreError:
+    return StoreError(
+        f"{path.parent} is being written by {holder or 'another process'}. Wait until it has finished, "
+        f"name another directory, or remove {path} if that process is gone.",
+        parameters=["out"],
+    )
 
 
 def _opened(path: Path) -> tuple[int, bool] | None:
@@ -144,10 +200,9 @@ def _holder(descriptor: int) -> Holder | None:
     """Return who signed a lock file; None before it is signed."""
     try:
         said = json.loads(os.read(descriptor, 4096))
-        return Holder(
-            Writer(str(said["host"]), str(said["kernel"]), str(said["pids"]), int(said["pid"])), said["since"]
-        )
-    except (ValueError, KeyError, TypeError):
+        writer = Writer(str(said["host"]), str(said["kernel"]), str(said["pids"]), int(said["pid"]))
+        return Holder(writer, said["since"], str(said.get("token", "")))
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -175,24 +230,28 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _sign(descriptor: int, path: Path) -> None:
-    """Write this process's name into a lock file, which is removed where there is no room for it."""
-    said = Writer.this()._asdict() | {"since": datetime.now(UTC).isoformat(" ", "seconds")}
+def _sign(descriptor: int, path: Path) -> str:
+    """Write this process's name into a lock file, which is removed where there is no room for it; return the token."""
+    token = secrets.token_hex(8)
+    said = Writer.this()._asdict() | {"since": datetime.now(UTC).isoformat(" ", "seconds"), "token": token}
     try:
         with room_for(path):
             os.truncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, json.dumps(said).encode())
+            os.fsync(descriptor)  # other machines see it
     except OSError:
         path.unlink(missing_ok=True)
         raise
+    return token
 
 
-def _beat(descriptor: int, stop: threading.Event) -> None:
-    """Touch a lock file until told to stop."""
+def _beat(lock: Lock, stop: threading.Event) -> None:
+    """Touch a lock file until told to stop, or until it is somebody else's."""
     while not stop.wait(BEAT):
         with suppress(OSError):  # the disk may be away for a while
-            os.utime(descriptor)
+            if lock.is_ours:
+                os.utime(lock.descriptor)
 
 
 def _forget() -> None:

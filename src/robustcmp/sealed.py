@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .errors import SealError
-from .files import open_regular
+from .files import open_regular, read_regular
 
 MARK = b"robustcmp "
 BLOCK = 512
@@ -71,11 +71,8 @@ def distrusted() -> Iterator[None]:
 
 def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
     """Return the bytes of a regular file, or raise `SealError` for what is none, or larger than the limit."""
-    with distrusted(), open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise SealError(f"expected at most {limit:,} bytes, received {size:,}")
-        return file.read(size)
+    with distrusted():
+        return read_regular(path, limit)
 
 
 def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:

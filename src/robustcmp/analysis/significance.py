@@ -33,7 +33,7 @@ from .statistics.hypotheses import (
     welch_t,
 )
 from .statistics.intervals import difference_intervals
-from .statistics.permutations import westfall_young
+from .statistics.permutations import permute
 
 if TYPE_CHECKING:
     import pandas
@@ -256,18 +256,18 @@ def _permuted_together(
         return []
     sizes = [len(group) for group in next(iter(values.values()))]
     runs = {key: np.concatenate(groups) for key, groups in values.items()}
-    together = westfall_young(np.array(list(runs.values())), sizes, resamples)
-    adjusted = dict(zip(values, together.adjusted, strict=True))
+    permuted = permute(np.array(list(runs.values())), sizes, resamples)
+    adjusted = dict(zip(values, permuted.adjusted(), strict=True))
     for row in rows:
         of = OF_L2 if row["test"].endswith(OF_L2) else ""
         if row["a"] == ALL and row["test"].split()[0] != BESIDE:
             row["p_westfall_young"] = adjusted.get((row["attack"], of), math.nan)
-    successes = np.array([its for (_, of), its in runs.items() if not of])
+    successes = [place for place, (_, of) in enumerate(runs) if not of]
     found = {}
     if len(successes) > 1:
-        found[SUMMED] = westfall_young(successes, sizes, resamples).joint
+        found[SUMMED] = permuted.joint(successes)
     if len(runs) > max(len(successes), 1):
-        found[f"{SUMMED} and{OF_L2}"] = together.joint
+        found[f"{SUMMED} and{OF_L2}"] = permuted.joint(range(len(runs)))
     row = {"level": "frameworks", "attack": ALL, "n": sum(sizes)}
     return [row | _joint(name, joint, math.nan) | {"p_adjusted": joint.p} for name, joint in found.items()]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -159,6 +161,9 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     traceback.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if not faulthandler.is_enabled():
+        with suppress(OSError, ValueError):  # there is no standard error
+            faulthandler.enable()
     try:
         with ended_by_signals(), enough_memory("this command", "--images or --batch-size"):
             run(given)

@@ -133,9 +133,12 @@ def _add_machine(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--isolate",
         action=BooleanOptionalAction,
-        help="attack in a process for each framework, so that a crash ends one attack on one model",
+        help="attack in a process for each framework, so that a crash there ends one attack on one model; models are "
+        "loaded and checked in the command's process",
     )
-    group.add_argument("--group-seconds", type=float, metavar="S", help="longest time of one attack on one model")
+    group.add_argument(
+        "--group-seconds", type=float, metavar="S", help="longest time of one attack on one model, with loading it"
+    )
     group.add_argument("--group-memory", type=float, metavar="GIB", help="most memory of one attack on one model")
     group.add_argument("--dry-run", action="store_true", help="print what would be done and how long it would take")
 

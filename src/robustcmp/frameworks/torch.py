@@ -35,7 +35,7 @@ from ..networks.architecture import (
     Shape,
     is_trainable,
 )
-from ..networks.untrusted import check_archive
+from ..networks.untrusted import check_archive, is_archive
 from ..networks.weights import Weights, paired
 from .base import Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
 
@@ -327,7 +327,7 @@ def _check_archive(path: Path) -> None:
             f"{path} holds more than tensors: it refers to {asked[0]}. Save it with "
             "torch.save(network.state_dict(), path)."
         )
-    if not zipfile.is_zipfile(path):
+    if not is_archive(path):
         return  # torch before 1.6
     check_archive(path)
     with zipfile.ZipFile(path) as archive:

@@ -38,6 +38,14 @@ def check_unpacked(path: Path, unpacked: int, packed: int) -> None:
         )
 
 
+def is_archive(path: Path) -> bool:
+    """Say whether a file is a zip archive, or raise `WeightsError` for one with an end that contradicts itself."""
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile as error:
+        raise _broken(path, "zip archive", error) from None
+
+
 def check_archive(path: Path) -> None:
     """Raise `WeightsError` for a zip archive that is damaged, or would unpack to far more than it is."""
     try:

@@ -57,8 +57,8 @@ def manifest_of(file: sealed.Hdf5) -> dict[str, Any]:
         return manifest
 
 
-def read(file: sealed.Hdf5) -> xarray.Dataset:
-    """Read what `write` wrote, as `xarray.load_dataset` does in five times the time.
+def read(file: sealed.Hdf5) -> tuple[xarray.Dataset, dict[str, Any]]:
+    """Read what `write` wrote, as `xarray.load_dataset` does in five times the time, and its manifest.
 
     Raises
     ------
@@ -83,7 +83,8 @@ def read(file: sealed.Hdf5) -> xarray.Dataset:
         elif name in (*OWN_NAMES, "ran", "repeats", "epsilon_curve"):
             raise SealError(f"{name} is missing")
     _check_ran(variables, axes, manifest, records)
-    return xarray.Dataset(variables, dict(sorted(coords.items())), {"manifest": file.attribute("manifest")})
+    content = xarray.Dataset(variables, dict(sorted(coords.items())), {"manifest": file.attribute("manifest")})
+    return content, manifest
 
 
 def _declared(records: Mapping[str, AttackRecord]) -> Iterator[tuple[str, tuple[tuple[str, ...], DTypeLike | None]]]:

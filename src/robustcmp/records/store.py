@@ -28,8 +28,8 @@ from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError, nearest
 from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
 from ..locks import NAME as LOCK
-from ..locks import sole_writer
-from . import costs, format_1, results_file
+from ..locks import Lock, sole_writer
+from . import costs, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
 from .manifest import FORMAT, UNSEALED, attack_records, check, is_known, part_of, upgraded
@@ -52,6 +52,7 @@ class Run:
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
+        self._lock: Lock | None = None  # while it is written
         self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
         self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
@@ -92,11 +93,12 @@ class Run:
             yield self
             return
         try:
-            with sole_writer(self.directory):
-                for directory in (self.directory, self.directory / "cells"):
+            with sole_writer(self.directory) as self._lock:
+                for directory in (self.directory, self._cells):
                     remove_left_over(directory)
                 yield self
         finally:
+            self._lock = None
             if self._made:
                 with suppress(OSError):  # it is not empty
                     self.directory.rmdir()
@@ -138,8 +140,18 @@ class Run:
         return self.directory / "manifest.json"
 
     @property
+    def _cells(self) -> Path:
+        return self.directory / "cells"
+
+    @property
     def _results_path(self) -> Path:
         return self.directory / "results.h5"
+
+    def write_file(self, path: Path, content: bytes) -> None:
+        """Write a file, or raise `StoreError` if this process no longer is the one that writes the run."""
+        if self._lock is not None:
+            self._lock.check()
+        write_bytes_atomically(path, content)
 
     # the manifest ------------------------------------------------------------------------------------------------
 
@@ -183,7 +195,7 @@ class Run:
         content = {"format": FORMAT} | manifest
         text = sealed.to_json("manifest", content, sort_keys=True).encode()
         if not self._manifest_path.exists() or sealed.read_bytes(self._manifest_path) != text:
-            write_bytes_atomically(self._manifest_path, text)
+            self.write_file(self._manifest_path, text)
         self._know(content, FORMAT)
 
     def _know(self, manifest: dict[str, Any], stored_format: str) -> None:
@@ -210,7 +222,15 @@ class Run:
 
     def cell_path(self, key: str) -> Path:
         """Return where a cell is kept."""
-        return self.directory / "cells" / f"{key}.h5"
+        return self._cells / f"{key}.h5"
+
+    def kept(self) -> list[str]:
+        """Return the keys of all cells that are kept, of this question and of others, sorted."""
+        try:
+            names = os.listdir(self._cells)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name[:-3] for name in names if name.endswith(".h5"))
 
     def __contains__(self, key: str) -> bool:
         return self.cell_path(key).exists()
@@ -259,7 +279,7 @@ class Run:
                 self._read_cell(file, cell.key)
         except SealError as error:
             raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
-        write_bytes_atomically(path, content)
+        self.write_file(path, content)
 
     @contextmanager
     def cell(self, key: str, required: bool | None = None) -> Iterator[sealed.Hdf5]:
@@ -358,14 +378,18 @@ class Run:
             It is missing or broken.
         """
         if self.is_sealed:
-            path = self.cell_path(key)
-            with _cell_errors(path):
-                sealed.check(path, _kind(key))
+            self.check_seal(key)
             return
         with self.cell(key) as file:
             arrays = self._read_cell(file, key)
             if "adversarials" in file.arrays:
                 self._check_images(file, arrays)
+
+    def check_seal(self, key: str) -> None:
+        """Check that a cell's file is as it was written, whatever the manifest says; raise as `check_cell` does."""
+        path = f"{self._cells}{os.sep}{key}.h5"
+        with _cell_errors(path):
+            sealed.check(path, _kind(key))
 
     @staticmethod
     def _check_images(file: sealed.Hdf5, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -381,7 +405,7 @@ class Run:
                 file.create_dataset(array_name, data=values, track_times=False, **COMPRESSED)
             file.attrs["answers"] = answers
 
-        write_bytes_atomically(self.directory / f"{name}.h5", sealed.hdf5(name, write))
+        self.write_file(self.directory / f"{name}.h5", sealed.hdf5(name, write))
 
     @overload
     def read_arrays(self, name: str, answers: str) -> dict[str, NDArray[Any]] | None: ...
@@ -438,6 +462,8 @@ class Run:
 
     def log_cost(self, cost: costs.Cost) -> None:
         """Add what a task cost to the log."""
+        if self._lock is not None:
+            self._lock.check()
         costs.log(self._costs_path, cost)
 
     def costs(self) -> list[costs.Cost]:
@@ -470,13 +496,11 @@ class Run:
         content = results.assign_attrs(manifest=json.dumps({"format": FORMAT} | manifest, sort_keys=True))
         if self.has_results:
             try:
-                if self._load().identical(content):
+                if self._load()[0].identical(content):
                     return
             except StoreError:
                 pass  # it is written anew
-        write_bytes_atomically(
-            self._results_path, sealed.hdf5("results", lambda file: results_file.write(file, content))
-        )
+        self.write_file(self._results_path, sealed.hdf5("results", lambda file: results_file.write(file, content)))
 
     def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
         """Return what `write_results` wrote.
@@ -488,17 +512,33 @@ class Run:
         StoreError
             The file is broken.
         """
-        content = self._load()
-        manifest: dict[str, Any] = json.loads(content.attrs.pop("manifest"))
+        content, answered = self._load()
+        del content.attrs["manifest"]
+        return content, self._asked(answered)
+
+    def check_results(self) -> None:
+        """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does.
+
+        Of results that have no seal, all arrays are read.
+        """
+        if not self.is_sealed:
+            self.read_results()
+            return
+        with self._results() as file:
+            answered = results_file.manifest_of(file)
+        self._asked(answered)
+
+    def _asked(self, answered: dict[str, Any]) -> dict[str, Any]:
+        """Return the manifest, or raise `UsageError` unless it is the one that was answered."""
         asked = self.manifest()
-        if upgraded({"format": format_1.FORMAT} | manifest) != asked:
+        if answered != asked:
             raise UsageError(self._interrupted)
-        return content, asked
+        return asked
 
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
         text = sealed.to_json(name, {"answers": answers, name: content})
-        write_bytes_atomically(self.directory / f"{name}.json", text.encode())
+        self.write_file(self.directory / f"{name}.json", text.encode())
 
     def read_answer(self, name: str, answers: str, read: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what `read` makes of what `write_answer` wrote, None if there is nothing, or of something else.
@@ -519,10 +559,15 @@ class Run:
         except SealError as error:
             raise _broken_answer(path, error) from None
 
-    def _load(self) -> xarray.Dataset:
+    def _load(self) -> tuple[xarray.Dataset, dict[str, Any]]:
+        with self._results() as file:
+            return results_file.read(file)
+
+    @contextmanager
+    def _results(self) -> Iterator[sealed.Hdf5]:
         try:
             with sealed.opened(self._results_path, "results", required=self.is_sealed) as file:
-                return results_file.read(file)
+                yield file
         except FileNotFoundError as error:
             raise self._broken_results(error) from None
         except SealError as error:
@@ -548,7 +593,7 @@ def runs_in(directory: str | os.PathLike[str]) -> list[Run]:
 
 
 @contextmanager
-def _cell_errors(path: Path) -> Iterator[None]:
+def _cell_errors(path: str | Path) -> Iterator[None]:
     """Raise `StoreError` for what is wrong with the file of a cell."""
     try:
         yield

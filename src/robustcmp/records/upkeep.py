@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 
 from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError
-from ..files import write_bytes_atomically, write_text_atomically
+from ..threads import cores, in_order
 from . import costs, results_file
 from .cell import Cell
 from .manifest import UNSEALED, check, merged
@@ -22,6 +23,10 @@ from .store import Run
 
 ANSWERS = ("checks", "transfer")  # in JSON
 ARRAYS = ("clean", "contested")  # in HDF5
+RERUN = "Rerun the same command to recreate it."
+OLDER = "It is older than seals. Rerun the same command to seal it."
+READERS = 4  # threads, with more of which Python's own share is the limit, and
+AT_ONCE = 500  # cells for one of them
 
 _log = logging.getLogger("robustcmp")
 
@@ -52,57 +57,114 @@ class Finding(NamedTuple):
 def verify(run: Run) -> Iterator[Finding]:
     """Read every file of a run, and yield what is wrong with it: its seal, or that it is not there.
 
-    The arrays of a cell that has its seal are not looked at: whoever reads them checks them.
+    The arrays of a cell or of results that have their seal are not looked at: whoever reads them checks them. Without a
+    manifest, a file is judged by its own seal alone, and missing cells are not known.
     """
     path = run.directory / "manifest.json"
+    manifest: dict[str, Any] = {}
     try:
         manifest = run.manifest()
+        if not manifest:
+            yield _finding(path, "missing", run.lost_manifest)
+        elif not run.is_sealed:
+            yield Finding(path, "unsealed", OLDER)
     except RobustcmpError as error:
-        yield Finding(path, "broken", str(error))
-        return
-    if not manifest:
-        yield Finding(path, "missing", str(run.lost_manifest))
-        return
-    rerun = "Rerun the same command to recreate it."
-    older = "It is older than seals. Rerun the same command to seal it."
-    if not run.is_sealed:
-        yield Finding(path, "unsealed", older)
-    keys = dict.fromkeys(cell["key"] for cell in manifest["cells"])
-    if keys and not (run.directory / "cells").is_dir():
-        yield Finding(run.directory / "cells", "missing", f"{rerun} It has {len(keys)} cells.")
-        keys = {}
-    for key in keys:
-        if key not in run:
-            yield Finding(run.cell_path(key), "missing", rerun)
-    readers: dict[Path, Callable[[], object]] = {
-        path: partial(run.check_cell, path.stem) for path in sorted(run.directory.glob("cells/*.h5"))
-    }
-    readers |= _answers(run)
-    if run.has_results:
-        readers[run.directory / "results.h5"] = run.read_results
-    else:
-        yield Finding(run.directory / "results.h5", "missing", rerun)
+        yield _finding(path, "broken", error)
+    kept = run.kept()
+    required = run.is_sealed if manifest else _has_seals(run, kept)
+    yield from _missing(run, manifest, {*kept})
+    for key in _suspects(run, kept) if required else kept:
+        file = run.cell_path(key)
+        older = not manifest and not required
+        yield from _wrong(file, partial(has_seal, file) if older else partial(run.check_cell, key), required)
+    readers = _answers(run) | ({run.directory / "results.h5": run.check_results} if run.has_results else {})
     for file, read in readers.items():
-        try:
-            read()
-        except RobustcmpError as error:
-            yield Finding(file, "broken", str(error))
-        else:
-            if not run.is_sealed and file.exists() and not has_seal(file):
-                yield Finding(file, "unsealed", older)
+        yield from _wrong(file, read if manifest else partial(_check_alone, file, required), required)
     log = run.directory / "costs.jsonl"
     with suppress(FileNotFoundError):
-        if changed := costs.broken(log, run.is_sealed):
+        if changed := costs.broken(log, required):
             yield Finding(log, "broken", f"{changed} of its records were changed. They are left out.")
-        elif not run.is_sealed and costs.broken(log):
-            yield Finding(log, "unsealed", older)
+        elif costs.broken(log):
+            yield Finding(log, "unsealed", OLDER)
+
+
+def _missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Finding]:
+    """Yield the cells and the results that a manifest promises and that are not there."""
+    keys = dict.fromkeys(cell["key"] for cell in manifest.get("cells", []))
+    if keys and not kept and not (run.directory / "cells").is_dir():
+        yield Finding(run.directory / "cells", "missing", f"{RERUN} It has {len(keys)} cells.")
+    else:
+        yield from (Finding(run.cell_path(key), "missing", RERUN) for key in keys if key not in kept)
+    if manifest and not run.has_results:
+        yield Finding(run.directory / "results.h5", "missing", RERUN)
+
+
+def _suspects(run: Run, keys: list[str]) -> Iterator[str]:
+    """Yield the cells that are not as they were sealed; several are read at once."""
+
+    def broken(some: list[str], stop: Callable[[], None]) -> list[str]:
+        stop()
+        return [key for key in some if not _is_whole(run, key)]
+
+    some = (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
+    return chain.from_iterable(in_order(broken, some, min(READERS, cores())))
+
+
+def _is_whole(run: Run, key: str) -> bool:
+    try:
+        run.check_seal(key)
+    except StoreError:
+        return False
+    return True
+
+
+def _wrong(file: Path, read: Callable[[], object], required: bool) -> Iterator[Finding]:
+    """Yield what is wrong with a file: that it cannot be read, or has no seal where that is no error."""
+    try:
+        read()
+        lacks = not required and file.exists() and not has_seal(file)
+    except RobustcmpError as error:
+        yield _finding(file, "broken", error)
+    else:
+        if lacks:
+            yield Finding(file, "unsealed", OLDER)
+
+
+def _has_seals(run: Run, keys: list[str]) -> bool:
+    """Say whether any file of a run without a manifest has a seal, so that the run is not older than seals."""
+    files = [run.directory / "results.h5", *map(run.cell_path, keys), *_answers(run)]
+    for file in files:
+        with suppress(SealError, FileNotFoundError):
+            if has_seal(file):
+                return True
+    return not files
+
+
+def _check_alone(file: Path, required: bool) -> None:
+    """Check the seal of a file that is no cell, if there is one; raise `StoreError` if it is broken."""
+    if not file.exists():
+        return
+    try:
+        if file.suffix == ".json":
+            sealed.read_json(file, file.stem, required=required)
+        elif required:
+            sealed.check(file, file.stem)
+    except SealError as error:
+        raise StoreError(f"{file} is broken ({error}). Rerun the same command once the manifest is there.") from None
+
+
+def _finding(file: Path, state: Literal["broken", "missing"], error: RobustcmpError) -> Finding:
+    """Return what an error says of a file, whose name stands beside it."""
+    reason = str(error).removeprefix(str(file)).lstrip(": ")
+    return Finding(file, state, reason[:1].upper() + reason[1:])
 
 
 def has_seal(path: Path) -> bool:
     """Say whether a file of a run has a seal, whatever it is."""
     content = sealed.read_bytes(path)
     if path.suffix == ".json":
-        return sealed.MEMBER in json.loads(content)
+        with sealed.distrusted():
+            return sealed.MEMBER in json.loads(content)
     return content[-sealed.BLOCK :].startswith(sealed.MARK)
 
 
@@ -143,7 +205,7 @@ def seal_older(run: Run) -> None:
         path = run.directory / f"{name}.json"
         with suppress(FileNotFoundError, SealError):
             content = sealed.read_json(path, name, required=False)
-            write_bytes_atomically(path, sealed.to_json(name, content).encode())
+            run.write_file(path, sealed.to_json(name, content).encode())
     for name in ARRAYS:
         path = run.directory / f"{name}.h5"
         with suppress(FileNotFoundError, SealError):
@@ -153,7 +215,7 @@ def seal_older(run: Run) -> None:
             run.write_arrays(name, answers, arrays)
     if records := run.costs():
         lines = [sealed.to_json(costs.KIND, msgspec.to_builtins(record), indent=None) for record in records]
-        write_text_atomically(run.directory / "costs.jsonl", "\n".join(lines) + "\n")
+        run.write_file(run.directory / "costs.jsonl", ("\n".join(lines) + "\n").encode())
     _log.info("%s: %d cells from before files were sealed are sealed as they are", run.directory, count)
 
 
@@ -188,8 +250,7 @@ def repair(run: Run) -> list[str]:
     except UsageError:
         raise
     except StoreError:
-        broken = path.with_name(f"{path.name}.broken")
-        path.replace(broken)
+        broken = _set_aside(path)
         said = [f"the broken manifest is kept as {broken}"]
     else:
         said = []
@@ -219,10 +280,19 @@ def repair(run: Run) -> list[str]:
     return said
 
 
+def _set_aside(path: Path) -> Path:
+    """Rename a broken file, beside those that were set aside before, and return its new name."""
+    names = (path.with_name(f"{path.name}.broken{suffix}") for suffix in ("", *(f"-{n}" for n in range(2, 10**6))))
+    broken = next(name for name in names if not name.exists())
+    path.rename(broken)
+    return broken
+
+
 def _write(run: Run, manifest: dict[str, Any]) -> None:
     """Write a manifest in its own format: in an older one, the run's other files need no seal."""
     if manifest["format"] in UNSEALED:
-        write_text_atomically(run.directory / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+        run.write_file(run.directory / "manifest.json", text.encode())
     else:
         run.write_manifest(manifest)
 

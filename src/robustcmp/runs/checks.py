@@ -23,6 +23,7 @@ from ..models.classifier import Classifier, unwrapped
 from ..models.model import Model
 from ..models.outside import along, predict_outside
 from ..records.checks import Check, Checked, judged, not_applicable
+from .blame import blaming
 from .progress import Progress, Unseen
 
 if TYPE_CHECKING:
@@ -104,11 +105,17 @@ def run_checks(
     progress = progress or Unseen()
     progress.begin("health checks", len(models))
     for (label, classifier, outcomes), accuracy in zip(models, clean, strict=True):
-        outcomes = outcomes.isel(image=slice(IMAGES))
-        nearest = _nearest_without_gradient(suite, outcomes)
-        examination = Examination(classifier, images, labels, nearest, fgsm, seed, accuracy)
-        pgd[label] = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
-        made = [*examination.checks(), *_of_attacks(suite, classifier, outcomes)]
+
+        def examined(
+            classifier: Classifier = classifier, outcomes: xarray.Dataset = outcomes, accuracy: Clean = accuracy
+        ) -> tuple[list[Check], float]:
+            few = outcomes.isel(image=slice(IMAGES))
+            nearest = _nearest_without_gradient(suite, few)
+            examination = Examination(classifier, images, labels, nearest, fgsm, seed, accuracy)
+            rate = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
+            return [*examination.checks(), *_of_attacks(suite, classifier, few)], rate
+
+        made, pgd[label] = blaming(f"making health checks of {label}", examined)
         checks += [replace(check, model=label) for check in made]
         progress.step()
     return Checked(checks, fgsm.max_epsilon, len(images), pgd)

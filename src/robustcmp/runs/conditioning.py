@@ -11,6 +11,7 @@ from ..attacks.suite import Suite
 from ..errors import UsageError, unknown
 from ..records.cell import Cell
 from ..records.contested import Contested
+from .blame import blaming_each
 from .plan import TrainedModel
 from .progress import Progress, Unseen
 from .subset import chosen
@@ -101,7 +102,8 @@ def run_conditioning(
             numbers = repeats.get((*model.key, name), ())
             if len(x) and numbers:
                 results = draws.attacks[name].outcomes(model.classifier, x, y, seed, numbers)
-                of_attack[right] = np.mean([result.success for result in results], axis=0)
+                what = f"attacking {model.label} with {name}"
+                of_attack[right] = np.mean([result.success for result in blaming_each(what, results)], axis=0)
         progress.step()
     counts = np.array([common.sum(), contested.sum()], np.int64)
     return Contested(names, index, correct[:, index], success, counts)

@@ -14,6 +14,7 @@ from ..records.cell import AttackResult, Cell
 from ..records.costs import Cost
 from ..records.journal import Journal
 from ..records.store import Run
+from .blame import blaming_each
 from .plan import Plan, Task
 from .progress import Progress, SeesFailures, Unseen
 from .work import timed
@@ -107,7 +108,8 @@ class InProcess:
             classifier = plan.model(task.model).classifier.with_callback(partial(asked, task.attack))
             repeats = [cell.repeat for cell in task.cells]
             results = timed(classifier, plan.attack(task), plan.images, plan.labels, plan.seed, repeats)
-            for cell, result in zip(task.cells, results, strict=True):
+            what = f"attacking {task.model[0]}/{task.model[1]} with {task.attack}"
+            for cell, result in zip(task.cells, blaming_each(what, results), strict=True):
                 yield Finished(cell, *result)
 
 

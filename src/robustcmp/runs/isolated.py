@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -96,11 +98,11 @@ class Child:
             self._start()
         begun, whole = time.monotonic(), False
         try:
-            self._send((work, at_once))
+            self._send((work, at_once), begun)
             while not whole:
                 message = self._received(begun)
                 if isinstance(message, Wanted):
-                    self._send(luggage.get(message.sha))
+                    self._send(luggage.get(message.sha), begun)
                     continue
                 whole = isinstance(message, End)
                 yield message
@@ -123,11 +125,27 @@ class Child:
                 env=self._environment,
             )
 
-    def _send(self, content: Any) -> None:
-        try:
-            self._connection.send(content)
-        except OSError:
-            raise Died(self._death()) from None
+    def _send(self, content: Any, begun: float) -> None:
+        """Send something, and end the process if it reaches a limit meanwhile: one that is stopped takes nothing."""
+        packed = ForkingPickler.dumps(content)
+        ended: list[OSError] = []
+
+        def send() -> None:
+            try:
+                self._connection.send_bytes(packed)
+            except OSError as error:
+                ended.append(error)
+
+        sender = threading.Thread(target=send, name="robustcmp sender", daemon=True)
+        sender.start()
+        while sender.is_alive():
+            sender.join(LOOK_SECONDS)
+            if sender.is_alive() and (reached := self._reached(begun)):
+                self.kill()  # which ends the sending
+                sender.join()
+                raise Died(reached)
+        if ended:
+            raise Died(self._death())
 
     def _received(self, begun: float) -> Message:
         """Wait for a message, and end the process if it reaches a limit."""
@@ -146,7 +164,7 @@ class Child:
         """Say which limit is reached, if one is."""
         seconds, memory = self._limits
         if seconds is not None and time.monotonic() - begun > seconds:
-            return f"it took longer than the {seconds:g} s that a group may take."
+            return f"it took longer than the {seconds:g} s that a group may take, loading its model included."
         if memory is not None and self._process and (held := resident(self._process.pid)) > memory:
             return f"it held {held / GIB:.2f} GiB, more than the {memory / GIB:.2f} GiB that a group may hold."
         return ""

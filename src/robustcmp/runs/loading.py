@@ -19,6 +19,7 @@ from ..models.preflight import check_gradient, check_model, in_unit_bounds
 from ..printable import is_name
 from ..records.store import Run
 from ..zoo.origins import AnyOrigin, Origin
+from .blame import blaming
 from .control import check_control
 from .plan import TrainedModel, applicability
 from .progress import Progress, Unseen
@@ -53,7 +54,8 @@ def load(models: Models, device: Device = "auto", progress: Progress | None = No
     for name, trainings in named.items():
         for counted, given in enumerate(trainings):
             origin = given if isinstance(given, Origin) else None
-            model = given.load(device) if isinstance(given, AnyOrigin) else given
+            what = f"loading {name}/{counted}"
+            model = blaming(what, given.load, device) if isinstance(given, AnyOrigin) else given
             trained.append(TrainedModel(name, counted, Classifier(in_unit_bounds(model)), origin))
             progress.step()
     return _with_own_seeds(trained)
@@ -93,15 +95,25 @@ def ready(
     progress.begin("compiling and checking models", len(models))
     compiled = []
     for model in models:
-        classifier = model.classifier.compiled(images)
-        if batch_size == 1:
-            classifier = classifier.with_batch_size(1)
-        depends_on_batch = check_model(model.name, classifier, images, labels)
-        if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
-            check_gradient(model.name, classifier.gradient_source or classifier, images)
-        compiled.append(replace(model, classifier=classifier, depends_on_batch=depends_on_batch))
+        compiled.append(blaming(f"checking {model.label}", _checked, model, suite, images, labels, batch_size))
         progress.step()
     return compiled
+
+
+def _checked(
+    model: TrainedModel,
+    suite: Suite,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    batch_size: int | None,
+) -> TrainedModel:
+    classifier = model.classifier.compiled(images)
+    if batch_size == 1:
+        classifier = classifier.with_batch_size(1)
+    depends_on_batch = check_model(model.name, classifier, images, labels)
+    if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
+        check_gradient(model.name, classifier.gradient_source or classifier, images)
+    return replace(model, classifier=classifier, depends_on_batch=depends_on_batch)
 
 
 def with_batch_sizes(
@@ -119,7 +131,8 @@ def with_batch_sizes(
         if classifier.on_gpu:
             label += " on a GPU"
         if batch_size is None and label not in measured:
-            measured[label] = classifier.measured_batch_size(images)
+            what = f"measuring the batch size of {model.label}"
+            measured[label] = blaming(what, classifier.measured_batch_size, images)
         classifier = classifier.with_batch_size(batch_size or min(measured[label], largest_batch_size(images)))
         _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
         sized.append(replace(model, classifier=classifier))

@@ -18,6 +18,7 @@ from ..files import digest, json_digest
 from ..models.classifier import Classifier, unwrapped
 from ..records.cell import Cell, Extras
 from ..zoo.origins import Origin
+from .blame import blaming
 from .identity import Identity, identify, stored_identity
 
 
@@ -49,6 +50,11 @@ class TrainedModel:
     def key(self) -> tuple[str, int]:
         """What tells it from the others."""
         return self.name, self.training_seed
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"{self.name}/{self.training_seed}"
 
     @property
     def info(self) -> dict[str, Any]:
@@ -227,7 +233,8 @@ def plan(
     for model in models:
         runs = {name: attack for name, attack in suite.attacks.items() if name not in not_applicable[model.key]}
         needs_gradient = any(attack.needs_gradient for attack in runs.values())
-        identity, logits = identify(model.classifier, images, labels, needs_gradient)
+        what = f"asking {model.label} about the subset"
+        identity, logits = blaming(what, identify, model.classifier, images, labels, needs_gradient)
         there = _Stored.of(model, stored or {})
         identity = identities[model.key] = identity.steadied(there.identities)
         margins[model.key] = clean_margins(logits, labels)

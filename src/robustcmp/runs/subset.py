@@ -14,6 +14,7 @@ from ..attacks.draws import image_hashes
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..models.classifier import Classifier
 from ..models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels, in_unit_bounds
+from .blame import blaming
 from .plan import TrainedModel
 
 Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
@@ -101,7 +102,8 @@ def common(
     ModelError
         There is none.
     """
-    correct = np.array([model.classifier.predict(images) == labels for model in models])
+    answers = [blaming(f"classifying images with {model.label}", model.classifier.predict, images) for model in models]
+    correct = np.array(answers) == labels
     common_to_all = np.all(correct, axis=0)
     indices = chosen(common_to_all | all_images, images, n, seed)
     if not common_to_all.any():

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.classifier import Classifier
+from .blame import blaming
 from .progress import Progress, Unseen
 
 
@@ -55,7 +56,8 @@ def run_transfer(
                     if target == source:  # its own were judged when they were found
                         fooled = success[success]
                     else:
-                        fooled = classifier.predict(images[success]) != labels[success]
+                        what = f"measuring transfer to model {target + 1} of {len(targets)}"
+                        fooled = blaming(what, classifier.predict, images[success]) != labels[success]
                     counts[source, target, k, 0] += int(fooled.sum())
         progress.step()
     return counts

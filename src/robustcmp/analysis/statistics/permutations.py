@@ -66,6 +66,53 @@ def westfall_young(
     >>> together.adjusted, round(together.joint.p, 3)
     ([0.1, 1.0], 0.1)
     """
+    permuted = permute(rates, sizes, resamples, seed)
+    return Together(permuted.adjusted(), permuted.joint(range(len(rates))))
+
+
+class Permuted(NamedTuple):
+    """The statistics of several attacks under permutations of the trainings.
+
+    Attributes
+    ----------
+    statistics : ndarray of float64, shape (permutations, attacks)
+        Those of the data first.
+    exact : bool
+        Whether these are all permutations.
+    """
+
+    statistics: NDArray[np.float64]
+    exact: bool
+
+    @property
+    def observed(self) -> NDArray[np.float64]:
+        """The statistics of the data, 0 where there is no yardstick, as `brown_forsythe` has it."""
+        return np.where(np.isinf(self.statistics[0]), 0.0, self.statistics[0])
+
+    @property
+    def others(self) -> NDArray[np.float64]:
+        """The statistics that those of the data are compared with."""
+        return self.statistics if self.exact else self.statistics[1:]
+
+    def adjusted(self) -> list[float]:
+        """Return a p value for each attack, adjusted for their number and dependence."""
+        observed = self.observed
+        order = np.argsort(-observed, kind="stable")
+        largest = np.maximum.accumulate(self.others[:, order][:, ::-1], axis=1)[:, ::-1]  # of each and those after it
+        stepped = np.maximum.accumulate(_share(largest, observed[order], self.exact))
+        adjusted = np.empty(len(observed))
+        adjusted[order] = stepped
+        return [float(p) for p in adjusted]
+
+    def joint(self, attacks: Sequence[int]) -> Evidence:
+        """Return a single test of some attacks, by their numbers; the statistic is the sum of theirs."""
+        total = float(self.observed[list(attacks)].sum())
+        [joint] = _share(self.others[:, list(attacks)].sum(axis=1)[:, None], np.array([total]), self.exact)
+        return Evidence(total, float(joint))
+
+
+def permute(rates: NDArray[np.float64], sizes: Sequence[int], resamples: int = 10_000, seed: int = 0) -> Permuted:
+    """Return the statistics of several attacks under permutations of the trainings; see `westfall_young`."""
     rates = np.asarray(rates, np.float64)
     check_values(rates)
     if rates.ndim != 2 or rates.shape[1] != sum(sizes) or len(sizes) < 2 or min(sizes) < 2:
@@ -73,17 +120,7 @@ def westfall_young(
             "expected rates (attacks, training runs) of at least two frameworks with at least two trainings each; "
             f"received {rates.shape} and {', '.join(map(str, sizes))} trainings"
         )
-    statistics, exact = _permuted(rates, sizes, resamples, seed)
-    observed = np.where(np.isinf(statistics[0]), 0.0, statistics[0])  # as `brown_forsythe` has it: no yardstick
-    others = statistics if exact else statistics[1:]
-    order = np.argsort(-observed, kind="stable")
-    largest = np.maximum.accumulate(others[:, order][:, ::-1], axis=1)[:, ::-1]  # of each attack and those after it
-    stepped = np.maximum.accumulate(_share(largest, observed[order], exact))
-    adjusted = np.empty(len(observed))
-    adjusted[order] = stepped
-    total = float(observed.sum())
-    [joint] = _share(others.sum(axis=1)[:, None], np.array([total]), exact)
-    return Together([float(p) for p in adjusted], Evidence(total, float(joint)))
+    return Permuted(*_permuted(rates, sizes, resamples, seed))
 
 
 def _share(permuted: NDArray[np.float64], observed: NDArray[np.float64], exact: bool) -> NDArray[np.float64]:

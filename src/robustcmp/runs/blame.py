@@ -1,0 +1,35 @@
+"""Whose code ran when the interpreter crashed: only what is on the stack is told then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
+
+
+def _called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return function(*arguments)
+
+
+def blaming(what: str, function: Callable[..., Made], *arguments: Any) -> Made:
+    """Call a function, and let the traceback that `faulthandler` writes after a crash say what was done.
+
+    Parameters
+    ----------
+    what : str
+        What is done with which model; it stands in the place of a file's name, since nothing else can be passed on.
+    function : callable
+        What to call, with the arguments.
+    """
+    code = _called.__code__.replace(co_filename=f"while {what}", co_name="robustcmp")
+    made: Made = FunctionType(code, globals())(function, arguments)
+    return made
+
+
+def blaming_each(what: str, made: Iterable[Made]) -> Iterator[Made]:
+    """Yield the same, each made under `blaming`."""
+    iterator, end = iter(made), object()
+    while (each := blaming(what, next, iterator, end)) is not end:
+        yield each
