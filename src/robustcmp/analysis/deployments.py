@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,11 +116,11 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
         unit is the training: the paired t test. With one it is the image: McNemar's test for a deterministic attack,
         sign flips for a random one, and the interval by the bootstrap over images. ``p_adjusted`` is Holm's over all
         rows with a p; it is NaN where no outcome differs. ``detectable`` is the difference that the test finds with 80
-        % power. ``only_source`` and ``only_deployed`` count outcomes (trainings × repeats × images) of which one falls
-        and the other does not. ``equivalent_low`` and ``equivalent_high`` are the ends of the 90 % interval,
-        ``p_equivalent`` that of two one-sided tests, and ``equivalent`` says whether it is below 5 %: the difference is
-        smaller than the margin. ``gradient`` is ``"source"`` where the attack followed the gradient of the source: then
-        both were asked about the same candidates.
+        % power, at 5 % divided by the number of tests. ``only_source`` and ``only_deployed`` count outcomes (trainings
+        × repeats × images) of which one falls and the other does not. ``equivalent_low`` and ``equivalent_high`` are
+        the ends of the 90 % interval, ``p_equivalent`` that of two one-sided tests, and ``equivalent`` says whether it
+        is below 5 %: the difference is smaller than the margin. ``gradient`` is ``"source"`` where the attack followed
+        the gradient of the source: then both were asked about the same candidates.
 
     Raises
     ------
@@ -138,6 +139,8 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
     tested = [row for row in rows if not math.isnan(row["p"])]
     for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
         row["p_adjusted"] = p
+    for row in rows:  # at the level of the smallest p, which Holm multiplies by the number of tests
+        row["detectable"] = row["detectable"](ALPHA / max(len(tested), 1))
     return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -189,29 +192,34 @@ def _success(recorded: Recorded, key: Key, attack: str) -> NDArray[np.bool_] | N
     return success[:1] if recorded.deterministic(attack) else success
 
 
-def _over_trainings(ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float) -> dict[str, float] | None:
+def _over_trainings(ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float) -> dict[str, Any] | None:
     """Return the evidence over trainings; None where all of their rates differ by the same, so that it says nothing."""
     a, b = ours.mean(axis=(1, 2)), theirs.mean(axis=(1, 2))
     if np.ptp(a - b) == 0:
         return None
     test = paired_t(a, b)
-    said = {"low": test.low, "high": test.high, "p": test.p, "detectable": detectable_between_pairs(a - b)}
+    said = {"low": test.low, "high": test.high, "p": test.p, "detectable": partial(detectable_between_pairs, a - b)}
     return said | _equivalent(equivalent_twins(a, b, margin))
 
 
 def _over_images(
     recorded: Recorded, attack: str, ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Return the evidence over images, each with its mean over trainings and repeats."""
     a, b = ours.mean(axis=(0, 1)), theirs.mean(axis=(0, 1))
-    said = {"low": math.nan, "high": math.nan, "p": math.nan, "detectable": math.nan}
+    said: dict[str, Any] = {"low": math.nan, "high": math.nan, "p": math.nan, "detectable": _nothing}
     if (ours != theirs).any():
         single = recorded.deterministic(attack) and len(ours) == 1
         p = mcnemar(a > 0, b > 0).p if single else sign_flips((a - b)[None])[0].p
         [(low, high)] = difference_intervals((a - b)[None], resamples=RESAMPLES)
-        detectable = detectable_between_models(np.stack([a, b]))
+        detectable = partial(detectable_between_models, np.stack([a, b]))
         said = {"low": float(low), "high": float(high), "p": p, "detectable": detectable}
     return said | _equivalent(equivalent_models(a - b, margin))
+
+
+def _nothing(alpha: float) -> float:
+    """Return NaN: where no outcome differs, there is nothing to say what could have been seen."""
+    return math.nan
 
 
 def _equivalent(evidence: Equivalence) -> dict[str, Any]:

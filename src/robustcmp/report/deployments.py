@@ -92,16 +92,19 @@ def answer(results: Results) -> str:
     else:
         sentences.append("Does deploying change how easily it is fooled? No: every outcome is that of the source.")
     if open_:
-        undecided = max(open_, key=lambda row: _known(row["detectable"]))
-        sentences.append(
-            f"{len(open_)} other comparison{'s' * (len(open_) > 1)} of deployment and attack show no significant "
-            f"difference; one of {points(undecided['detectable'])} points could have been seen in each."
-            if not math.isnan(undecided["detectable"])
-            else f"{len(open_)} show no significant difference."
+        attacks = dict.fromkeys(row["attack"] for row in open_)
+        seen = ", ".join(
+            f"{points(max(row['detectable'] for row in open_ if row['attack'] == attack))} points by {attack}"
+            for attack in attacks
         )
-    if alike and (differing or open_):
-        names = dict.fromkeys(row["deployment"] for row in alike)
-        sentences.append(f"Without any differing outcome under some attack: {', '.join(names)}.")
+        others = "The other comparisons show no significant difference; in each, " * bool(differing) or "In each, "
+        sentences.append(f"{others}this much would have been detected in 8 of 10 cases: {seen}.")
+    if open_ and all(row["equivalent"] for row in open_):
+        sentences.append(f"These differences are shown to be smaller than {points(DEPLOYED_MARGIN)} points.")
+    names = dict.fromkeys(row["deployment"] for row in alike)
+    same = [name for name in names if name not in {row["deployment"] for row in [*differing, *open_]}]
+    if same and len(alike) < len(found):
+        sentences.append(f"Every outcome is that of the source: {', '.join(same)}.")
     return " ".join(sentences)
 
 
@@ -131,10 +134,6 @@ def _difference(row: Mapping[Any, Any]) -> str:
 def _signed(value: float) -> str:
     written = points(abs(value))
     return written if written.strip("0.") == "" else f"{'−' if value < 0 else '+'}{written}"
-
-
-def _known(value: float) -> float:
-    return -1.0 if math.isnan(value) else value
 
 
 def _time(seconds: float, ratio: float) -> str:
