@@ -116,11 +116,11 @@ def notes(results: Results) -> list[str]:
     ]
     if any(row == "source" for row in results.deployments().gradient):
         said.append(FOLLOWED)
-    for model in results.manifest["models"]:
-        for note in model["info"].get("deployment", {}).get("notes", []):
-            sentence = f"{model['name']}: {note}."
-            if sentence not in said:
-                said.append(sentence)
+    seen: set[str] = set()
+    for model in results.manifest["models"]:  # of the first training of each: others differ in their ranges alone
+        found = model["info"].get("deployment", {}).get("notes", []) if model["name"] not in seen else []
+        said += [f"{model['name']}: {note}." for note in found]
+        seen.add(model["name"])
     return said
 
 

@@ -48,7 +48,7 @@ def draw(
             if row["low"] == row["low"]:
                 axes.hlines(place, 100 * row["low"], 100 * row["high"], color=color(place), linewidth=1.6)
             axes.plot(100 * row["difference"], place, "o", color=color(place), markersize=5)
-        axes.set(title=f"{attack}: points easier to fool", ylim=(len(names) - 0.5, -0.5))
+        axes.set(title=attack, xlabel="points easier to fool than the source", ylim=(len(names) - 0.5, -0.5))
         axes.set_yticks(range(len(names)), names)
         bare(axes, "x")
 
