@@ -31,6 +31,7 @@ PAGES = {
     "docs/is-it-the-framework.md": True,
     "docs/the-paper-again.md": True,
     "docs/why-the-pixels-differ.md": True,
+    "docs/does-deploying-change-robustness.md": True,
 }  # and whether they have all tables
 RUNS = sorted(path.parent.name for path in HERE.glob("*/results.h5"))
 # What was compared in each run, and the heading that has its details.
@@ -63,6 +64,7 @@ def page(text: str, whole: bool) -> str:
     for run in RUNS:
         text = fill(text, run, lambda run=run: tables(run, whole))
         text = fill(text, f"{run}, screen", lambda run=run: f"```text\n{rc.open_run(HERE / run).summary()}\n```")
+        text = fill(text, f"{run}, deployed", lambda run=run: deployed(run))
         text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
         text = fill(text, f"{run}, beside the paper", lambda run=run: beside_the_paper(run))
         text = fill(text, f"{run}, one seed", lambda run=run: one_seed(run))
@@ -79,6 +81,13 @@ def tables(run: str, whole: bool) -> str:
     """The tables of a run, or the first of them."""
     blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
     return "\n\n".join(blocks if whole else blocks[:FIRST])
+
+
+def deployed(run: str) -> str:
+    """What a run says of deployed networks: the answer, and how they differ from their sources."""
+    answer, *blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
+    wanted = [place for place, block in enumerate(blocks) if block.startswith("**Deploy")]
+    return "\n\n".join([f"> {answer}", *(block for place in wanted for block in blocks[place : place + 2])])
 
 
 def answers(level: str) -> str:
