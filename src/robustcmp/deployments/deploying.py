@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError, UsageError, enough_memory, unknown
-from ..files import digest, json_digest, make_directory, user_cache
+from ..files import digest, json_digest, make_directory, user_cache, write_named
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, finite_differences
 from ..models.model import Model
@@ -117,6 +118,7 @@ def convert(
         Where it is, how large, and its SHA-256.
     """
     runtime, kind = split(name)
+    check_path(runtime, path)
     if not isinstance(model, Model) or isinstance(model, DeployedModel):
         raise UsageError(
             f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
@@ -124,6 +126,16 @@ def convert(
     images = _calibration(name, model, calibration)
     key = _key(model, name, runtime, images if conversion(name).calibrated else None)
     return _converted(model, runtime, kind, images, key, path)
+
+
+def check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
+    """Raise `UsageError` for a path that a runtime's file cannot have."""
+    if path is None:
+        return
+    if Path(path).suffix != runtime.suffix:
+        raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
+    if Path(path).is_dir():
+        raise UsageError(f"{path} is a directory already: name another file", parameters=["path"])
 
 
 def check_gradient_kind(gradient: str) -> None:
@@ -234,10 +246,6 @@ def _converted(
     path: str | os.PathLike[str] | None,
 ) -> Files:
     """Return a network's files: where the caller wants them, from the user cache, or made now."""
-    if path is not None:
-        main = Path(path)
-        if main.suffix != runtime.suffix:
-            raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
     folder = user_cache() / "deployments" / key if key else None
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="robustcmp-"))
@@ -258,13 +266,12 @@ def _converted(
 
 def _copied(main: Path, path: Path, runtime: Runtime) -> Path:
     """Copy a converted network to where the caller wants it, and return its main file there."""
-    make_directory(path.parent)
     for beside in runtime.beside(main):
-        shutil.copyfile(beside, path.parent / beside.name.replace(main.stem, path.stem, 1))
+        write_named(path.parent / beside.name.replace(main.stem, path.stem, 1), partial(shutil.copyfile, beside))
     if main.is_dir():
         shutil.copytree(main, path)
     else:
-        shutil.copyfile(main, path)
+        write_named(path, partial(shutil.copyfile, main))
     if len(runtime.beside(path)) != len(runtime.beside(main)):
         raise DeploymentError(f"{path} belongs to files of other names: call it {main.name}")
     return path

@@ -5,6 +5,7 @@ They are loaded where the comparison is made, and do not travel to other process
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,20 +62,21 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         said = {"deployment": self.name, "version": runtime.version(), "gradient": self.gradient}
         return None if source is None else said | {"source": source, "calibration": [self.dataset, CALIBRATION]}
 
-    def load(self, device: Device = "auto") -> DeployedModel:
+    def load(self, device: Device = "auto", path: str | os.PathLike[str] | None = None) -> DeployedModel:
         """Load the trained model, and convert it, as `robustcmp.deploy` does."""
+        images = self._images() if conversion(self.name).calibrated else None
         model = self.source.load(device)
         if not isinstance(model, Model):
             raise ModelError(f"{self.source.label} is no network that robustcmp wrapped, so it cannot be converted")
-        return deploy(model, self.name, calibration=self._calibration(model), gradient=self.gradient)
+        if images is None and model.architecture is None:
+            images = self._images()  # they say which size the network takes
+        if images is not None:
+            lower, upper = (np.float32(bound) for bound in model.bounds)
+            images = lower + (upper - lower) * images
+        return deploy(model, self.name, calibration=images, gradient=self.gradient, path=path)
 
-    def _calibration(self, model: Model) -> NDArray[np.float32] | None:
-        if model.architecture is not None and not conversion(self.name).calibrated:
-            return None
-        images = load_dataset(self.dataset, "train", data_dir=self.data_dir).images[:CALIBRATION]
-        lower, upper = (np.float32(bound) for bound in model.bounds)
-        inner: NDArray[np.float32] = lower + (upper - lower) * images
-        return inner
+    def _images(self) -> NDArray[np.float32]:
+        return load_dataset(self.dataset, "train", data_dir=self.data_dir).images[:CALIBRATION]
 
 
 def deployments_of(
