@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -28,6 +29,7 @@ from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, ch
 GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
 CONVERTERS = ("torch", "tensorflow", "tensorflow-cpu", "keras", "onnx")
 SEMANTICS = 1  # of how networks are converted here
+_log = logging.getLogger("robustcmp")
 WRITTEN = "network"  # a converted file's name without its suffix
 
 
@@ -144,13 +146,30 @@ def check_gradient_kind(gradient: str) -> None:
         raise unknown("gradient", gradient, GRADIENTS)
 
 
+@enough_memory("this network", "the size of the network")
 def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
-    """Return a network from a file of a runtime, for images in [0, 1].
+    """Open a deployed classifier from a file of its runtime, whatever made it, for images in [0, 1].
+
+    The layout of images, a fixed batch, quantised input and output, and probabilities in the place of logits are
+    recognised; ``info["deployment"]["notes"]`` and the logger ``robustcmp`` say so. Nothing of the file is run but the
+    network, in a process of its own first.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    name : str
+        Its runtime, such as ``"onnxruntime"`` or ``"litert"``.
+
+    Returns
+    -------
+    Model
+        A `foolbox.models.base.Model` of NumPy arrays, without a gradient.
 
     Raises
     ------
     UsageError
-        The runtime is unknown or not installed.
+        The runtime is unknown or not installed, or its files have another suffix.
     WeightsError
         There is no such file, or it is empty.
     DeploymentError
@@ -164,6 +183,8 @@ def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
     check_file(main)
     files = Files.of(main, runtime.beside(main))
     network = DeployedNetwork(Deployed(name, runtime), files, runtime.open(main))
+    for note in network.notes:
+        _log.info("%s: %s", main, note)
     info = {"source": main.name, "sha256": files.sha256, "deployment": _described(network)}
     return DeployedModel(network, info=info)
 

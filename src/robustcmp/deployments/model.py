@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -90,6 +91,7 @@ class DeployedNetwork:
         self.adapter, self.files, self._session = adapter, files, session
         self.alone, self.outputs = False, "logits"
         self.notes = list(session.notes)
+        self._shape = session.shape
         self._probe(session.shape)
 
     def _probe(self, shape: tuple[int, ...]) -> None:
@@ -113,8 +115,22 @@ class DeployedNetwork:
             self.notes.append("it ends with a softmax: the logarithm of its probabilities stands for logits")
 
     def _answered(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        self._check_size(images.shape[1:])
         answer = self._session(images)
         return answer.reshape(len(images), -1) if answer.ndim in (1, 4) and len(answer) == len(images) else answer
+
+    def _check_size(self, shape: tuple[int, ...]) -> None:
+        """Raise `DeploymentError` for images of another size than the network's; 0 stands for any."""
+        if len(self._shape) == 1:
+            fits = self._shape[0] in (0, math.prod(shape))
+        else:
+            fits = all(size in (0, given) for size, given in zip(self._shape, shape, strict=True))
+        if not fits:
+            takes = f"{self._shape[0]} values an image" if len(self._shape) == 1 else f"images {self._shape}"
+            raise DeploymentError(
+                f"{self.files.main} takes {takes}, received images {tuple(shape)}. Compare it on the data set that it "
+                "was trained for."
+            )
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         if not self.alone:
@@ -159,6 +175,11 @@ class DeployedModel(FunctionsModel):
     def no_gradient(self) -> str:
         if self._vjp is not None:
             return ""
+        if "gradient" not in self.info.get("deployment", {}):  # a file from elsewhere
+            return (
+                f"{self.framework} has no gradient, and the trained model behind this file is not known. To attack it "
+                "with one, convert the trained model itself: robustcmp.deploy, or --deploy."
+            )
         return (
             f"{self.framework} has no gradient. FGSM can take that of the model it was converted from; "
             'deploy(..., gradient="finite-differences") asks the deployed network itself.'

@@ -166,7 +166,14 @@ class _Session(Session):
         self.notes += [f"of its outputs only {self._output} is used"] if others else []
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self.layout.asked(lambda x: self._session.run([self._output], {self.input: x})[0], images)
+        return self.layout.asked(self._ask, images)
+
+    def _ask(self, x: NDArray[Any]) -> NDArray[Any]:
+        try:
+            answer: NDArray[Any] = self._session.run([self._output], {self.input: x})[0]
+        except Exception as error:  # its own classes, of several kinds
+            raise DeploymentError(f"{self._path} does not answer {len(x)} images: {in_one_line(error)}") from None
+        return answer
 
 
 RUNTIME = OnnxRuntime()
