@@ -95,11 +95,12 @@ def _export_model(options: Namespace) -> None:
     if not options.out:
         raise UsageError("--to requires --out: the file to write")
     from ..data import DATASETS
-    from ..deployments.deploying import check_deployment
+    from ..deployments import split
+    from ..deployments.deploying import check_path
     from ..zoo.deployed import FromDeployment
     from ..zoo.recipes import default_dataset
 
-    check_deployment(options.to, options.out)
+    check_path(split(options.to)[0], options.out)
     recipe = options.recipe or "default"
     source: FromFile | FromZoo
     if "=" in options.what:
@@ -112,9 +113,8 @@ def _export_model(options: Namespace) -> None:
     else:
         dataset = options.dataset or default_dataset(options.what, recipe)
         source = _of_the_zoo(options, dataset, recipe)
-    model = FromDeployment(source, options.to, dataset, options.data_dir).load("cpu", options.out)
-    said = model.info["deployment"]
-    say(f"{options.out}: {said['bytes']:,} bytes, SHA-256 {said['sha256']}")
+    files = FromDeployment(source, options.to, dataset, options.data_dir).write(options.out)
+    say(f"{options.out}: {files.bytes:,} bytes, SHA-256 {files.sha256}")
 
 
 def _of_the_zoo(options: Namespace, dataset: str, recipe: str) -> FromZoo:

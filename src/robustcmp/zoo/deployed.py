@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ..data import load_dataset
 from ..deployments import check_runtime, conversion, split
-from ..deployments.deploying import deploy
-from ..deployments.model import DeployedModel, Gradient
+from ..deployments.deploying import convert, deploy
+from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import ModelError, UsageError
 from ..frameworks import Device
 from ..models.model import Model
@@ -62,8 +62,18 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         said = {"deployment": self.name, "version": runtime.version(), "gradient": self.gradient}
         return None if source is None else said | {"source": source, "calibration": [self.dataset, CALIBRATION]}
 
-    def load(self, device: Device = "auto", path: str | os.PathLike[str] | None = None) -> DeployedModel:
+    def load(self, device: Device = "auto") -> DeployedModel:
         """Load the trained model, and convert it, as `robustcmp.deploy` does."""
+        model, images = self._loaded(device)
+        return deploy(model, self.name, calibration=images, gradient=self.gradient)
+
+    def write(self, path: str | os.PathLike[str]) -> Files:
+        """Load the trained model, and write the deployed one; its runtime need not be able to run here."""
+        model, images = self._loaded("cpu")
+        return convert(model, self.name, calibration=images, path=path)
+
+    def _loaded(self, device: Device) -> tuple[Model, NDArray[np.float32] | None]:
+        """Return the trained model, and calibration images within its bounds where they are needed."""
         images = self._images() if conversion(self.name).calibrated else None
         model = self.source.load(device)
         if not isinstance(model, Model):
@@ -73,7 +83,7 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         if images is not None:
             lower, upper = (np.float32(bound) for bound in model.bounds)
             images = lower + (upper - lower) * images
-        return deploy(model, self.name, calibration=images, gradient=self.gradient, path=path)
+        return model, images
 
     def _images(self) -> NDArray[np.float32]:
         return load_dataset(self.dataset, "train", data_dir=self.data_dir).images[:CALIBRATION]
