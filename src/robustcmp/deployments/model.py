@@ -100,12 +100,13 @@ class DeployedNetwork:
             shape = (shape[0], 1, 1)  # a row of values
         images = np.random.default_rng(0).random((PROBES, *(size or SIDE for size in shape)), np.float32)
         together = self._answered(images)
-        one_by_one = np.concatenate([self._answered(images[i : i + 1]) for i in range(PROBES)])
-        if together.shape != one_by_one.shape or together.ndim != 2 or len(together) != PROBES:
+        answers = [self._answered(images[i : i + 1]) for i in range(PROBES)]
+        if together.ndim != 2 or {(PROBES, *answer.shape[1:]) for answer in answers} != {together.shape}:
             raise DeploymentError(
                 f"{self.files.main} should answer {PROBES} images with {PROBES} rows of numbers, received the shapes "
-                f"{together.shape} for all at once and {one_by_one.shape} one by one"
+                f"{together.shape} for all at once and {answers[0].shape} for one"
             )
+        one_by_one = np.concatenate(answers)
         if np.abs(together - one_by_one).max() > DEPENDENCE * np.abs(together).max():
             self.alone = True
             self.notes.append("its answers depend on the other images of a batch, so each image is asked alone")
