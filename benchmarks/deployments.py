@@ -26,7 +26,7 @@ import robustcmp as rc
 from robustcmp.deployments.onnx_files import write_onnx
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.provenance import made_with
+from robustcmp.provenance import made_with, processor
 from robustcmp.threads import cores
 
 RESULTS = Path(__file__).parent / "results" / "deployments.json"
@@ -88,8 +88,14 @@ def main() -> None:
     turns = parser.parse_args().turns
     with tempfile.TemporaryDirectory() as folder:
         rows = [measured(name, Path(folder), turns) for name in NETWORKS]
-    about = made_with([]) | {"onnxruntime": onnxruntime.__version__}
-    RESULTS.write_text(json.dumps({"made_with": about, "rows": rows}, indent=1) + "\n")
+    content = {
+        "command": "python benchmarks/deployments.py",
+        "processor": processor(),
+        "threads": cores(),
+        "versions": made_with()["versions"] | {"onnxruntime": onnxruntime.__version__},
+        "rows": rows,
+    }
+    RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     for row in rows:
         print(json.dumps(row))
 
