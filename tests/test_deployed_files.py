@@ -19,7 +19,7 @@ from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments import onnxruntime
 from robustcmp.deployments.onnx_files import read_onnx, write_onnx
-from robustcmp.errors import DataError, DeploymentError, RobustcmpError, UsageError, WeightsError
+from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.zoo.from_files import FromDeployedFile
@@ -27,7 +27,7 @@ from robustcmp.zoo.from_files import FromDeployedFile
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 FLOAT = onnx.TensorProto.FLOAT
-ONE_LINE = "\n"
+LINE_END = "\n"
 
 
 def linear(n: Any = "n", shape: tuple[Any, ...] = (1, 28, 28), dtype: int = FLOAT, **more: Any) -> Any:
@@ -102,15 +102,11 @@ def test_a_classifier_of_scikit_learn_answers_as_there(
     assert "not known" in Classifier(model).no_gradient
 
 
-def test_a_classifier_of_scikit_learn_stands_in_a_comparison(
-    scikit: Callable[[str], Path], zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path: Path
-) -> None:
+def test_a_classifier_of_scikit_learn_stands_in_a_comparison(scikit: Callable[[str], Path], digits: Dataset) -> None:
     models = {
         "logistic": rc.open_deployed(scikit("logistic"), "onnxruntime"),
         "perceptron": FromDeployedFile(str(scikit("perceptron")), "onnxruntime"),
-        "nhwc": rc.open_deployed(saved(linear(shape=(28, 28, 1)), tmp_path), "onnxruntime"),
     }
-    del models["nhwc"]  # never trained: it has no image that all classify correctly
     ev = rc.evaluate(
         models, digits.images[:200], digits.labels[:200], suite="smoke", n=6, repeats=1, batch_size=64, progress=False
     )
@@ -249,7 +245,7 @@ def test_a_file_that_cannot_be_compared_is_one_error(name: str, tmp_path: Path) 
     with pytest.raises(DeploymentError, match=said) as caught:
         rc.open_deployed(path, "onnxruntime")
     assert str(path) in str(caught.value)
-    assert ONE_LINE not in str(caught.value)
+    assert LINE_END not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +319,6 @@ def test_a_missing_calibration_set_is_one_error(
     assert command.main([*asked, "--out", str(tmp_path / "a.onnx")]) == 1
     assert "data_dir" in capsys.readouterr().err
     assert not (tmp_path / "a.onnx").exists()
-    assert issubclass(DataError, RobustcmpError)
 
 
 def test_an_unknown_deployment_suggests_the_nearest(zoo_model: Callable[..., rc.Model]) -> None:
@@ -424,7 +419,7 @@ def test_a_damaged_file_is_read_or_is_one_error(damage: Any, sound: list[bytes],
         try:
             architecture, weights = read_onnx(path)
         except RobustcmpError as error:
-            assert ONE_LINE not in str(error)  # noqa: PT017
+            assert LINE_END not in str(error)  # noqa: PT017
             outcomes.append(False)
         else:
             assert {name: array.shape for name, array in weights.items()} == architecture.weight_shapes
@@ -445,7 +440,7 @@ def test_a_damaged_file_opens_or_is_one_error(damage: Any, sound: list[bytes], t
             Classifier(model).logits(np.zeros((3, *shape), np.float32))
             opened += 1
         except RobustcmpError as error:
-            assert ONE_LINE not in str(error)  # noqa: PT017
+            assert LINE_END not in str(error)  # noqa: PT017
     assert opened
 
 
