@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md, docs/attacks.md and docs/scale.md anew from benchmarks/results/*.json."""
+"""Write the tables of the pages in docs/ that show measurements anew from benchmarks/results/*.json."""
 
 from __future__ import annotations
 
@@ -185,7 +185,27 @@ def startup(results: dict[str, Any]) -> str:
 
 def machine(results: dict[str, Any]) -> str:
     """The machine and the versions, of each part."""
-    return _machines({part: of for part, of in results.items() if part != "agreement" and not part.startswith("scale")})
+    others = ("agreement", "deployments", "scale")
+    return _machines({part: of for part, of in results.items() if not part.startswith(others)})
+
+
+def asking_machine(results: dict[str, Any]) -> str:
+    """The same, of asking deployed networks."""
+    return _machines({"deployments": results["deployments"]})
+
+
+def asking(results: dict[str, Any]) -> str:
+    """What asking ONNX Runtime through robustcmp costs, beside asking it directly."""
+
+    def cells(row: dict[str, Any], kind: str) -> list[str]:
+        low, middle, high = row[f"{kind}_ratio"]
+        each = [f"{1000 * seconds:.1f} ms" for seconds in row[kind].values()]
+        return [*each, f"{middle:.2f} ({low:.2f} to {high:.2f})"]
+
+    head = ["model", "CPU, directly", "through robustcmp", "ratio", "wall, directly", "through robustcmp", "ratio"]
+    return _table(
+        head, ([row["model"], *cells(row, "cpu"), *cells(row, "wall")] for row in results["deployments"]["rows"])
+    )
 
 
 def scale_machine(results: dict[str, Any]) -> str:
@@ -316,6 +336,7 @@ def scale_simulated(results: dict[str, Any]) -> str:
 PAGES = {
     "scale.md": [scale_cells, scale_simulated, scale_machine],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
+    "deployments.md": [asking, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
 }
 

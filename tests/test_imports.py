@@ -55,7 +55,7 @@ ONLY_IN = {
     "theano": {"hosts/keras_host.py"},
     "sklearn": {"data/digits.py"},
     "onnx": {"deployments/onnx_files.py"},
-    "onnxruntime": {"deployments/onnxruntime.py"},
+    "onnxruntime": {"deployments/onnxruntime.py", "deployments/onnxruntime_trial.py"},
     "ai_edge_litert": {"deployments/litert.py", "deployments/litert_trial.py"},
 }
 FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "sklearn"]

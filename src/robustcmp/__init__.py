@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .analysis.indicator import robustness_indicator
     from .comparison import evaluate
     from .data import Dataset, load_dataset
-    from .deployments.deploying import deploy
+    from .deployments.deploying import deploy, open_deployed
     from .errors import RobustcmpError
     from .evaluation import Evaluation, open_run
     from .models.functions import wrap_functions
@@ -43,6 +43,7 @@ __all__ = [
     "from_function",
     "load_dataset",
     "load_model",
+    "open_deployed",
     "open_run",
     "predict",
     "robustness_indicator",
@@ -64,6 +65,7 @@ _HOME = {
     "from_function": "zoo.from_files",
     "load_dataset": "data",
     "load_model": "zoo.from_zoo",
+    "open_deployed": "deployments.deploying",
     "open_run": "evaluation",
     "predict": "models.model",
     "robustness_indicator": "analysis.indicator",

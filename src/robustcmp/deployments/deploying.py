@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError, UsageError, enough_memory, unknown
-from ..files import digest, json_digest, make_directory, user_cache
+from ..files import digest, json_digest, make_directory, user_cache, write_named
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, finite_differences
 from ..models.model import Model
@@ -27,6 +29,7 @@ from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, ch
 GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
 CONVERTERS = ("torch", "tensorflow", "tensorflow-cpu", "keras", "onnx")
 SEMANTICS = 1  # of how networks are converted here
+_log = logging.getLogger("robustcmp")
 WRITTEN = "network"  # a converted file's name without its suffix
 
 
@@ -117,6 +120,7 @@ def convert(
         Where it is, how large, and its SHA-256.
     """
     runtime, kind = split(name)
+    check_path(runtime, path)
     if not isinstance(model, Model) or isinstance(model, DeployedModel):
         raise UsageError(
             f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
@@ -126,19 +130,46 @@ def convert(
     return _converted(model, runtime, kind, images, key, path)
 
 
+def check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
+    """Raise `UsageError` for a path that a runtime's file cannot have."""
+    if path is None:
+        return
+    if Path(path).suffix != runtime.suffix:
+        raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
+    if Path(path).is_dir():
+        raise UsageError(f"{path} is a directory already: name another file", parameters=["path"])
+
+
 def check_gradient_kind(gradient: str) -> None:
     """Raise `UsageError` for what gradient attacks cannot follow."""
     if gradient not in GRADIENTS:
         raise unknown("gradient", gradient, GRADIENTS)
 
 
+@enough_memory("this network", "the size of the network")
 def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
-    """Return a network from a file of a runtime, for images in [0, 1].
+    """Open a deployed classifier from a file of its runtime, whatever made it, for images in [0, 1].
+
+    The layout of images, a fixed batch, quantised input and output, and probabilities in the place of logits are
+    recognised; ``info["deployment"]["notes"]`` and the logger ``robustcmp`` say so. Nothing of the file is run but the
+    network, in a process of its own first.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    name : str
+        Its runtime, such as ``"onnxruntime"`` or ``"litert"``.
+
+    Returns
+    -------
+    Model
+        A `foolbox.models.base.Model` of NumPy arrays, without a gradient.
 
     Raises
     ------
     UsageError
-        The runtime is unknown or not installed.
+        The runtime is unknown or not installed, or its files have another suffix.
     WeightsError
         There is no such file, or it is empty.
     DeploymentError
@@ -152,6 +183,8 @@ def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
     check_file(main)
     files = Files.of(main, runtime.beside(main))
     network = DeployedNetwork(Deployed(name, runtime), files, runtime.open(main))
+    for note in network.notes:
+        _log.info("%s: %s", main, note)
     info = {"source": main.name, "sha256": files.sha256, "deployment": _described(network)}
     return DeployedModel(network, info=info)
 
@@ -234,10 +267,6 @@ def _converted(
     path: str | os.PathLike[str] | None,
 ) -> Files:
     """Return a network's files: where the caller wants them, from the user cache, or made now."""
-    if path is not None:
-        main = Path(path)
-        if main.suffix != runtime.suffix:
-            raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
     folder = user_cache() / "deployments" / key if key else None
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="robustcmp-"))
@@ -258,13 +287,12 @@ def _converted(
 
 def _copied(main: Path, path: Path, runtime: Runtime) -> Path:
     """Copy a converted network to where the caller wants it, and return its main file there."""
-    make_directory(path.parent)
     for beside in runtime.beside(main):
-        shutil.copyfile(beside, path.parent / beside.name.replace(main.stem, path.stem, 1))
+        write_named(path.parent / beside.name.replace(main.stem, path.stem, 1), partial(shutil.copyfile, beside))
     if main.is_dir():
         shutil.copytree(main, path)
     else:
-        shutil.copyfile(main, path)
+        write_named(path, partial(shutil.copyfile, main))
     if len(runtime.beside(path)) != len(runtime.beside(main)):
         raise DeploymentError(f"{path} belongs to files of other names: call it {main.name}")
     return path

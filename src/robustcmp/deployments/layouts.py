@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import limits
 from ..errors import DeploymentError
 
 CHANNELS = (1, 2, 3, 4)
@@ -50,7 +52,7 @@ class Layout:
             It is no batch of images.
         """
         dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
-        sizes = tuple(size or 0 for size in shape[1:])
+        sizes = tuple(max(size or 0, 0) for size in shape[1:])
         notes = [f"images are given as {dtype}"] if dtype != "float32" else []
         if len(shape) == 4 and sizes[0] in CHANNELS and sizes[2] not in CHANNELS:
             order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
@@ -67,6 +69,10 @@ class Layout:
             )
         if order == "NHWC" and sizes[2] and sizes[2] not in CHANNELS:
             raise DeploymentError(f"{name} takes images of the shape {sizes}; expected 1 to 4 channels, last or first")
+        if math.prod(sizes) > limits.LAYER_VALUES:
+            raise DeploymentError(
+                f"{name} takes images of the shape {sizes}; expected at most {limits.LAYER_VALUES:,} values an image"
+            )
         if shape[0] is not None and shape[0] < 1:
             shape = [None, *shape[1:]]
         if shape[0] is not None:

@@ -17,8 +17,6 @@ without crashing.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import warnings
 from pathlib import Path
@@ -34,13 +32,13 @@ from ..frameworks.base import padded
 from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session
+from .untrusted import TRIAL_SECONDS, check_answers, in_one_line
 
 IDENTIFIER = slice(4, 8)
 """Where a file says what it is."""
 MOST_BYTES = 2**31
 """Offsets within a file have 32 bits and a sign."""
 TRIAL = Path(__file__).with_name("litert_trial.py")
-TRIAL_SECONDS = 60.0
 
 
 class LiteRT(Runtime):
@@ -76,7 +74,7 @@ class LiteRT(Runtime):
 
     def open(self, path: Path) -> Session:
         content = _content(path)
-        _try(path, content)
+        check_answers(path, content, TRIAL, "LiteRT", TRIAL_SECONDS)
         return _Network(path, content)
 
 
@@ -142,7 +140,7 @@ def _converted(network: Any, shape: tuple[int, ...], kind: str, calibration: NDA
     except Exception as error:  # a layer of a user's own can raise anything
         raise DeploymentError(
             f"TensorFlow cannot convert this network to litert{kind and f'-{kind}'}: {type(error).__name__}: "
-            f"{_short(error)}"
+            f"{in_one_line(error)}"
         ) from error
     return content
 
@@ -165,26 +163,6 @@ def _content(path: Path) -> bytes:
         what = "is not a TFLite file" if content else "is empty"
         raise DeploymentError(f"{path} {what}. Convert the network again, or copy the file again.")
     return content
-
-
-def _try(path: Path, content: bytes) -> None:
-    """Raise `DeploymentError` unless a file opens and answers in a process of its own."""
-    command = [sys.executable, "-P", str(TRIAL)]  # the modules beside the script have the names of packages
-    try:
-        done = subprocess.run(command, input=content, capture_output=True, timeout=TRIAL_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        outcome = f"gives no answer within {TRIAL_SECONDS:g} seconds"
-    else:
-        if not done.returncode:
-            return
-        outcome = f"crashes LiteRT (exit status {done.returncode})"
-        if done.returncode == 1:
-            reason = _short(done.stdout.decode(errors="replace"))
-            raise DeploymentError(f"{path} cannot be opened: {reason or 'LiteRT refuses it'}")
-    raise DeploymentError(
-        f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "
-        "memory for it. Convert the network again."
-    )
 
 
 class _Format(NamedTuple):
@@ -243,7 +221,7 @@ class _Network(Session):
             self._interpreter = Interpreter(model_content=content, num_threads=cores())
             given, answered = self._interpreter.get_input_details(), self._interpreter.get_output_details()
         except (ValueError, RuntimeError) as error:
-            raise DeploymentError(f"{path} cannot be opened: {_short(error)}") from None
+            raise DeploymentError(f"{path} cannot be opened: {in_one_line(error)}") from None
         if len(given) != 1 or len(answered) != 1:
             raise DeploymentError(
                 f"{path} has {len(given)} inputs and {len(answered)} outputs; expected one of each: images and logits"
@@ -280,7 +258,7 @@ class _Network(Session):
                 self._interpreter.invoke()
                 answer = self._interpreter.get_tensor(self._output)
         except (ValueError, RuntimeError) as error:
-            raise DeploymentError(f"{self._path} does not answer {len(images)} images: {_short(error)}") from None
+            raise DeploymentError(f"{self._path} does not answer {len(images)} images: {in_one_line(error)}") from None
         if answer.ndim != 2 or len(answer) != len(images):
             raise DeploymentError(
                 f"{self._path} answers {len(images)} images with an array {answer.shape}; expected logits "
@@ -314,11 +292,6 @@ def _taken(path: Path, tensor: dict[str, Any]) -> list[int]:
 
 def _channels_first(images: NDArray[np.float32]) -> NDArray[np.float32]:
     return images.transpose(0, 3, 1, 2)
-
-
-def _short(reason: object) -> str:
-    """Return a reason in one line; those of TensorFlow and LiteRT may have hundreds."""
-    return " ".join(str(reason).split())[:400]
 
 
 RUNTIME = LiteRT()

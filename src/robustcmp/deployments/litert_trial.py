@@ -1,26 +1,10 @@
-"""One file of LiteRT, from standard input, opened and asked in a process of its own, which it may crash.
-
-A script that `robustcmp.deployments.litert` starts before it opens the file itself. It prints why LiteRT refuses the
-file, and then its exit status is 1.
-"""
+"""One file of LiteRT, opened and asked: a script for `robustcmp.deployments.trial`."""
 
 from __future__ import annotations
 
-import os
 import sys
 
 IMAGES = (3, 1)  # first another number than a file has by itself
-
-
-def limit_memory() -> None:
-    """Take no more memory than the machine has, so that this process fails and not another one."""
-    try:
-        import resource
-    except ImportError:  # not on every system
-        return
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def ask(content: bytes) -> None:
@@ -42,9 +26,4 @@ def ask(content: bytes) -> None:
 
 
 if __name__ == "__main__":
-    limit_memory()
-    try:
-        ask(sys.stdin.buffer.read())
-    except Exception as error:
-        print(error)
-        sys.exit(1)
+    ask(sys.stdin.buffer.read())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -34,6 +35,11 @@ class Deployed(NumPy):
 
     def version(self) -> str:
         return self.runtime.version()
+
+    def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
+        """Ask without copies: a runtime reads images without changing them, and what it answers is its own."""
+        answer: NDArray[np.float32] = np.asarray(function(*map(np.ascontiguousarray, arrays)))
+        return answer
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return [np.frombuffer(bytes.fromhex(native.files.sha256), np.uint8)]
@@ -90,6 +96,7 @@ class DeployedNetwork:
         self.adapter, self.files, self._session = adapter, files, session
         self.alone, self.outputs = False, "logits"
         self.notes = list(session.notes)
+        self._shape = session.shape
         self._probe(session.shape)
 
     def _probe(self, shape: tuple[int, ...]) -> None:
@@ -98,12 +105,13 @@ class DeployedNetwork:
             shape = (shape[0], 1, 1)  # a row of values
         images = np.random.default_rng(0).random((PROBES, *(size or SIDE for size in shape)), np.float32)
         together = self._answered(images)
-        one_by_one = np.concatenate([self._answered(images[i : i + 1]) for i in range(PROBES)])
-        if together.shape != one_by_one.shape or together.ndim != 2 or len(together) != PROBES:
+        answers = [self._answered(images[i : i + 1]) for i in range(PROBES)]
+        if together.ndim != 2 or {(PROBES, *answer.shape[1:]) for answer in answers} != {together.shape}:
             raise DeploymentError(
                 f"{self.files.main} should answer {PROBES} images with {PROBES} rows of numbers, received the shapes "
-                f"{together.shape} for all at once and {one_by_one.shape} one by one"
+                f"{together.shape} for all at once and {answers[0].shape} for one"
             )
+        one_by_one = np.concatenate(answers)
         if np.abs(together - one_by_one).max() > DEPENDENCE * np.abs(together).max():
             self.alone = True
             self.notes.append("its answers depend on the other images of a batch, so each image is asked alone")
@@ -113,8 +121,22 @@ class DeployedNetwork:
             self.notes.append("it ends with a softmax: the logarithm of its probabilities stands for logits")
 
     def _answered(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        self._check_size(images.shape[1:])
         answer = self._session(images)
         return answer.reshape(len(images), -1) if answer.ndim in (1, 4) and len(answer) == len(images) else answer
+
+    def _check_size(self, shape: tuple[int, ...]) -> None:
+        """Raise `DeploymentError` for images of another size than the network's; 0 stands for any."""
+        if len(self._shape) == 1:
+            fits = self._shape[0] in (0, math.prod(shape))
+        else:
+            fits = all(size in (0, given) for size, given in zip(self._shape, shape, strict=True))
+        if not fits:
+            takes = f"{self._shape[0]} values an image" if len(self._shape) == 1 else f"images {self._shape}"
+            raise DeploymentError(
+                f"{self.files.main} takes {takes}, received images {tuple(shape)}. Compare it on the data set that it "
+                "was trained for."
+            )
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         if not self.alone:
@@ -159,6 +181,11 @@ class DeployedModel(FunctionsModel):
     def no_gradient(self) -> str:
         if self._vjp is not None:
             return ""
+        if "gradient" not in self.info.get("deployment", {}):  # a file from elsewhere
+            return (
+                f"{self.framework} has no gradient, and the trained model behind this file is not known. To attack it "
+                "with one, convert the trained model itself: robustcmp.deploy, or --deploy."
+            )
         return (
             f"{self.framework} has no gradient. FGSM can take that of the model it was converted from; "
             'deploy(..., gradient="finite-differences") asks the deployed network itself.'

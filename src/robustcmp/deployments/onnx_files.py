@@ -6,6 +6,10 @@ values have the canonical names of `robustcmp.networks.architecture`.
 
 from __future__ import annotations
 
+import math
+import os
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError
+from .. import limits
+from ..errors import DeploymentError, UsageError, WeightsError
+from ..files import open_regular
 from ..networks.architecture import (
+    LAYER_NAME,
     Architecture,
     BatchNorm,
     Conv,
@@ -25,12 +32,33 @@ from ..networks.architecture import (
     MaxPool,
     Relu,
     Residual,
+    check_architecture,
 )
-from ..networks.weights import Weights
+from ..networks.weights import Weights, check_finite, check_shapes
 
 OPSET, IR = 17, 8  # old enough for every runtime, new enough for all of our layers
+PRODUCER = "robustcmp"
 IMAGES, LOGITS = "images", "logits"
-LARGEST = 2**31  # bytes: what a protocol buffer can have
+MOST_BYTES = 2**31
+"""A protocol buffer has less."""
+MOST_NODES = 10_000
+"""The operators of a network that is read: VGG-16 has 55."""
+SPATIAL = ({2, 3}, {-1, -2}, {2, -1}, {-2, 3})
+"""How the axes H and W of (N, C, H, W) are given."""
+MEANS = {"GlobalAveragePool", "ReduceMean"}
+RESHAPES = {"Flatten", "Reshape", "Squeeze"}
+LAYERS = {
+    "Conv": "conv",
+    "Gemm": "dense",
+    "MatMul": "dense",
+    "BatchNormalization": "norm",
+    "Relu": "relu",
+    "MaxPool": "pool",
+    **dict.fromkeys(sorted(MEANS), "pool"),
+    **dict.fromkeys(sorted(RESHAPES), "flatten"),
+    "Add": "block",
+}
+"""The operators that are layers, and how those are counted that have no name."""
 
 
 def onnx_package() -> Any:
@@ -57,7 +85,7 @@ def write_onnx(architecture: Architecture, weights: Weights, path: Path) -> None
     logits = onnx.helper.make_tensor_value_info(LOGITS, onnx.TensorProto.FLOAT, ["batch", architecture.classes])
     graph = onnx.helper.make_graph(writer.nodes, architecture.name, [images], [logits], writer.arrays)
     opsets = [onnx.helper.make_opsetid("", OPSET)]
-    model = onnx.helper.make_model(graph, producer_name="robustcmp", opset_imports=opsets, ir_version=IR)
+    model = onnx.helper.make_model(graph, producer_name=PRODUCER, opset_imports=opsets, ir_version=IR)
     onnx.checker.check_model(model, full_check=True)
     path.write_bytes(model.SerializeToString(deterministic=True))
 
@@ -136,221 +164,337 @@ def _rows_by_place(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDA
 # reading -------------------------------------------------------------------------------------------------------------
 
 
-def load_onnx(path: Path) -> Any:
-    """Return the content of an ONNX file without values that lie in other files, or raise `DeploymentError`."""
+def onnx_content(path: Path) -> bytes:
+    """Return the bytes of a file that may be ONNX, or raise `DeploymentError` where it cannot be."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            content = file.read() if size < MOST_BYTES else b""
+    except (OSError, MemoryError) as error:
+        reason = str(error) if isinstance(error, OSError) else "it does not fit into memory"
+        raise DeploymentError(f"{path} cannot be read: {reason}") from None
+    if size >= MOST_BYTES:
+        raise DeploymentError(f"{path} has {size:,} bytes; an ONNX file has less than {MOST_BYTES:,}")
+    if not content:
+        raise DeploymentError(f"{path} is empty. Export the network again, or copy the file again.")
+    return content
+
+
+def parse_onnx(content: bytes, path: Path) -> Any:
+    """Return an ONNX network all of whose values are in its file, or raise `DeploymentError`."""
     onnx = onnx_package()
     try:
-        size = path.stat().st_size
-        if not 0 < size < LARGEST:
-            raise DeploymentError(f"{path} has {size:,} bytes; expected a whole ONNX file of less than 2 GiB")
-        content = onnx.load_model_from_string(path.read_bytes())
-        onnx.checker.check_model(content)
+        model = onnx.load_model_from_string(content)
+        for message in _messages(model):
+            if isinstance(message, onnx.TensorProto) and (message.external_data or message.data_location):
+                raise DeploymentError(
+                    f"{path} keeps {message.name!r} in another file, which is not read. Export it as one file."
+                )
+        onnx.checker.check_model(model)
     except DeploymentError:
         raise
     except Exception as error:  # whatever a broken file makes onnx raise
         reason = " ".join(str(error).split())[:200]
         raise DeploymentError(
-            f"{path} is not an ONNX network ({type(error).__name__}: {reason}). Export it again."
+            f"{path} is not an ONNX network ({type(error).__name__}: {reason}). Export it again, or copy it again."
         ) from None
-    outside = [tensor.name for tensor in _tensors(content.graph) if tensor.external_data or tensor.data_location]
-    if outside:
-        raise DeploymentError(f"{path} keeps {outside[0]!r} in another file, which is not read. Export it as one file.")
-    return content
+    return model
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
-    """Yield the arrays of a graph and of those inside its nodes."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from [attribute.t, *attribute.tensors]
-            for inner in (attribute.g, *attribute.graphs):
-                if inner.node or inner.initializer:
-                    yield from _tensors(inner)
+def _messages(message: Any) -> Iterator[Any]:
+    """Yield the parts of a protocol buffer, at every depth: graphs, functions, nodes, attributes, arrays."""
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                yield part
+                yield from _messages(part)
 
 
 def read_onnx(path: Path) -> tuple[Architecture, Weights]:
     """Return an ONNX network of our layers as a design and weights in the canonical layout.
 
-    It has to be a chain of `Conv`, `BatchNormalization`, `Relu`, `MaxPool`, `GlobalAveragePool`, `Flatten` or
-    `Reshape`, and `Gemm` or `MatMul` with `Add`, with sums of two branches as in residual networks, for images
-    (N, C, H, W). Pads are the same on every side.
+    It has to be a chain of `Conv`, `BatchNormalization`, `Relu`, `MaxPool`, `GlobalAveragePool` or `ReduceMean`,
+    `Flatten` or `Reshape`, and `Gemm` or `MatMul` with `Add`, with sums of two branches as in residual networks, for
+    images (N, C, H, W). Pads are the same on every side. A layer is called as its weights or its node, ``NAME/kernel``
+    or ``NAME.weight``, where that is a valid name which no other layer has. The others are counted: ``conv1``,
+    ``conv2``.
 
     Raises
     ------
     DeploymentError
         The file is broken, or has something else.
+    WeightsError
+        A weight is not finite.
     """
-    content = load_onnx(path)
-    reader = _Reader(content, path)
-    return reader.architecture(path.stem), reader.weights
+    model = parse_onnx(onnx_content(path), path)
+    try:
+        reader = _Reader(model, path)
+        architecture = reader.architecture(model.graph.name if model.producer_name == PRODUCER else path.stem)
+        check_shapes(reader.weights, architecture, "its weights")
+    except DeploymentError:
+        raise
+    except (UsageError, WeightsError) as error:
+        raise _unfit(path, str(error)) from None
+    except Exception as error:  # attributes and arrays may have any type and any size
+        raise _unfit(path, f"it is broken ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from None
+    check_finite(reader.weights, str(path))
+    return architecture, {name: reader.weights[name] for name in architecture.weight_shapes}
+
+
+def _unfit(path: Path, why: str) -> DeploymentError:
+    return DeploymentError(
+        f"{path} cannot be rebuilt from robustcmp's layers: {why.rstrip('.')}. ONNX Runtime can run the file as it is: "
+        f"onnxruntime={path}"
+    )
 
 
 class _Reader:
-    """An ONNX graph as a chain of layers."""
+    """An ONNX graph as a chain of layers.
 
-    def __init__(self, content: Any, path: Path):
+    The nodes of a graph are ordered: what a node takes was made before it. So one walk from the first node to the last
+    finds where every value comes from.
+    """
+
+    def __init__(self, model: Any, path: Path):
         onnx = onnx_package()
         self._path = path
         self._get = onnx.helper.get_attribute_value
-        graph = content.graph
+        graph = model.graph
         self._arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
         for node in graph.node:
             if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
                 self._arrays[node.output[0]] = onnx.numpy_helper.to_array(node.attribute[0].t)
-        self._made = {output: node for node in graph.node if node.op_type != "Constant" for output in node.output}
+        nodes = [node for node in graph.node if node.op_type != "Constant"]
         inputs = [value for value in graph.input if value.name not in self._arrays]
         if len(inputs) != 1 or len(graph.output) != 1:
             raise self._unfit(f"it has {len(inputs)} inputs and {len(graph.output)} outputs, expected one of each")
+        if len(nodes) > MOST_NODES:
+            raise self._unfit(f"it has {len(nodes):,} operators, expected at most {MOST_NODES:,}")
         self._input, self._output = inputs[0].name, graph.output[0].name
         sizes = [size.dim_value for size in inputs[0].type.tensor_type.shape.dim]
-        if len(sizes) != 4 or not all(sizes[1:]):
-            raise self._unfit(f"its input has the shape {sizes}, expected (N, C, H, W)")
+        if len(sizes) != 4 or min(sizes[1:]) < 1:
+            shown = ", ".join(str(size or "?") for size in sizes)
+            raise self._unfit(f"its input has the shape ({shown}), expected (N, C, H, W)")
         self._shape = (sizes[2], sizes[3], sizes[1])
         self.weights: Weights = {}
-        self._count: dict[str, int] = {}
+        self._made = {output: node for node in nodes for output in node.output}
+        self._place = {output: place for place, node in enumerate(nodes) for output in node.output}
+        self._before: dict[str, str] = {}
+        for node in nodes:
+            self._trace(node)
+        self._names = self._named([node for node in nodes if node.op_type in LAYERS and not self._is_part(node)])
+        self._seen: set[str] = set()
 
     def architecture(self, name: str) -> Architecture:
         """Return the design; the weights are there afterwards."""
-        layers = self._chain(self._output, self._input)
-        self._flattened(layers)
-        return Architecture(name, self._shape, tuple(layers))
+        architecture = Architecture(name, self._shape, tuple(self._chain(self._output, self._input)))
+        check_architecture(architecture)
+        for dense, shape in architecture.flattened.items():
+            kernel = self.weights[f"{dense}/kernel"]
+            if len(kernel) == math.prod(shape):  # if not, the shapes are compared later
+                self.weights[f"{dense}/kernel"] = np.ascontiguousarray(_rows_by_place(kernel, shape))
+        return architecture
 
     def _unfit(self, why: str) -> DeploymentError:
-        return DeploymentError(
-            f"{self._path} does not hold to the layers of robustcmp: {why}. It can be compared as it is, as "
-            f"onnxruntime={self._path}."
-        )
+        return _unfit(self._path, why)
 
-    def _chain(self, value: str, until: str) -> list[Layer]:
-        """Return the layers from one value to another, the last one first found."""
-        layers: list[Layer] = []
-        while value != until:
-            if value not in self._made:
-                raise self._unfit(f"nothing makes {value!r}")
-            node = self._made[value]
-            layer, value = self._layer(node, until)
-            layers += layer
-        return layers[::-1]
+    # the way through the graph ---------------------------------------------------------------------------------------
 
-    def _layer(self, node: Any, until: str) -> tuple[list[Layer], str]:
-        """Return the layers of a node, the last first, and the name of what goes in."""
-        kind, value = node.op_type, node.input[0]
-        said = {attribute.name: self._get(attribute) for attribute in node.attribute}
-        match kind:
-            case "Conv":
-                return [self._conv(node, said)], value
-            case "Gemm":
-                return [self._gemm(node, said)], value
-            case "BatchNormalization":
-                if abs(said.get("epsilon", 1e-5) - BatchNorm.epsilon) > 1e-9:
-                    raise self._unfit(f"a batch norm with epsilon {said['epsilon']:g}, expected {BatchNorm.epsilon:g}")
-                name = self._name("norm")
-                self._keep(name, zip(("gamma", "beta", "mean", "variance"), node.input[1:], strict=True))
-                return [BatchNorm(name)], value
-            case "Relu":
-                return [Relu(self._name("relu"))], value
-            case "MaxPool":
-                return [self._pool(said)], value
-            case "GlobalAveragePool" | "ReduceMean":
-                return [GlobalAveragePool(self._name("pool"))], value
-            case "Flatten" | "Reshape" | "Squeeze":
-                before = self._made.get(value)
-                if before is not None and before.op_type in ("GlobalAveragePool", "ReduceMean"):
-                    return self._layer(before, until)
-                return [Flatten(self._name("flatten"))], value
-            case "Identity" | "Dropout":
-                return [], value
-            case "Add":
-                return self._add(node)
-        raise self._unfit(f"it has a {kind}")
+    def _fed(self, node: Any) -> list[str]:
+        """Return what goes into a node and was computed."""
+        return [value for value in node.input if value and value not in self._arrays]
 
-    def _add(self, node: Any) -> tuple[list[Layer], str]:
-        bias = [name for name in node.input if name in self._arrays]
-        if bias:
-            product = self._made.get(next(name for name in node.input if name not in self._arrays))
-            if product is None or product.op_type != "MatMul" or product.input[1] not in self._arrays:
-                raise self._unfit("it adds an array to something else than a product with a matrix")
-            return [self._dense(self._arrays[product.input[1]], self._arrays[bias[0]])], product.input[0]
-        name = self._name("block")
-        fork = self._fork(node.input[0], node.input[1])
-        branches = [tuple(self._chain(value, fork)) for value in node.input]
-        inner, shortcut = sorted(branches, key=len, reverse=True)
-        return [Residual(name, inner, shortcut)], fork
+    def _trace(self, node: Any) -> None:
+        """Note from which value the output of a node comes; of a sum, the one from which both terms come."""
+        fed = self._fed(node)
+        if not fed:
+            return
+        before = fed[0]
+        if node.op_type == "Add":
+            before = self._fork(*fed) if len(fed) == 2 else self._before.get(fed[0], fed[0])
+        self._before[node.output[0]] = before
 
     def _fork(self, one: str, other: str) -> str:
-        """Return the nearest value from which both come."""
-        behind = list(self._behind(one))
-        for value in self._behind(other):
-            if value in behind:
-                return value
-        raise self._unfit("it adds two values that have no common origin")
+        """Return the nearest value from which two values come."""
+        while one != other:
+            if self._place.get(one, -1) < self._place.get(other, -1):
+                one, other = other, one
+            one = self._step(one)
+        return one
 
-    def _behind(self, value: str) -> Iterator[str]:
-        yield value
-        while value in self._made:
-            node = self._made[value]
-            if node.op_type == "Add" and not any(name in self._arrays for name in node.input):
-                value = self._fork(*node.input)
-            else:
-                value = next(name for name in node.input if name not in self._arrays)
-            yield value
+    def _step(self, value: str) -> str:
+        if value not in self._before:
+            raise self._unfit(f"{value!r} does not come from the images")
+        return self._before[value]
 
-    def _conv(self, node: Any, said: dict[str, Any]) -> Conv:
-        kernel = self._array(node.input[1])
-        pads, strides = set(said.get("pads", [0])), set(said.get("strides", [1]))
-        plain = said.get("group", 1) == 1 and set(said.get("dilations", [1])) == {1} and kernel.ndim == 4
-        same = said.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
-        if not plain or not same or len(pads) != 1 or len(strides) != 1 or kernel.shape[2] != kernel.shape[3]:
-            raise self._unfit("a convolution that is grouped, dilated, not square or padded unevenly")
-        name = self._name("conv")
-        self.weights[f"{name}/kernel"] = _float32(kernel.transpose(2, 3, 1, 0))
-        bias = self._array(node.input[2]) if len(node.input) > 2 else np.zeros(len(kernel))
-        self.weights[f"{name}/bias"] = _float32(bias)
+    def _chain(self, value: str, until: str, depth: int = 0) -> list[Layer]:
+        """Return the layers from one value to another."""
+        if depth > limits.FILE_LEVELS:
+            raise self._unfit(f"its sums are nested more than {limits.FILE_LEVELS} deep")
+        layers: list[Layer] = []
+        while value != until:
+            before = self._step(value)
+            if value in self._seen:
+                raise self._unfit(f"what its {self._made[value].op_type} {value!r} returns is used twice")
+            self._seen.add(value)
+            if layer := self._layer(self._made[value], depth):
+                layers.append(layer)
+            value = before
+        return layers[::-1]
+
+    # names -----------------------------------------------------------------------------------------------------------
+
+    def _is_part(self, node: Any) -> bool:
+        """Say whether a node belongs to the layer before it: a bias, or what drops the sides of length 1 of a mean."""
+        if node.op_type == "Add":
+            return len(self._fed(node)) < 2
+        maker = self._made.get(node.input[0])
+        return node.op_type in RESHAPES and maker is not None and maker.op_type in MEANS
+
+    def _named(self, nodes: list[Any]) -> dict[str, str]:
+        """Return the names of the layers, by the outputs of their nodes."""
+        wanted = {node.output[0]: self._wanted(node) for node in nodes}
+        times = Counter(wanted.values())
+        kept = {name for name in times if name and times[name] == 1}
+        counts: Counter[str] = Counter()
+        names = {}
+        for node in nodes:
+            name, kind = wanted[node.output[0]], LAYERS[node.op_type]
+            counted = name not in kept
+            while counted:
+                counts[kind] += 1
+                name = f"{kind}{counts[kind]}"
+                counted = name in kept
+            names[node.output[0]] = name
+        return names
+
+    def _wanted(self, node: Any) -> str:
+        """Return what a file calls a layer, "" where that is no name for one."""
+        weights = [name for name in node.input if name in self._arrays]
+        name = weights[0] if weights and node.op_type not in RESHAPES | MEANS else node.name
+        found = re.fullmatch(rf"({LAYER_NAME})[/.]\w+", name)
+        return found[1] if found else ""
+
+    # layers ----------------------------------------------------------------------------------------------------------
+
+    def _layer(self, node: Any, depth: int) -> Layer | None:
+        """Return the layer of a node, None if it does nothing of its own."""
+        kind = node.op_type
+        if node.domain not in ("", "ai.onnx"):
+            raise self._unfit(f"it has the operator {node.domain}.{kind}")
+        said = {attribute.name: self._get(attribute) for attribute in node.attribute}
+        name = self._names.get(node.output[0], "")
+        match kind:
+            case "Conv":
+                return self._conv(node, name, said)
+            case "Gemm" if said.get("alpha", 1) == said.get("beta", 1) == 1 and not said.get("transA", 0):
+                return self._dense(node, name, said.get("transB", 0), self._array(node, 2))
+            case "MatMul":
+                return self._dense(node, name, False, None)
+            case "Add" if len(self._fed(node)) == 2:
+                branches = [tuple(self._chain(value, self._before[node.output[0]], depth + 1)) for value in node.input]
+                inner, shortcut = branches if branches[0] else branches[::-1]
+                return Residual(name, inner, shortcut)
+            case "Add":
+                return self._sum_with_bias(node)
+            case "BatchNormalization":
+                return self._norm(node, name, said)
+            case "Relu":
+                return Relu(name)
+            case "MaxPool":
+                return self._pool(node, name, said)
+            case "GlobalAveragePool":
+                return GlobalAveragePool(name)
+            case "ReduceMean" if self._axes(node, said) in SPATIAL:
+                return GlobalAveragePool(name)
+            case "Flatten" | "Reshape" | "Squeeze" if self._is_flat(node, said):
+                return None if self._is_part(node) else Flatten(name)
+            case "Identity":
+                return None
+            case "Dropout" if len(node.input) < 3:
+                return None
+        raise self._unfit(f"it has the operator {kind}{' with these options' if kind in (*LAYERS, 'Dropout') else ''}")
+
+    def _axes(self, node: Any, said: dict[str, Any]) -> set[int]:
+        """Return the axes that a node works on."""
+        array = self._array(node, 1)
+        return {int(axis) for axis in (said.get("axes", ()) if array is None else array)}
+
+    def _is_flat(self, node: Any, said: dict[str, Any]) -> bool:
+        """Say whether a node returns one row an image."""
+        if node.op_type == "Flatten":
+            return bool(said.get("axis", 1) == 1)
+        if node.op_type == "Squeeze":
+            return self._is_part(node) and self._axes(node, said) in SPATIAL
+        shape = self._array(node, 1)
+        return shape is not None and shape.shape == (2,)
+
+    def _conv(self, node: Any, name: str, said: dict[str, Any]) -> Conv:
+        kernel = self._weights(node, 1)
+        pads, strides = {*said.get("pads", [0])}, {*said.get("strides", [1])}
+        plain = said.get("group", 1) == 1 and {*said.get("dilations", [1])} == {1}
+        given = said.get("auto_pad", b"NOTSET") == b"NOTSET" and len(pads) == 1
+        if not (plain and given and len(strides) == 1 and kernel.ndim == 4 and kernel.shape[2] == kernel.shape[3]):
+            raise self._unfit(f"its Conv {name} is grouped, dilated, not square, or not padded alike on every side")
+        self.weights[f"{name}/kernel"] = np.ascontiguousarray(kernel.transpose(2, 3, 1, 0))
+        self.weights[f"{name}/bias"] = self._bias(self._array(node, 2), len(kernel))
         return Conv(name, len(kernel), kernel.shape[2], strides.pop(), pads.pop())
 
-    def _gemm(self, node: Any, said: dict[str, Any]) -> Dense:
-        if said.get("alpha", 1) != 1 or said.get("beta", 1) != 1 or said.get("transA", 0):
-            raise self._unfit("a Gemm with factors of its own")
-        kernel = self._array(node.input[1])
-        bias = self._array(node.input[2]) if len(node.input) > 2 else None
-        return self._dense(kernel.T if said.get("transB", 0) else kernel, bias)
-
-    def _dense(self, kernel: NDArray[Any], bias: NDArray[Any] | None) -> Dense:
+    def _dense(self, node: Any, name: str, transposed: bool, bias: NDArray[Any] | None) -> Dense:
+        kernel = self._weights(node, 1)
         if kernel.ndim != 2:
-            raise self._unfit(f"a product with an array of the shape {kernel.shape}")
-        name = self._name("dense")
-        units = kernel.shape[1]
-        self.weights[f"{name}/kernel"] = _float32(kernel)
-        self.weights[f"{name}/bias"] = _float32(np.zeros(units) if bias is None else np.broadcast_to(bias, (units,)))
-        return Dense(name, units)
+            raise self._unfit(f"its {node.op_type} {name} multiplies with an array of the shape {kernel.shape}")
+        kernel = np.ascontiguousarray(kernel.T if transposed else kernel)
+        self.weights[f"{name}/kernel"], self.weights[f"{name}/bias"] = kernel, self._bias(bias, kernel.shape[1])
+        return Dense(name, kernel.shape[1])
 
-    def _pool(self, said: dict[str, Any]) -> MaxPool:
+    def _sum_with_bias(self, node: Any) -> Dense:
+        product = self._made.get(self._fed(node)[0])
+        if product is None or product.op_type != "MatMul":
+            raise self._unfit("it has the operator Add with constant values, other than the bias of a MatMul")
+        bias = next(self._arrays[name] for name in node.input if name in self._arrays)
+        return self._dense(product, self._names[product.output[0]], False, bias)
+
+    def _norm(self, node: Any, name: str, said: dict[str, Any]) -> BatchNorm:
+        epsilon = said.get("epsilon", 1e-5)
+        if abs(epsilon - BatchNorm.epsilon) > 1e-9 or said.get("training_mode", 0):
+            raise self._unfit(f"its BatchNormalization {name} has epsilon {epsilon:g}, expected {BatchNorm.epsilon:g}")
+        for place, weight in enumerate(("gamma", "beta", "mean", "variance"), 1):
+            self.weights[f"{name}/{weight}"] = self._weights(node, place)
+        return BatchNorm(name)
+
+    def _pool(self, node: Any, name: str, said: dict[str, Any]) -> MaxPool:
         sizes = {*said["kernel_shape"], *said.get("strides", [1])}
-        if len(sizes) != 1 or any(said.get("pads", [0])) or said.get("ceil_mode", 0):
-            raise self._unfit("a pool whose windows overlap or are padded")
-        return MaxPool(self._name("pool"), sizes.pop())
+        plain = said.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and {*said.get("dilations", [1])} == {1}
+        if len(sizes) != 1 or any(said.get("pads", [0])) or said.get("ceil_mode", 0) or not plain:
+            raise self._unfit(f"its MaxPool {name} has windows that overlap, are dilated or are padded")
+        return MaxPool(name, sizes.pop())
 
-    def _array(self, name: str) -> NDArray[Any]:
+    # arrays ----------------------------------------------------------------------------------------------------------
+
+    def _array(self, node: Any, place: int) -> NDArray[Any] | None:
+        """Return a constant that goes into a node, None where there is no such input."""
+        name = node.input[place] if place < len(node.input) else ""
+        if not name:
+            return None
         if name not in self._arrays:
-            raise self._unfit(f"{name!r} is computed, expected constant weights")
+            raise self._unfit(f"its {node.op_type} takes {name!r}, which is computed and no constant")
         array: NDArray[Any] = self._arrays[name]
         return array
 
-    def _keep(self, layer: str, named: Iterator[tuple[str, str]]) -> None:
-        for name, stored in named:
-            self.weights[f"{layer}/{name}"] = _float32(self._array(stored))
+    def _weights(self, node: Any, place: int) -> NDArray[np.float32]:
+        array = self._array(node, place)
+        if array is None:
+            raise self._unfit(f"its {node.op_type} lacks weights")
+        return self._float32(array)
 
-    def _name(self, kind: str) -> str:
-        """Return a name that no other layer has; layers are found from the last to the first."""
-        self._count[kind] = self._count.get(kind, 0) + 1
-        return f"{kind}{self._count[kind]}"
+    def _bias(self, array: NDArray[Any] | None, units: int) -> NDArray[np.float32]:
+        if array is None:
+            return np.zeros(units, np.float32)
+        flat = self._float32(array).reshape(-1)
+        return np.repeat(flat, units) if len(flat) == 1 else flat
 
-    def _flattened(self, layers: list[Layer]) -> None:
-        """Put the rows of the kernels behind a flatten into the canonical order."""
-        for name, shape in Architecture("", self._shape, tuple(layers)).flattened.items():
-            self.weights[f"{name}/kernel"] = _float32(_rows_by_place(self.weights[f"{name}/kernel"], shape))
-
-
-def _float32(array: NDArray[Any]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(array, np.float32)
+    def _float32(self, array: NDArray[Any]) -> NDArray[np.float32]:
+        if array.dtype not in (np.float16, np.float32):
+            raise self._unfit(f"it has weights in {array.dtype}, expected float32")
+        return np.ascontiguousarray(array, np.float32)

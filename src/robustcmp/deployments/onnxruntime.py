@@ -20,11 +20,13 @@ from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session, image_shape
 from .layouts import Layout
-from .onnx_files import load_onnx, write_onnx
+from .onnx_files import onnx_content, parse_onnx, write_onnx
+from .untrusted import check_answers, in_one_line
 
 PERCENTILE = 99.99
 _PERCENTILE = re.compile(r"int8-p(\d{2}(?:\.\d+)?)")
 CALIBRATED_AT_ONCE = 128  # images
+TRIAL = Path(__file__).with_name("onnxruntime_trial.py")
 
 
 class OnnxRuntime(Runtime):
@@ -57,8 +59,10 @@ class OnnxRuntime(Runtime):
             _quantise(plain, path, kind, calibration)
 
     def open(self, path: Path) -> Session:
-        load_onnx(path)  # what is no network, and values in other files
-        return _Session(path)
+        content = onnx_content(path)
+        parse_onnx(content, path)  # what is no network, and values in other files
+        check_answers(path, content, TRIAL, "ONNX Runtime")
+        return _Session(path, content)
 
 
 def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
@@ -102,7 +106,7 @@ class _Calibration:
     """Batches of images, as ONNX Runtime reads them."""
 
     def __init__(self, plain: Path, images: NDArray[np.float32]):
-        session, n = _Session(plain), len(images)
+        session, n = _Session(plain, plain.read_bytes()), len(images)
         size = next(size for size in range(min(n, CALIBRATED_AT_ONCE), 0, -1) if n % size == 0)  # all must be alike
         parts = (images[i : i + size] for i in range(0, n, size))
         self._batches = ({session.input: session.layout.inside(part)} for part in parts)
@@ -127,18 +131,18 @@ def _quiet() -> Iterator[None]:
 class _Session(Session):
     """A network in ONNX Runtime."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, content: bytes):
         import onnxruntime
 
+        self._path = path
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = cores()
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its own classes, of several kinds
-            reason = " ".join(str(error).split())[:200]
-            raise DeploymentError(f"ONNX Runtime does not open {path}: {reason}") from None
+            raise DeploymentError(f"ONNX Runtime does not open {path}: {in_one_line(error)}") from None
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         if len(inputs) != 1:
             names = ", ".join(value.name for value in inputs)
@@ -162,7 +166,14 @@ class _Session(Session):
         self.notes += [f"of its outputs only {self._output} is used"] if others else []
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self.layout.asked(lambda x: self._session.run([self._output], {self.input: x})[0], images)
+        return self.layout.asked(self._ask, images)
+
+    def _ask(self, x: NDArray[Any]) -> NDArray[Any]:
+        try:
+            answer: NDArray[Any] = self._session.run([self._output], {self.input: x})[0]
+        except Exception as error:  # its own classes, of several kinds
+            raise DeploymentError(f"{self._path} does not answer {len(x)} images: {in_one_line(error)}") from None
+        return answer
 
 
 RUNTIME = OnnxRuntime()

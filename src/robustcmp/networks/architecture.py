@@ -22,6 +22,7 @@ from ..documents import read_toml
 from ..errors import UsageError, unknown
 
 Shape = tuple[int, ...]
+LAYER_NAME = "[A-Za-z][A-Za-z0-9_]*"
 Positive = Annotated[int, msgspec.Meta(ge=1, le=limits.PARAMETERS)]
 
 
@@ -351,6 +352,14 @@ def _check_keys(table: dict[str, Any]) -> None:
             left += [layer.get(branch) for branch in ("layers", "shortcut")] if kind is Residual else []
 
 
+def check_architecture(architecture: Architecture) -> None:
+    """Raise `UsageError` for a design that is no network: a number out of range, or layers that do not fit together."""
+    try:
+        _check(msgspec.convert(architecture.described, Architecture))
+    except msgspec.ValidationError as error:
+        raise UsageError(str(error)) from None
+
+
 def _check(architecture: Architecture) -> None:
     """Raise `UsageError` for layers that do not fit together, or that no machine has the memory for."""
     _check_values("an image", architecture.input_shape)
@@ -366,7 +375,7 @@ def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
     """Check some layers on an input of a shape, their names against those seen, and return the output's shape."""
     for layer, following in zip_longest(layers, layers[1:]):
         what = f"the layer {layer.name!r} ({type(layer).__name__})"
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", layer.name) or layer.name in seen:
+        if not re.fullmatch(LAYER_NAME, layer.name) or layer.name in seen:
             raise UsageError(f"{what} should have a unique name of letters, digits and _")
         seen.add(layer.name)
         if len(shape) != DIMENSIONS.get(type(layer), len(shape)):

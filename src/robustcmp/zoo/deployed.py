@@ -5,6 +5,7 @@ They are loaded where the comparison is made, and do not travel to other process
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 
 from ..data import load_dataset
 from ..deployments import check_runtime, conversion, split
-from ..deployments.deploying import deploy
-from ..deployments.model import DeployedModel, Gradient
+from ..deployments.deploying import convert, deploy
+from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import ModelError, UsageError
 from ..frameworks import Device
 from ..models.model import Model
@@ -63,18 +64,29 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
 
     def load(self, device: Device = "auto") -> DeployedModel:
         """Load the trained model, and convert it, as `robustcmp.deploy` does."""
+        model, images = self._loaded(device)
+        return deploy(model, self.name, calibration=images, gradient=self.gradient)
+
+    def write(self, path: str | os.PathLike[str]) -> Files:
+        """Load the trained model, and write the deployed one; its runtime need not be able to run here."""
+        model, images = self._loaded("cpu")
+        return convert(model, self.name, calibration=images, path=path)
+
+    def _loaded(self, device: Device) -> tuple[Model, NDArray[np.float32] | None]:
+        """Return the trained model, and calibration images within its bounds where they are needed."""
+        images = self._images() if conversion(self.name).calibrated else None
         model = self.source.load(device)
         if not isinstance(model, Model):
             raise ModelError(f"{self.source.label} is no network that robustcmp wrapped, so it cannot be converted")
-        return deploy(model, self.name, calibration=self._calibration(model), gradient=self.gradient)
+        if images is None and model.architecture is None:
+            images = self._images()  # they say which size the network takes
+        if images is not None:
+            lower, upper = (np.float32(bound) for bound in model.bounds)
+            images = lower + (upper - lower) * images
+        return model, images
 
-    def _calibration(self, model: Model) -> NDArray[np.float32] | None:
-        if model.architecture is not None and not conversion(self.name).calibrated:
-            return None
-        images = load_dataset(self.dataset, "train", data_dir=self.data_dir).images[:CALIBRATION]
-        lower, upper = (np.float32(bound) for bound in model.bounds)
-        inner: NDArray[np.float32] = lower + (upper - lower) * images
-        return inner
+    def _images(self) -> NDArray[np.float32]:
+        return load_dataset(self.dataset, "train", data_dir=self.data_dir).images[:CALIBRATION]
 
 
 def deployments_of(

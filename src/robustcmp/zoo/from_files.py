@@ -21,6 +21,7 @@ from ..deployments import MODULES as RUNTIMES
 from ..deployments import check_runtime, split
 from ..deployments.deploying import open_deployed
 from ..deployments.model import DeployedModel
+from ..deployments.onnx_files import read_onnx
 from ..errors import ModelError, UsageError, WeightsError, enough_memory
 from ..files import file_digest
 from ..frameworks import Device, TrainableFramework, check_framework, get_framework, recognise, versions
@@ -30,8 +31,9 @@ from ..networks.architecture import Architecture, get_architecture
 from ..networks.untrusted import check_archive, check_file, check_hdf5
 from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes, is_sealed, read_weights
 
-CANONICAL = (".h5", ".npz")  # weights by their canonical names, for any framework
-WHOLE = ".keras"  # a file that holds the network, too
+ONNX = ".onnx"
+CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
+WHOLE = (".keras", ONNX)  # files that hold the network, too
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -93,7 +95,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         if not Path(self.source).is_file():
             hint = ". Code is named without .py, as module:function" if ".py:" in self.source else ""
             raise UsageError(f"there is no file {self.source}{hint}")
-        if self.architecture is None and Path(self.source).suffix != WHOLE:
+        if self.architecture is None and Path(self.source).suffix not in WHOLE:
             raise _no_architecture(self.source)
 
     @property
@@ -277,15 +279,17 @@ def load_network(
     Parameters
     ----------
     source : str
-        A file: canonical weights for any framework (``.h5`` of robustcmp, ``.npz`` of NumPy), a state dict of torch
-        (``.pt``, ``.pth``), a whole model of Keras (``.keras``) or its weights (``.weights.h5``).
+        A file: canonical weights for any framework (``.h5`` of robustcmp, ``.npz`` of NumPy), an ONNX network of
+        robustcmp's layers for any framework (``.onnx``), a state dict of torch (``.pt``, ``.pth``), a whole model of
+        Keras (``.keras``) or its weights (``.weights.h5``).
         Or code, ``module:function``: it takes nothing and returns a trained network, or what `wrap` makes of one.
     framework : str
         The framework that runs it.
     architecture : str, optional
         What network a file's weights are for: a name, ``FILE.toml``, or ``module:function``, whose function returns
         the untrained network (in jax: takes the weights, and returns a function from images to logits). A whole model
-        needs none; its shapes are compared with those of one that is named.
+        needs none; its shapes are compared with those of one that is named. Nor does an ONNX network; its layers have
+        to be those of one that is named, but for their names.
     device : str, default "auto"
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
 
@@ -295,6 +299,8 @@ def load_network(
         The framework reads no such file, or the code that was named is not there.
     WeightsError
         The file is broken, holds more than data, or its arrays do not fit the architecture.
+    DeploymentError
+        An ONNX network has something else than robustcmp's layers, or the package onnx is not installed.
     ModelError
         What a function returned is no network of the framework, or the function failed.
     """
@@ -305,23 +311,28 @@ def load_network(
     if not path.name.endswith((*adapter.files, *CANONICAL)):
         raise UsageError(f"{framework} reads {', '.join((*adapter.files, *CANONICAL))}, received {source}")
     check_file(path)
-    if architecture is None and path.suffix != WHOLE:
+    if architecture is None and path.suffix not in WHOLE:
         raise _no_architecture(source)
     info: dict[str, Any] = {"sha256": file_digest(path)}
     design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
     if path.name.endswith(adapter.files):
         network = None if architecture is None else _untrained(architecture, adapter)
-        built = None if path.suffix == WHOLE else design
+        built = None if path.suffix in WHOLE else design
         return _as_model(adapter.load(path, network), adapter, source, device, info, built)
-    content = _canonical(path)
+    if path.suffix == ONNX:
+        own, weights = read_onnx(path)
+        design = own if architecture is None else design
+        content = WeightsFile(weights if design is None else _as_designed(weights, own, design, source), {})
+    else:
+        content = _canonical(path)
     info = content.metadata | info
-    assert architecture is not None
     if design is None:
+        assert architecture is not None
         if framework != "jax":
             raise UsageError(f"for {source} the architecture should be a name or FILE.toml, received {architecture}")
         return _as_model(_called(architecture, content.weights), adapter, source, device, info)
-    _check_design(content, architecture, source)
-    network = _untrained(architecture, adapter)
+    _check_design(content, design, architecture or design.name, source)
+    network = adapter.build(design, 0, "cpu")
     adapter.set_weights(network, design, content.weights)
     return _as_model(network, adapter, source, device, info, design)
 
@@ -330,18 +341,35 @@ def _no_architecture(source: str) -> UsageError:
     return UsageError(f"{source} holds only weights: name their network with architecture", parameters=["architecture"])
 
 
-def _check_design(content: WeightsFile, architecture: str, source: str) -> None:
+def _as_designed(weights: Weights, own: Architecture, design: Architecture, source: str) -> Weights:
+    """Return the weights of a network by the names of another design, whose layers are the same but for names."""
+    if _nameless(own.described) != _nameless(design.described):
+        layers = ", ".join(type(layer).__name__ for layer, _ in own.walk())
+        raise WeightsError(
+            f"{source} should be a network {design.name} of images {design.input_shape}, received another design for "
+            f"images {own.input_shape}: {layers}. Leave out architecture to take the design of the file."
+        )
+    return {name: weights[other] for name, other in zip(design.weight_shapes, own.weight_shapes, strict=True)}
+
+
+def _nameless(described: Any) -> Any:
+    """Return the description of a design without the names in it."""
+    if isinstance(described, list):
+        return [_nameless(part) for part in described]
+    if isinstance(described, dict):
+        return {key: _nameless(part) for key, part in described.items() if key != "name"}
+    return described
+
+
+def _check_design(content: WeightsFile, design: Architecture, asked: str, source: str) -> None:
     """Raise `WeightsError` unless weights are those of a design, as far as the file says it."""
-    design = get_architecture(architecture)
     check_shapes(content.weights, design, source)
     trained, named = (
         {**description, "name": ""}
         for description in (content.metadata.get("architecture", design.described), design.described)
     )
     if trained != named:
-        raise WeightsError(
-            f"{source} was trained for another design than {architecture}: its layers were {trained['layers']}"
-        )
+        raise WeightsError(f"{source} was trained for another design than {asked}: its layers were {trained['layers']}")
 
 
 def _canonical(path: Path) -> WeightsFile:

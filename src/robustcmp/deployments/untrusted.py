@@ -1,0 +1,56 @@
+"""Files from elsewhere, opened in a process of their own before they are opened in this one.
+
+Runtimes do not check everything that a file says, so a crafted one can crash them, take all memory or never answer.
+What does so in another process is refused here. This does not find a file that does it for particular images only.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ..errors import DeploymentError
+
+TRIAL = Path(__file__).with_name("trial.py")
+TRIAL_SECONDS = 60.0
+
+
+def check_answers(path: Path, content: bytes, script: Path, program: str, seconds: float = TRIAL_SECONDS) -> None:
+    """Raise `DeploymentError` unless a runtime opens and asks a file in a process of its own.
+
+    Parameters
+    ----------
+    path : Path
+        Where the file is, for errors.
+    content : bytes
+        What was read of it.
+    script : Path
+        What opens the content, from its standard input, and asks it.
+    program : str
+        What the runtime is called.
+    seconds : float
+        How long it has.
+    """
+    # -P, as the modules beside the scripts have the names of packages.
+    command = [sys.executable, "-P", str(TRIAL), str(script)]
+    try:
+        done = subprocess.run(command, input=content, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        outcome = f"gives no answer within {seconds:g} seconds"
+    else:
+        if not done.returncode:
+            return
+        outcome = f"crashes {program} (exit status {done.returncode})"
+        if done.returncode == 1:
+            reason = in_one_line(done.stdout.decode(errors="replace"))
+            raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")
+    raise DeploymentError(
+        f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "
+        "memory for it. Convert the network again."
+    )
+
+
+def in_one_line(reason: object) -> str:
+    """Return a reason in one line; those of runtimes may have hundreds."""
+    return " ".join(str(reason).split())[:400]

@@ -1,0 +1,451 @@
+"""Classifiers from elsewhere in a comparison, and files that cannot be in one: one clear line, before any work."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import robustcmp as rc
+from robustcmp.cli import command
+from robustcmp.data.dataset import Dataset
+from robustcmp.deployments import onnxruntime
+from robustcmp.deployments.onnx_files import read_onnx, write_onnx
+from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
+from robustcmp.models.classifier import Classifier
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.zoo.from_files import FromDeployedFile
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+FLOAT = onnx.TensorProto.FLOAT
+LINE_END = "\n"
+
+
+def linear(n: Any = "n", shape: tuple[Any, ...] = (1, 28, 28), dtype: int = FLOAT, **more: Any) -> Any:
+    """An ONNX model that casts, flattens and multiplies: the simplest classifier of images."""
+    helper = onnx.helper
+    kernel = np.random.default_rng(0).normal(size=(784, 10)).astype(np.float32)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["c"], to=FLOAT),
+        helper.make_node("Flatten", ["c"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["y"]),
+        *more.get("nodes", []),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "linear",
+        [value("x", dtype, [n, *shape]), *more.get("inputs", [])],
+        more.get("outputs", [value("y", FLOAT, [n, 10])]),
+        [onnx.numpy_helper.from_array(kernel, "w")],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def saved(model: Any, folder: Path, name: str = "x.onnx") -> Path:
+    (path := folder / name).write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.fixture(scope="module")
+def scikit(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Export a classifier of scikit-learn, trained on the digits, once."""
+    folder = tmp_path_factory.mktemp("scikit")
+
+    @cache
+    def export(kind: str) -> Path:
+        skl2onnx = pytest.importorskip("skl2onnx")
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.neural_network import MLPClassifier
+
+        data = rc.load_dataset("digits", "train")
+        images, labels = data.images[:400].reshape(400, -1), data.labels[:400]
+        made = {
+            "logistic": lambda: LogisticRegression(C=0.1, tol=0.01),
+            "perceptron": lambda: MLPClassifier((16,), max_iter=25, tol=0.1, n_iter_no_change=3, random_state=0),
+        }
+        fitted = made[kind]().fit(images, labels)
+        model = skl2onnx.to_onnx(fitted, images[:1], options={"zipmap": False})
+        np.save(folder / f"{kind}.npy", fitted.predict_proba(rc.load_dataset("digits").images[:50].reshape(50, -1)))
+        return saved(model, folder, f"{kind}.onnx")
+
+    return export
+
+
+# a model from elsewhere ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["logistic", "perceptron"])
+def test_a_classifier_of_scikit_learn_answers_as_there(
+    kind: str, scikit: Callable[[str], Path], digits: Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = scikit(kind)
+    with caplog.at_level(logging.INFO, "robustcmp"):
+        model = rc.open_deployed(path, "onnxruntime")
+    expected = np.load(path.with_suffix(".npy"))
+    logits = Classifier(model).logits(digits.images[:50])
+    np.testing.assert_allclose(np.exp(logits), expected, rtol=1e-3, atol=1e-5)
+    notes = model.info["deployment"]["notes"]
+    assert any("one row of values" in note for note in notes)
+    assert any("logarithm of its probabilities" in note for note in notes)
+    assert all(note in caplog.text for note in notes)
+    assert "not known" in Classifier(model).no_gradient
+
+
+def test_a_classifier_of_scikit_learn_stands_in_a_comparison(scikit: Callable[[str], Path], digits: Dataset) -> None:
+    models = {
+        "logistic": rc.open_deployed(scikit("logistic"), "onnxruntime"),
+        "perceptron": FromDeployedFile(str(scikit("perceptron")), "onnxruntime"),
+    }
+    ev = rc.evaluate(
+        models, digits.images[:200], digits.labels[:200], suite="smoke", n=6, repeats=1, batch_size=64, progress=False
+    )
+    rates = ev.success_rate
+    assert np.isfinite(rates.sel(attack="boundary")).all()
+    assert np.isnan(rates.sel(attack="fgsm")).all()
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_a_classifier_of_scikit_learn_at_the_terminal(
+    scikit: Callable[[str], Path],
+    zoo_model: Callable[..., rc.Model],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = zoo_model("torch")
+    write_onnx(source.architecture, source.weights, ours := tmp_path / "ours.onnx")  # type: ignore[arg-type]
+    asked = ["eval", "--weights", f"onnxruntime={scikit('logistic')}", f"torch={ours}", "--dataset", "digits"]
+    asked += ["--suite", "smoke", "--images", "6", "--repeats", "1", "--out", "run", "--json", "--batch-size", "64"]
+    assert command.main(asked) == 0
+    out, err = capsys.readouterr()
+    assert '"frameworks": ["onnxruntime", "torch"]' in out, err
+
+
+@pytest.mark.parametrize("order", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("n", ["n", 3])
+@pytest.mark.parametrize("dtype", ["FLOAT", "UINT8", "DOUBLE"])
+def test_layout_batch_and_number_format_are_recognised(
+    order: str, n: Any, dtype: str, digits: Dataset, tmp_path: Path
+) -> None:
+    shape = (28, 28, 1) if order == "NHWC" else (1, 28, 28)
+    model = linear(n, shape, getattr(onnx.TensorProto, dtype))
+    deployed = rc.open_deployed(saved(model, tmp_path), "onnxruntime")
+    kernel = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    images = digits.images[:8]
+    flat = images.reshape(8, -1)  # one channel: both orders are the same
+    expected = (np.rint(flat * 255) if dtype == "UINT8" else flat) @ kernel
+    np.testing.assert_allclose(Classifier(deployed).logits(images), expected, rtol=1e-4, atol=1e-3)
+    notes = " ".join(deployed.info["deployment"]["notes"])
+    assert ("images are given as" in notes) == (dtype != "FLOAT")
+    assert ("always 3 images" in notes) == (n == 3)
+
+
+def test_a_tflite_file_with_int8_input_stands_in_a_comparison(
+    zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("ai_edge_litert")
+    source = zoo_model("tensorflow")
+    rc.deploy(source, "litert-int8", calibration=digits.images[:50], path=(path := tmp_path / "theirs.tflite"))
+    model = rc.open_deployed(path, "litert")
+    assert any("images in int8" in note for note in model.info["deployment"]["notes"])
+    assert (rc.predict(model, digits.images[:100]) == rc.predict(source, digits.images[:100])).mean() > 0.9
+    ev = rc.evaluate(
+        {"source": source, "int8": model}, digits.images[:60], digits.labels[:60], suite="smoke", n=5, repeats=1,
+        batch_size=64, progress=False,
+    )  # fmt: skip
+    assert np.isfinite(ev.success_rate.sel(model="int8", attack="single_pixel")).all()
+
+
+# bad input -----------------------------------------------------------------------------------------------------------
+
+
+def external() -> Any:
+    model = linear()
+    tensor = model.graph.initializer[0]
+    del tensor.external_data[:]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../etc/passwd")
+    return model
+
+
+def hidden_external() -> Any:
+    """A value in another file, inside a function of the model's own."""
+    helper = onnx.helper
+    model = linear()
+    tensor = onnx.TensorProto(name="secret", data_type=FLOAT, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="../../etc/passwd")
+    inner = helper.make_node("Constant", [], ["c"], value=tensor)
+    model.functions.append(helper.make_function("own", "f", [], ["c"], [inner], [helper.make_opsetid("", 17)]))
+    return model
+
+
+def flattening(*shape: int) -> Any:
+    value = onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("Flatten", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", [value("x", FLOAT, shape)], [value("y", FLOAT, ["n", "k"])])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+BAD = {
+    "no batch": (flattening(28, 28, 1), "shape.*expected a batch of images"),
+    "two inputs": (
+        linear(
+            inputs=[onnx.helper.make_tensor_value_info("z", FLOAT, ["n", 10])],
+            nodes=[onnx.helper.make_node("Add", ["y", "z"], ["o"])],
+            outputs=[onnx.helper.make_tensor_value_info("o", FLOAT, ["n", 10])],
+        ),
+        "should have one input, .* it has 2: x, z",
+    ),
+    "two outputs": (
+        linear(nodes=[onnx.helper.make_node("Relu", ["y"], ["o"])],
+               outputs=[onnx.helper.make_tensor_value_info(name, FLOAT, ["n", 10]) for name in "yo"]),
+        "should have one output of floats",
+    ),
+    "custom operator": (
+        linear(nodes=[onnx.helper.make_node("Mine", ["y"], ["o"], domain="own")],
+               outputs=[onnx.helper.make_tensor_value_info("o", FLOAT, ["n", 10])]),
+        r"cannot be opened.*own:Mine|cannot be opened.*Mine",
+    ),
+    "unknown operator": (
+        linear(nodes=[onnx.helper.make_node("Mine", ["y"], ["o"])],
+               outputs=[onnx.helper.make_tensor_value_info("o", FLOAT, ["n", 10])]),
+        "is not an ONNX network .*Mine",
+    ),
+    "external data": (external(), "keeps 'w' in another file, which is not read"),
+    "hidden external data": (hidden_external(), "keeps 'secret' in another file, which is not read"),
+    "text": (linear(dtype=onnx.TensorProto.INT64), r"takes tensor\(int64\); expected images as floats or as bytes"),
+    "five channels": (flattening(2, 28, 28, 5), "expected 1 to 4 channels"),
+    "huge images": (linear(shape=(1, 10**5, 10**5)), "cannot be opened|values an image|in a process of its own"),
+    "one number": (
+        linear(nodes=[onnx.helper.make_node("ReduceSum", ["y"], ["o"], keepdims=0)],
+               outputs=[onnx.helper.make_tensor_value_info("o", FLOAT, [])]),
+        "with 8 rows of numbers",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_cannot_be_compared_is_one_error(name: str, tmp_path: Path) -> None:
+    model, said = BAD[name]
+    path = saved(model, tmp_path)
+    with pytest.raises(DeploymentError, match=said) as caught:
+        rc.open_deployed(path, "onnxruntime")
+    assert str(path) in str(caught.value)
+    assert LINE_END not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"\x08\x01" * 9, "is not an ONNX network"),
+        (bytes(range(256)) * 40, "is not an ONNX network"),
+    ],
+    ids=["empty", "short", "random"],
+)
+def test_a_file_that_is_no_network_is_one_error(content: bytes, said: str, tmp_path: Path) -> None:
+    (path := tmp_path / "x.onnx").write_bytes(content)
+    for read in (lambda: rc.open_deployed(path, "onnxruntime"), lambda: read_onnx(path)):
+        with pytest.raises((WeightsError, DeploymentError), match=said):
+            read()
+
+
+def test_a_cut_file_is_one_error(tmp_path: Path) -> None:
+    content = linear().SerializeToString()
+    for share in (0.02, 0.5, 0.99):
+        (path := tmp_path / "x.onnx").write_bytes(content[: int(share * len(content))])
+        for read in (lambda path=path: rc.open_deployed(path, "onnxruntime"), lambda path=path: read_onnx(path)):
+            with pytest.raises(DeploymentError, match=r"is not an ONNX network|cannot be opened"):
+                read()
+
+
+def test_what_is_no_file_or_too_large_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / "x.onnx").mkdir()
+    for path in (folder, tmp_path / "none.onnx"):
+        with pytest.raises(WeightsError, match="cannot be read"):
+            rc.open_deployed(path, "onnxruntime")
+        with pytest.raises(DeploymentError, match="cannot be read"):
+            read_onnx(path)
+    with (large := tmp_path / "large.onnx").open("wb") as file:
+        file.truncate(2**31)  # no block of it is written
+    with pytest.raises(DeploymentError, match=r"has 2,147,483,648 bytes; an ONNX file has less than 2,147,483,648"):
+        read_onnx(large)
+    with pytest.raises(UsageError, match=r"onnxruntime opens \.onnx, received"):
+        rc.open_deployed(tmp_path / "x.pb", "onnxruntime")
+
+
+@pytest.mark.parametrize("shape", [(1, 32, 32), (3, 28, 28)])
+def test_images_of_another_size_are_one_error_before_any_work(
+    shape: tuple[int, ...], digits: Dataset, tmp_path: Path
+) -> None:
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("GlobalMaxPool", ["x"], ["p"]), helper.make_node("Flatten", ["p"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, ["n", *shape])],
+        [helper.make_tensor_value_info("y", FLOAT, ["n", shape[0]])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    deployed = rc.open_deployed(saved(model, tmp_path), "onnxruntime")
+    out = tmp_path / "run"
+    with pytest.raises(RobustcmpError, match=r"takes images \(.*\), received images \(28, 28, 1\)"):
+        rc.evaluate({"a": deployed}, digits.images[:20], digits.labels[:20], suite="smoke", n=4, out=out)
+    assert not list(out.glob("**/*.h5"))
+
+
+def test_a_missing_calibration_set_is_one_error(
+    zoo_model: Callable[..., rc.Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], own_cache: Path,
+) -> None:  # fmt: skip
+    framework = next(name for name in ("torch", "jax", "tensorflow") if find_spec(name))
+    with pytest.raises(UsageError, match="onnxruntime-int8 chooses the ranges of activations by images: pass some"):
+        rc.deploy(zoo_model(framework), "onnxruntime-int8", path=tmp_path / "a.onnx")
+    (nowhere := tmp_path / "empty").mkdir()
+    asked = ["export", "lenet5", "--framework", framework, "--to", "onnxruntime-int8", "--data-dir", str(nowhere)]
+    assert command.main([*asked, "--out", str(tmp_path / "a.onnx")]) == 1
+    assert "data_dir" in capsys.readouterr().err
+    assert not (tmp_path / "a.onnx").exists()
+
+
+def test_an_unknown_deployment_suggests_the_nearest(zoo_model: Callable[..., rc.Model]) -> None:
+    with pytest.raises(UsageError, match="unknown deployment 'onnxruntim': did you mean 'onnxruntime'"):
+        rc.open_deployed("x.onnx", "onnxruntim")
+    with pytest.raises(UsageError, match="unknown deployment 'onnxruntime-int9': did you mean 'onnxruntime-int8'"):
+        rc.deploy(None, "onnxruntime-int9")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("package", ["onnxruntime", "onnx"])
+def test_what_is_not_installed_is_one_line(package: str, tmp_path: Path) -> None:
+    path = saved(linear(), tmp_path)
+    code = f"""
+import importlib.metadata, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}")
+sys.meta_path.insert(0, Blocked())
+found = importlib.metadata.version
+def version(name):
+    if name == {package!r}:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(name)
+importlib.metadata.version = version
+from robustcmp.cli import command
+asked = ["eval", "--weights", "onnxruntime={path}", "--dataset", "digits", "--out", "{tmp_path / "run"}"]
+sys.exit(command.main(asked))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode in (1, 2), done.stderr
+    assert f"{package}" in done.stderr
+    assert "pip install 'robustcmp[onnx]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+# damage --------------------------------------------------------------------------------------------------------------
+
+
+def flipped(content: bytes, rng: np.random.Generator) -> bytes:
+    damaged = bytearray(content)
+    if rng.random() < 0.3:
+        del damaged[rng.integers(len(damaged)) :]
+    for place in rng.integers(len(damaged), size=rng.integers(1, 9)) if damaged else ():
+        damaged[place] ^= 1 << rng.integers(8)
+    return bytes(damaged)
+
+
+def mutated(content: bytes, rng: np.random.Generator) -> bytes:
+    """A file of valid structure with wrong sizes, attributes, types or names."""
+    model = onnx.load_model_from_string(content)
+    graph = model.graph
+    pick = lambda items: items[rng.integers(len(items))]  # noqa: E731
+    strange = [-(2**63), -1, 0, 1, 7, 2**31, 2**62]
+    for _ in range(rng.integers(1, 4)):
+        tensor, chosen = pick(graph.initializer), pick(graph.node)
+        match rng.integers(8):
+            case 0:
+                tensor.dims[rng.integers(len(tensor.dims))] = pick(strange)
+            case 1:
+                tensor.raw_data = tensor.raw_data[: rng.integers(len(tensor.raw_data) + 1)]
+            case 2:
+                tensor.data_type = int(rng.integers(0, 25))
+            case 3 if chosen.attribute:
+                attribute = pick(chosen.attribute)
+                if attribute.ints:
+                    attribute.ints[rng.integers(len(attribute.ints))] = pick(strange)
+                attribute.i, attribute.f = pick(strange), float(rng.choice([np.nan, np.inf, -1, 0]))
+            case 4 if chosen.attribute:
+                pick(chosen.attribute).type = int(rng.integers(0, 15))
+            case 5:
+                chosen.input[rng.integers(len(chosen.input))] = str(pick([pick(graph.node).output[0], "", "images"]))
+            case 6:
+                pick(graph.input[0].type.tensor_type.shape.dim).dim_value = pick(strange)
+            case _:
+                chosen.op_type = str(pick(["Relu", "Loop", "Conv", "Gemm", "ConstantOfShape", "Expand", "Softmax"]))
+    return bytes(model.SerializeToString())
+
+
+@pytest.fixture(scope="module")
+def sound(random_weights: Any, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    folder = tmp_path_factory.mktemp("sound")
+    contents = []
+    for name in ("lenet1", "resnet20"):
+        architecture = get_architecture(name)
+        write_onnx(architecture, random_weights(architecture, 0), path := folder / f"{name}.onnx")
+        contents.append(path.read_bytes())
+    return contents
+
+
+@pytest.mark.parametrize("damage", [flipped, mutated])
+def test_a_damaged_file_is_read_or_is_one_error(damage: Any, sound: list[bytes], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    path, outcomes = tmp_path / "x.onnx", []
+    for trial in range(150):
+        path.write_bytes(damage(sound[trial % 2], rng))
+        try:
+            architecture, weights = read_onnx(path)
+        except RobustcmpError as error:
+            assert LINE_END not in str(error)  # noqa: PT017
+            outcomes.append(False)
+        else:
+            assert {name: array.shape for name, array in weights.items()} == architecture.weight_shapes
+            outcomes.append(True)
+    assert not all(outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [flipped, mutated])
+def test_a_damaged_file_opens_or_is_one_error(damage: Any, sound: list[bytes], tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    path, opened = tmp_path / "x.onnx", 0
+    for trial in range(150):
+        path.write_bytes(damage(sound[trial % 2], rng))
+        try:
+            model = rc.open_deployed(path, "onnxruntime")
+            shape = tuple(size or 28 for size in model.native._shape)
+            Classifier(model).logits(np.zeros((3, *shape), np.float32))
+            opened += 1
+        except RobustcmpError as error:
+            assert LINE_END not in str(error)  # noqa: PT017
+    assert opened
+
+
+def test_what_a_file_does_in_its_trial_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (script := tmp_path / "trial.py").write_text("import os; os.abort()")
+    monkeypatch.setattr(onnxruntime, "TRIAL", script)
+    with pytest.raises(DeploymentError, match=r"crashes ONNX Runtime \(exit status -6\), in a process of its own"):
+        rc.open_deployed(saved(linear(), tmp_path), "onnxruntime")
