@@ -56,7 +56,7 @@ def deployed(source: Model, calibration: Any) -> Deploy:
         try:
             return deploy(model, name, calibration=calibration, **options)
         except DeploymentError as error:
-            if "downloading it" in str(error) or (name.endswith("webgpu") and "WebGPU" in str(error)):
+            if "pip install" in str(error) or "downloading it" in str(error) or (name.endswith("webgpu") and "WebGPU" in str(error)):
                 pytest.skip(str(error))
             raise
 
