@@ -282,7 +282,7 @@ def test_what_is_no_file_or_too_large_is_one_error(tmp_path: Path, monkeypatch: 
             read_onnx(path)
     with (large := tmp_path / "large.onnx").open("wb") as file:
         file.truncate(2**31)  # no block of it is written
-    with pytest.raises(DeploymentError, match=r"has 2,147,483,648 bytes; an ONNX file has less than 2,147,483,648"):
+    with pytest.raises(DeploymentError, match=r"has 2,147,483,648 bytes; its runtime opens less than 2,147,483,648"):
         read_onnx(large)
     with pytest.raises(UsageError, match=r"onnxruntime opens \.onnx, received"):
         rc.open_deployed(tmp_path / "x.pb", "onnxruntime")

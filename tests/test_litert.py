@@ -358,7 +358,7 @@ def test_what_is_no_file_is_one_error(tmp_path: Path) -> None:
 def test_a_file_larger_than_any_of_litert_is_not_read(tmp_path: Path) -> None:
     with (path := tmp_path / "x.tflite").open("wb") as file:
         file.truncate(2**31)  # no block of it is written
-    with pytest.raises(DeploymentError, match="has 2,147,483,648 bytes; a TFLite file has less than"):
+    with pytest.raises(DeploymentError, match="has 2,147,483,648 bytes; its runtime opens less than"):
         RUNTIME.open(path)
 
 

@@ -16,7 +16,6 @@ without crashing.
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from pathlib import Path
@@ -26,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError, UsageError
-from ..files import open_regular, write_bytes_atomically
+from ..files import write_bytes_atomically
 from ..frameworks import get_framework
 from ..frameworks.base import padded
 from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session
-from .untrusted import TRIAL_SECONDS, check_answers, in_one_line
+from .untrusted import TRIAL_SECONDS, check_answers, in_one_line, whole
 
 IDENTIFIER = slice(4, 8)
 """Where a file says what it is."""
@@ -150,18 +149,9 @@ def _converted(network: Any, shape: tuple[int, ...], kind: str, calibration: NDA
 
 def _content(path: Path) -> bytes:
     """Return the bytes of a file that says that it is one of LiteRT."""
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            content = file.read() if size < MOST_BYTES else b""
-    except (OSError, MemoryError) as error:
-        reason = str(error) if isinstance(error, OSError) else "it does not fit into memory"
-        raise DeploymentError(f"{path} cannot be read: {reason}") from None
-    if size >= MOST_BYTES:
-        raise DeploymentError(f"{path} has {size:,} bytes; a TFLite file has less than {MOST_BYTES:,}")
+    content = whole(path, MOST_BYTES)
     if content[IDENTIFIER] != b"TFL3":
-        what = "is not a TFLite file" if content else "is empty"
-        raise DeploymentError(f"{path} {what}. Convert the network again, or copy the file again.")
+        raise DeploymentError(f"{path} is not a TFLite file. Convert the network again, or copy the file again.")
     return content
 
 

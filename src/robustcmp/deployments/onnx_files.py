@@ -7,7 +7,6 @@ values have the canonical names of `robustcmp.networks.architecture`.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import DeploymentError, UsageError, WeightsError
-from ..files import open_regular
 from ..networks.architecture import (
     LAYER_NAME,
     Architecture,
@@ -35,6 +33,7 @@ from ..networks.architecture import (
     check_architecture,
 )
 from ..networks.weights import Weights, check_finite, check_shapes
+from .untrusted import whole
 
 OPSET, IR = 17, 8  # old enough for every runtime, new enough for all of our layers
 PRODUCER = "robustcmp"
@@ -164,22 +163,6 @@ def _rows_by_place(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDA
 # reading -------------------------------------------------------------------------------------------------------------
 
 
-def onnx_content(path: Path) -> bytes:
-    """Return the bytes of a file that may be ONNX, or raise `DeploymentError` where it cannot be."""
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            content = file.read() if size < MOST_BYTES else b""
-    except (OSError, MemoryError) as error:
-        reason = str(error) if isinstance(error, OSError) else "it does not fit into memory"
-        raise DeploymentError(f"{path} cannot be read: {reason}") from None
-    if size >= MOST_BYTES:
-        raise DeploymentError(f"{path} has {size:,} bytes; an ONNX file has less than {MOST_BYTES:,}")
-    if not content:
-        raise DeploymentError(f"{path} is empty. Export the network again, or copy the file again.")
-    return content
-
-
 def parse_onnx(content: bytes, path: Path) -> Any:
     """Return an ONNX network all of whose values are in its file, or raise `DeploymentError`."""
     onnx = onnx_package()
@@ -226,7 +209,7 @@ def read_onnx(path: Path) -> tuple[Architecture, Weights]:
     WeightsError
         A weight is not finite.
     """
-    model = parse_onnx(onnx_content(path), path)
+    model = parse_onnx(whole(path, MOST_BYTES), path)
     try:
         reader = _Reader(model, path)
         architecture = reader.architecture(model.graph.name if model.producer_name == PRODUCER else path.stem)

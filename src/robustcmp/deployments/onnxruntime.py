@@ -20,8 +20,8 @@ from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session, image_shape
 from .layouts import Layout
-from .onnx_files import onnx_content, parse_onnx, write_onnx
-from .untrusted import check_answers, in_one_line
+from .onnx_files import MOST_BYTES, parse_onnx, write_onnx
+from .untrusted import check_answers, in_one_line, whole
 
 PERCENTILE = 99.99
 _PERCENTILE = re.compile(r"int8-p(\d{2}(?:\.\d+)?)")
@@ -59,7 +59,7 @@ class OnnxRuntime(Runtime):
             _quantise(plain, path, kind, calibration)
 
     def open(self, path: Path) -> Session:
-        content = onnx_content(path)
+        content = whole(path, MOST_BYTES)
         parse_onnx(content, path)  # what is no network, and values in other files
         check_answers(path, content, TRIAL, "ONNX Runtime")
         return _Session(path, content)

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
-from ..files import open_regular
 from ..models.model import Model
 from . import browser, npm
 from .base import Conversion, Runtime, Session
 from .browser import Page
 from .layouts import Layout
 from .onnxruntime import RUNTIME as NATIVE
+from .untrusted import whole
 
 VERSION = "1.30.0"
 INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
@@ -77,7 +77,7 @@ class OnnxRuntimeWeb(Runtime):
         browser.write_backend(path, backend)
 
     def open(self, path: Path) -> Session:
-        content = _read(path)
+        content = whole(path, MODEL_BYTES)
         backend = browser.read_backend(path)
         available = _files(backend)
         page = browser.open_page(
@@ -123,15 +123,3 @@ RUNTIME = OnnxRuntimeWeb()
 
 def _files(backend: str) -> dict[str, Path]:
     return npm.Package("onnxruntime-web", VERSION, INTEGRITY, BACKENDS[backend]).fetch()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            content = file.read(MODEL_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise DeploymentError(f"{path} cannot be read: {error}") from None
-    if not content or len(content) > MODEL_BYTES:
-        what = "it is empty" if not content else f"it has more than {MODEL_BYTES:,} bytes"
-        raise DeploymentError(f"{path} is no ONNX file that a page can hold: {what}")
-    return content

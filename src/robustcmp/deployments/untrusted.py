@@ -6,14 +6,32 @@ What does so in another process is refused here. This does not find a file that 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from ..errors import DeploymentError
+from ..files import open_regular
 
 TRIAL = Path(__file__).with_name("trial.py")
 TRIAL_SECONDS = 60.0
+
+
+def whole(path: Path, limit: int) -> bytes:
+    """Return the bytes of a file, or raise `DeploymentError` for one that cannot be read, is empty, or too large."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            content = file.read() if size < limit else b""
+    except (OSError, MemoryError) as error:
+        reason = str(error) if isinstance(error, OSError) else "it does not fit into memory"
+        raise DeploymentError(f"{path} cannot be read: {reason}") from None
+    if size >= limit:
+        raise DeploymentError(f"{path} has {size:,} bytes; its runtime opens less than {limit:,}")
+    if not content:
+        raise DeploymentError(f"{path} is empty. Convert the network again, or copy the file again.")
+    return content
 
 
 def check_answers(path: Path, content: bytes, script: Path, program: str, seconds: float = TRIAL_SECONDS) -> None:
