@@ -56,7 +56,11 @@ def deployed(source: Model, calibration: Any) -> Deploy:
         try:
             return deploy(model, name, calibration=calibration, **options)
         except DeploymentError as error:
-            if "pip install" in str(error) or "downloading it" in str(error) or (name.endswith("webgpu") and "WebGPU" in str(error)):
+            if (
+                "pip install" in str(error)
+                or "downloading it" in str(error)
+                or (name.endswith("webgpu") and "WebGPU" in str(error))
+            ):
                 pytest.skip(str(error))
             raise
 
@@ -142,6 +146,32 @@ def test_a_conversion_is_written_where_it_is_wanted(deployed: Deploy, tmp_path: 
     assert model.info["deployment"]["bytes"] == (tmp_path / "lenet.onnx").stat().st_size
 
 
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch-export"])
+def test_a_conversion_does_not_depend_on_others_before(
+    name: str, deployed: Deploy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    digests = []
+    for place, model in enumerate(("lenet1", "lenet5", "lenet1")):
+        monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path / str(place)))
+        network = rc.load_model(model, framework="torch", dataset="digits")
+        digests.append(deployed(name, network).info["deployment"]["sha256"])
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_what_is_broken_in_the_cache_is_converted_again(
+    deployed: Deploy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path))
+    first = deployed("onnxruntime")
+    main = first.native.files.main
+    content = main.read_bytes()
+    for broken in (content[:-9], b"", content[:-9] + b"x" + content[-8:]):
+        main.write_bytes(broken)
+        assert deployed("onnxruntime").native.files.sha256 == first.native.files.sha256
+    assert main.read_bytes() == content
+    assert [path.name for path in (tmp_path / "deployments").iterdir()] == [main.parent.name]
+
+
 @pytest.mark.parametrize("name", ["onnxruntime", "litert"])
 def test_bounds_and_preprocessing_stay(name: str, deployed: Deploy, digits: Dataset) -> None:
     whole = rc.load_model("lenet5", framework="tensorflow" if name == "litert" else "torch", dataset="digits")
@@ -195,7 +225,13 @@ def test_a_run_says_what_was_deployed_from_what(evaluation: rc.Evaluation) -> No
 
 
 def test_differences_are_those_of_the_outcomes(evaluation: rc.Evaluation) -> None:
-    found = evaluation.deployments().set_index(["deployment", "attack"])
+    every = evaluation.deployments()
+    l2 = every[every.measure == "median L2"].set_index("deployment")
+    medians = evaluation.dataset.l2.sel(attack="boundary").quantile(0.5, ["repeat", "image"], method="higher")
+    for name, row in l2.iterrows():
+        assert row.value - row.source_value == pytest.approx(row.difference)
+        assert row.value == pytest.approx(float(medians.sel(model=name).mean()))
+    found = every[every.measure == "success rate"].set_index(["deployment", "attack"])
     success = evaluation.dataset.success
     for (name, attack), row in found.iterrows():
         repeats = slice(0, 1 if evaluation.deterministic(attack) else None)
@@ -213,7 +249,7 @@ def test_differences_are_those_of_the_outcomes(evaluation: rc.Evaluation) -> Non
 
 def test_what_the_deployment_changes_is_the_answer(evaluation: rc.Evaluation, tmp_path: Path) -> None:
     said = str(evaluation)
-    assert "Does deploying change how easily it is fooled?" in said
+    assert "Every outcome is that of the source: onnxruntime." in " ".join(said.split())
     assert "fgsm¹" in said
     assert "by the source's gradient" in evaluation.to_text()
     evaluation.to_html(tmp_path / "page.html")

@@ -18,17 +18,28 @@ from .control import LARGEST_OUTCOMES, answers_alike
 from .recorded import Recorded
 from .significance import ALPHA
 from .statistics.equivalence import Equivalence, check_margin, equivalent_models, equivalent_twins
-from .statistics.hypotheses import holm, mcnemar, paired_t, sign_flips
+from .statistics.hypotheses import holm, mcnemar, paired_t, sign_flips, sign_test
 from .statistics.intervals import difference_intervals
-from .statistics.power import detectable_between_models, detectable_between_pairs
+from .statistics.power import detectable_between_models, detectable_between_pairs, detectable_by_signs
 
 if TYPE_CHECKING:
     import pandas
 
 Key = tuple[str, int]
 COLUMNS = (
-    *("deployment", "source", "attack", "gradient", "trainings", "images", "source_rate", "rate", "difference", "low"),
-    *("high", "p", "p_adjusted", "detectable", "only_source", "only_deployed", "equivalent_low", "equivalent_high"),
+    *("deployment", "source", "attack", "measure", "gradient", "unit", "trainings", "images", "source_value", "value"),
+    *(
+        "difference",
+        "low",
+        "high",
+        "p",
+        "p_adjusted",
+        "detectable",
+        "only_source",
+        "only_deployed",
+        "equivalent_low",
+        "equivalent_high",
+    ),
     *("p_equivalent", "equivalent"),
 )
 OF_SIZE = ("deployment", "source", "precision", "bytes", "size", "clean_accuracy", "source_clean_accuracy")
@@ -44,6 +55,8 @@ MEASURED = (
     "gate",
 )
 RESAMPLES = 10_000
+FEW_DIFFER = 10  # images
+SUCCESS, DISTANCE = "success rate", "median L2"
 DEPLOYED_MARGIN = 0.02
 """Within which a deployment counts as equivalent to its source, unless a caller says otherwise: two points."""
 
@@ -112,15 +125,17 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        ``difference`` is the deployment's rate minus its source's, with a 95 % interval. With several trainings the
-        unit is the training: the paired t test. With one it is the image: McNemar's test for a deterministic attack,
-        sign flips for a random one, and the interval by the bootstrap over images. ``p_adjusted`` is Holm's over all
-        rows with a p; it is NaN where no outcome differs. ``detectable`` is the difference that the test finds with 80
-        % power, at 5 % divided by the number of tests. ``only_source`` and ``only_deployed`` count outcomes (trainings
-        × repeats × images) of which one falls and the other does not. ``equivalent_low`` and ``equivalent_high`` are
-        the ends of the 90 % interval, ``p_equivalent`` that of two one-sided tests, and ``equivalent`` says whether it
-        is below 5 %: the difference is smaller than the margin. ``gradient`` is ``"source"`` where the attack followed
-        the gradient of the source: then both were asked about the same candidates.
+        ``value`` is the deployment's success rate or, in a row of its own for an attack whose distances are compared,
+        its median L2; ``difference`` is that minus the source's, with a 95 % interval. ``unit`` says over what. With
+        several trainings the unit is the training: the paired t test. With one it is the image: McNemar's test for a
+        deterministic attack, sign flips for a random one, and the interval by the bootstrap over images. ``p_adjusted``
+        is Holm's over all rows with a p; it is NaN where no outcome differs. ``detectable`` is the difference that the
+        test finds with 80 % power, at 5 % divided by the number of tests. ``only_source`` and ``only_deployed`` count
+        outcomes (trainings × repeats × images) of which one falls and the other does not. ``equivalent_low`` and
+        ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two one-sided tests, and
+        ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin. ``gradient`` is
+        ``"source"`` where the attack followed the gradient of the source: then both were asked about the same
+        candidates.
 
     Raises
     ------
@@ -134,7 +149,11 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
         row
         for name, pairs in pairs_of(recorded).items()
         for attack in recorded.attacks
-        if (row := _compared(recorded, name, pairs, attack, margin))
+        for row in (
+            _of_success(recorded, name, pairs, attack, margin),
+            _of_distance(recorded, name, pairs, attack),
+        )
+        if row
     ]
     tested = [row for row in rows if not math.isnan(row["p"])]
     for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
@@ -144,11 +163,11 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _compared(
+def _of_success(
     recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]], attack: str, margin: float
 ) -> dict[str, Any]:
-    """Return a row, nothing where the attack did not run on both of any pair."""
-    outcomes = list(_outcomes(recorded, pairs, attack))
+    """Return a row about success rates, nothing where the attack did not run on both of any pair."""
+    outcomes = list(_both(recorded, pairs, attack, "success"))
     if not outcomes:
         return {}
     ours, theirs = (np.array([pair[place] for pair in outcomes], np.float64) for place in (0, 1))
@@ -160,11 +179,12 @@ def _compared(
         "deployment": name,
         "source": pairs[0][1][0],
         "attack": attack,
+        "measure": SUCCESS,
         "gradient": _gradient(recorded, pairs[0][0], attack),
         "trainings": len(outcomes),
         "images": ours.shape[2],
-        "source_rate": float(theirs.mean()),
-        "rate": float(ours.mean()),
+        "source_value": float(theirs.mean()),
+        "value": float(ours.mean()),
         "difference": float(differences.mean()),
         "p_adjusted": math.nan,
         "only_source": int((differences < 0).sum()),
@@ -173,23 +193,70 @@ def _compared(
     }
 
 
-def _outcomes(
-    recorded: Recorded, pairs: Sequence[tuple[Key, Key]], attack: str
-) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Yield the outcomes (repeats, images) of each pair of which both were attacked."""
+def _of_distance(recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]], attack: str) -> dict[str, Any]:
+    """Return a row about distances; nothing for an attack that is not about them, or resisted by half of the images."""
+    if not recorded.attack_records[attack].compares_distances:
+        return {}
+    outcomes = list(_both(recorded, pairs, attack, "l2"))
+    ours, theirs = (np.array([pair[place] for pair in outcomes], np.float64) for place in (0, 1))
+    medians = [np.quantile(each, 0.5, axis=(1, 2), method="higher") for each in (ours, theirs) if len(outcomes)]
+    if not medians or not np.isfinite(medians).all():
+        return {}
+    a, b = medians
+    said: dict[str, Any] = {
+        "unit": "trainings",
+        "low": math.nan,
+        "high": math.nan,
+        "p": math.nan,
+        "detectable": _nothing,
+    }
+    if len(outcomes) > 1 and np.ptp(a - b):
+        test = paired_t(a, b, largest=math.inf)
+        said |= {
+            "low": test.low,
+            "high": test.high,
+            "p": test.p,
+            "detectable": partial(detectable_between_pairs, a - b),
+        }
+    elif (ours != theirs).any():
+        of_images = [np.median(each, axis=(0, 1)) for each in (ours, theirs)]
+        said |= {"unit": "images", "p": sign_test(*of_images).p}
+    return {
+        "deployment": name,
+        "source": pairs[0][1][0],
+        "attack": attack,
+        "measure": DISTANCE,
+        "gradient": "",
+        "trainings": len(outcomes),
+        "images": ours.shape[2],
+        "source_value": float(b.mean()),
+        "value": float(a.mean()),
+        "difference": float((a - b).mean()),
+        "p_adjusted": math.nan,
+        "only_source": int((ours > theirs).sum()),
+        "only_deployed": int((ours < theirs).sum()),
+        **said,
+        **_equivalent(Equivalence(math.nan, math.nan, math.nan, math.nan)),
+    }
+
+
+def _both(
+    recorded: Recorded, pairs: Sequence[tuple[Key, Key]], attack: str, what: str
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield the values (repeats, images) of each pair of which both were attacked."""
     for ours, theirs in pairs:
-        both = [_success(recorded, key, attack) for key in (ours, theirs)]
+        both = [_values(recorded, key, attack, what) for key in (ours, theirs)]
         if both[0] is not None and both[1] is not None:
             yield both[0], both[1]
 
 
-def _success(recorded: Recorded, key: Key, attack: str) -> NDArray[np.bool_] | None:
+def _values(recorded: Recorded, key: Key, attack: str, what: str) -> NDArray[Any] | None:
     name, seed = key
     seeds = recorded.seeds(name, attack)
     if seed not in seeds:
         return None
-    success: NDArray[np.bool_] = recorded.values(name, attack)[seeds.index(seed)]
-    return success[:1] if recorded.deterministic(attack) else success
+    values: NDArray[Any] = recorded.values(name, attack, what)[seeds.index(seed)]
+    return values[:1] if recorded.deterministic(attack) else values
 
 
 def _over_trainings(ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float) -> dict[str, Any] | None:
@@ -198,7 +265,8 @@ def _over_trainings(ours: NDArray[np.float64], theirs: NDArray[np.float64], marg
     if np.ptp(a - b) == 0:
         return None
     test = paired_t(a, b)
-    said = {"low": test.low, "high": test.high, "p": test.p, "detectable": partial(detectable_between_pairs, a - b)}
+    said = {"unit": "trainings", "low": test.low, "high": test.high, "p": test.p}
+    said["detectable"] = partial(detectable_between_pairs, a - b)
     return said | _equivalent(equivalent_twins(a, b, margin))
 
 
@@ -207,14 +275,35 @@ def _over_images(
 ) -> dict[str, Any]:
     """Return the evidence over images, each with its mean over trainings and repeats."""
     a, b = ours.mean(axis=(0, 1)), theirs.mean(axis=(0, 1))
-    said: dict[str, Any] = {"low": math.nan, "high": math.nan, "p": math.nan, "detectable": _nothing}
+    said: dict[str, Any] = {"unit": "images", "low": math.nan, "high": math.nan, "p": math.nan, "detectable": _nothing}
     if (ours != theirs).any():
         single = recorded.deterministic(attack) and len(ours) == 1
         p = mcnemar(a > 0, b > 0).p if single else sign_flips((a - b)[None])[0].p
         [(low, high)] = difference_intervals((a - b)[None], resamples=RESAMPLES)
-        detectable = partial(detectable_between_models, np.stack([a, b]))
-        said = {"low": float(low), "high": float(high), "p": p, "detectable": detectable}
-    return said | _equivalent(equivalent_models(a - b, margin))
+        said |= {"low": float(low), "high": float(high), "p": p, "detectable": partial(_detectable, a, b, single)}
+    return said | _equivalent(_few(a - b, margin) or equivalent_models(a - b, margin))
+
+
+def _detectable(a: NDArray[np.float64], b: NDArray[np.float64], single: bool, alpha: float) -> float:
+    """Return what a test over images would have found: chi-square is too hopeful where few images differ."""
+    by_signs = detectable_by_signs(int((a != b).sum()), len(a), alpha)
+    return by_signs if single else max(by_signs, detectable_between_models(np.stack([a, b]), alpha))
+
+
+def _few(differences: NDArray[np.float64], margin: float) -> Equivalence | None:
+    """Return two one-sided tests where few images differ; None where many do, and t is good enough.
+
+    Clopper and Pearson's limits of the shares of images that fall in one alone: exact, and on the safe side, as the
+    other direction is taken to be nothing.
+    """
+    from scipy.stats import beta, binom
+
+    n, counts = len(differences), [int((differences < 0).sum()), int((differences > 0).sum())]
+    if not 0 < sum(counts) < FEW_DIFFER:
+        return None
+    low, high = (float(beta.ppf(1 - ALPHA, count + 1, n - count)) if count < n else 1.0 for count in counts)
+    p = max(float(binom.cdf(count, n, min(margin, 1.0))) for count in counts)
+    return Equivalence(float(differences.mean()), -low, high, p)
 
 
 def _nothing(alpha: float) -> float:
@@ -239,7 +328,7 @@ def _gate(recorded: Recorded, entries: Sequence[Mapping[str, Any]], pairs: Seque
         if record.in_control:
             alike &= all(
                 float((ours != theirs).any(axis=0).mean()) <= LARGEST_OUTCOMES
-                for ours, theirs in _outcomes(recorded, pairs, attack)
+                for ours, theirs in _both(recorded, pairs, attack, "success")
             )
     return "passed" if alike else "not passed"
 

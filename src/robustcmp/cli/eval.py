@@ -424,6 +424,10 @@ def _deployed(options: Namespace, asked: _Asked) -> _Asked:
     }
     sources = {label: each for label, each in sources.items() if each}
     deployed = deployments_of(sources, options.deploy, asked.data.name, options.data_dir, options.gradient)
+    if both := [label for label in deployed if label in asked.origins]:
+        raise UsageError(
+            f"{both[0]} is compared as a file and asked for with --deploy: leave out one of them, or compare twice"
+        )
     line = f"each also as {', '.join(options.deploy)}"
     return asked._replace(
         origins={**asked.origins, **deployed}, suffix=f"{asked.suffix}-deployed", trainings=[*asked.trainings, line]

@@ -78,6 +78,8 @@ class Runtime(ABC):
         How its files end.
     conversions : dict of str to Conversion
         By what stands behind its name: nothing, or a kind such as ``"int8"``.
+    converters : tuple of str
+        The packages that have a part in what a converted file is, besides `package`.
     """
 
     name: ClassVar[str]
@@ -85,6 +87,7 @@ class Runtime(ABC):
     extra: ClassVar[str]
     suffix: ClassVar[str]
     conversions: ClassVar[Mapping[str, Conversion]]
+    converters: ClassVar[tuple[str, ...]] = ()
 
     def conversion(self, kind: str) -> Conversion | None:
         """Return the conversion of a kind, or None where there is none."""
@@ -101,8 +104,17 @@ class Runtime(ABC):
         return f"{self.name} needs {self.package}, which is not installed: pip install 'robustcmp[{self.extra}]'"
 
     def beside(self, path: Path) -> list[Path]:
-        """Return the files that belong to a network's main file."""
+        """Return the files that hold a part of a network, beside its main file."""
         return []
+
+    def marks(self, path: Path) -> list[Path]:
+        """Return the files that belong to a network's main file and hold no part of the network."""
+        return []
+
+    @property
+    def versions(self) -> list[str | None]:
+        """The versions of the program and of what converts for it."""
+        return [self.version(), *map(package_version, self.converters)]
 
     @abstractmethod
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:

@@ -23,13 +23,14 @@ class CoreML(Runtime):
     package = "coremltools"
     extra = "coreml"
     suffix = ".mlpackage"
+    converters = ("torch",)
     conversions = {
         "": Conversion("float32", "as an ML program"),
         "float16": Conversion("float16", "as an ML program that computes in float16, as Core ML does by default"),
     }
 
     def missing(self) -> str:
-        return super().missing() or "not applicable: Core ML answers on macOS alone, and robustcmp only converts to it"
+        return "not applicable: Core ML answers on macOS alone; robustcmp export converts to it, and says its size"
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         if said := super().missing():

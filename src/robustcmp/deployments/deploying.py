@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,15 @@ from ..models.functions import FINITE_DIFFERENCES, finite_differences
 from ..models.model import Model
 from ..models.preflight import check_images
 from ..networks.untrusted import check_file
-from ..provenance import package_version
 from . import check_runtime, conversion, split
 from .base import Runtime
 from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last
 
 GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
-CONVERTERS = ("torch", "tensorflow", "tensorflow-cpu", "keras", "onnx")
 SEMANTICS = 1  # of how networks are converted here
 _log = logging.getLogger("robustcmp")
+DIGEST = "sha256"  # of a converted file, beside it in the user cache
+TEMPORARY = "robustcmp-"
 WRITTEN = "network"  # a converted file's name without its suffix
 
 
@@ -92,6 +93,8 @@ def deploy(
     images = _calibration(name, model, calibration)
     adapter = Deployed(name, runtime)
     network = DeployedNetwork(adapter, files, runtime.open(files.main))
+    if files.main.parent.parent.name.startswith(TEMPORARY):  # of a network whose weights are not known
+        weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
     wrapped = channels_last(model)
     vjp = finite_differences(network, *wrapped["bounds"]) if gradient == FINITE_DIFFERENCES else None
     info = {name: said for name, said in model.info.items() if name not in ("differences", "source", "sha256")}
@@ -252,7 +255,7 @@ def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] 
             "name": name,
             "said": conversion(name)._asdict(),
             "semantics": SEMANTICS,
-            "versions": [runtime.version(), *(package_version(package) for package in CONVERTERS)],
+            "versions": runtime.versions,
             "calibration": None if images is None else digest({"images": images}),
         }
     )[:32]
@@ -267,27 +270,49 @@ def _converted(
     path: str | os.PathLike[str] | None,
 ) -> Files:
     """Return a network's files: where the caller wants them, from the user cache, or made now."""
-    folder = user_cache() / "deployments" / key if key else None
-    if folder is None:
-        folder = Path(tempfile.mkdtemp(prefix="robustcmp-"))
-        weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
-    if not (folder / f"{WRITTEN}{runtime.suffix}").exists():
+    folder = user_cache() / "deployments" / key if key else Path(tempfile.mkdtemp(prefix=TEMPORARY)) / "network"
+    if not _is_whole(folder, runtime):
         make_directory(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as temporary:
-            inner = Path(temporary) / "files"
-            inner.mkdir()
-            runtime.convert(model, kind, images, inner / f"{WRITTEN}{runtime.suffix}")
-            shutil.rmtree(folder, ignore_errors=True)  # empty, or what another process has just made
-            inner.replace(folder)
+            made = Path(temporary) / "made"
+            made.mkdir()
+            main = made / f"{WRITTEN}{runtime.suffix}"
+            runtime.convert(model, kind, images, main)
+            (made / DIGEST).write_text(Files.of(main, runtime.beside(main)).sha256, encoding="ascii")
+            _put(made, folder, runtime, Path(temporary) / "broken")
     main = folder / f"{WRITTEN}{runtime.suffix}"
     if path is not None:
         main = _copied(main, Path(path), runtime)
+    if path is not None and not key:
+        shutil.rmtree(folder.parent)
     return Files.of(main, runtime.beside(main))
+
+
+def _is_whole(folder: Path, runtime: Runtime) -> bool:
+    """Say whether a folder has a converted network, just as it was written."""
+    main = folder / f"{WRITTEN}{runtime.suffix}"
+    try:
+        return (folder / DIGEST).read_text(encoding="ascii") == Files.of(main, runtime.beside(main)).sha256
+    except (OSError, ValueError):
+        return False
+
+
+def _put(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
+    """Give a folder its name, unless another process was first; what is broken there is moved away."""
+    if _is_whole(folder, runtime):
+        return
+    with suppress(FileNotFoundError):
+        folder.rename(broken)
+    try:
+        made.rename(folder)
+    except OSError:
+        if not _is_whole(folder, runtime):
+            raise
 
 
 def _copied(main: Path, path: Path, runtime: Runtime) -> Path:
     """Copy a converted network to where the caller wants it, and return its main file there."""
-    for beside in runtime.beside(main):
+    for beside in [*runtime.beside(main), *runtime.marks(main)]:
         write_named(path.parent / beside.name.replace(main.stem, path.stem, 1), partial(shutil.copyfile, beside))
     if main.is_dir():
         shutil.copytree(main, path)

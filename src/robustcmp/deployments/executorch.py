@@ -28,6 +28,7 @@ class ExecuTorch(Runtime):
     package = "executorch"
     extra = "hosts"
     suffix = ".pte"
+    converters = ("torch",)
     conversions = {
         "": Conversion("float32", "for XNNPACK"),
         "int8": Conversion(

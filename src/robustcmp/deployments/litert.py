@@ -45,6 +45,7 @@ class LiteRT(Runtime):
     package = "ai-edge-litert"
     extra = "litert"
     suffix = ".tflite"
+    converters = ("tensorflow", "tensorflow-cpu", "keras")
     conversions = {
         "": Conversion("float32", "as trained"),
         "float16": Conversion("float16", "weights rounded to float16, computed in float32"),

@@ -36,6 +36,7 @@ class OnnxRuntime(Runtime):
     package = "onnxruntime"
     extra = "onnx"
     suffix = ".onnx"
+    converters = ("onnx", "onnxscript", "torch")
     conversions = {
         "": Conversion("float32", "the same network as ONNX"),
         "int8": Conversion("int8", f"QDQ, ranges of activations at the {PERCENTILE:g}th percentile", calibrated=True),

@@ -49,6 +49,7 @@ class OnnxRuntimeWeb(Runtime):
     package = "chromium"
     extra = ""
     suffix = ".onnx"
+    converters = (NATIVE.package, *NATIVE.converters)
     conversions = {
         kind: conversion._replace(said=f"{conversion.said}, on WebAssembly")
         for kind, conversion in NATIVE.conversions.items()

@@ -28,6 +28,7 @@ class OpenVINO(Runtime):
     package = "openvino"
     extra = "openvino"
     suffix = ".xml"
+    converters = ("nncf", "torch")
     conversions = {
         "": Conversion("float32", "as it is"),
         "int8": Conversion(
@@ -52,6 +53,7 @@ class OpenVINO(Runtime):
                 converted.inputs[0].get_node().set_layout(ov.Layout("NCHW"))
                 if kind == "int8":
                     converted = _quantised(converted, calibration)
+                _named_by_place(converted)
                 ov.save_model(converted, path, compress_to_fp16=False)
         except DeploymentError:
             raise
@@ -153,6 +155,13 @@ def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat
     if types != ["f32", "f32"]:
         notes.append(f"images are given as {DTYPES[types[0]]}, logits come as {DTYPES[types[1]]}")
     return shape, layout, notes
+
+
+def _named_by_place(network: Any) -> None:
+    """Name all operations by their places: OpenVINO counts what it has made in this process, and keeps the count."""
+    network.set_friendly_name("network")
+    for place, operation in enumerate(network.get_ordered_ops()):
+        operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
 
 
 RUNTIME = OpenVINO()

@@ -86,6 +86,7 @@ class TensorFlowJs(Runtime):
     package = "chromium"
     extra = ""
     suffix = ".json"
+    converters = ("keras",)
     conversions = {
         "": Conversion("float32", "a layers model, on WebAssembly"),
         "float16": Conversion("float16", "weights stored in float16, computed in float32 on WebAssembly"),

@@ -31,6 +31,7 @@ class TorchExport(Runtime):
     package = "torch"
     extra = "torch"
     suffix = ".pt2"
+    converters = ("torch", "torchao")
     conversions = {
         "": Conversion("float32", "as a graph of operations (torch.export)"),
         "int8": Conversion(
@@ -40,7 +41,7 @@ class TorchExport(Runtime):
         ),
     }
 
-    def beside(self, path: Path) -> list[Path]:
+    def marks(self, path: Path) -> list[Path]:
         return [own_mark(path)]
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..analysis.deployments import DEPLOYED_MARGIN
+from ..analysis.deployments import DEPLOYED_MARGIN, DISTANCE, SUCCESS
 from ..analysis.results import Results
 from ..analysis.significance import ALPHA
 from .format import NOTHING, fixed, number, p_value, percent_2, points, whole
 from .table import Column, Table
 
 SOURCE = "¹"
-FOLLOWED = f"{SOURCE} FGSM by the source's gradient: the deployed network was asked about its source's candidates."
+FOLLOWED = (
+    f"{SOURCE} FGSM by the source's gradient: the deployed network was asked about its source's candidates, which were "
+    "made for the source. So fewer of them may fool it than its own gradient would find."
+)
 
 
 def networks(results: Results) -> Table:
@@ -46,27 +49,27 @@ def differences(results: Results) -> Table:
     """Return a row per deployment and attack: how much easier it is to fool than its source."""
     found = results.deployments()
     over = "trainings" if (found.trainings > 1).any() else "images"
-    columns = [Column("deployment"), Column("attack"), Column("source", percent_2), Column("deployed", percent_2)]
-    columns += [Column("points easier", str), Column("p", p_value), Column("detectable", points)]
-    columns += [Column("alone", str)]
+    columns = [Column("deployment"), Column("attack"), Column("source", str), Column("deployed", str)]
+    columns += [Column("difference", str), Column("p", p_value), Column("detectable", str), Column("alone", str)]
     columns += [Column(f"within ±{points(DEPLOYED_MARGIN)}", str)]
     rows = [
         [
             row["deployment"],
-            row["attack"] + SOURCE * (row["gradient"] == "source"),
-            row["source_rate"],
-            row["rate"],
+            _attack(row),
+            _written(row, row["source_value"]),
+            _written(row, row["value"]),
             _difference(row),
             row["p_adjusted"],
-            row["detectable"],
+            _apart(row, row["detectable"]),
             f"{row['only_source']:,} : {row['only_deployed']:,}",
-            "shown" if row["equivalent"] else "not shown",
+            NOTHING if row["measure"] == DISTANCE else "shown" if row["equivalent"] else "not shown",
         ]
         for row in found.to_dict("records")
     ]
     title = (
-        f"Deployed minus source, 95 % intervals over {over}; p by Holm over all rows; detectable: with 80 % power, in "
-        "points; alone: outcomes (trainings × repeats × images) where only the source falls : only the deployed"
+        f"Deployed minus source, rates in points, 95 % intervals over {over}; p by Holm over all rows; detectable: "
+        "with 80 % power; alone: outcomes (trainings × repeats × images) where only the source falls, or nearer : "
+        "only the deployed"
     )
     return Table(title, columns, rows)
 
@@ -77,35 +80,55 @@ def answer(results: Results) -> str:
     if not found:
         return "No attack ran on a deployed network and its source: there is nothing to compare."
     differing = [row for row in found if row["p_adjusted"] < ALPHA]
-    alike = [row for row in found if math.isnan(row["p_adjusted"])]
     open_ = [row for row in found if row["p_adjusted"] >= ALPHA]
+    rates = [row for row in found if row["measure"] == SUCCESS]
+    if not differing and not open_:
+        bound = max(row["equivalent_high"] for row in rates)
+        return (
+            f"No outcome of a deployed network differs from its source's on {rates[0]['images']} images; a difference "
+            f"of up to {points(bound)} points is not excluded at 5 %."
+        )
     sentences = []
     if differing:
-        each = [
-            f"{row['deployment']} is {'easier' if row['difference'] > 0 else 'harder'} to fool by {row['attack']} "
-            f"({_difference(row)} points)"
-            for row in differing
-        ]
-        sentences.append(f"Does deploying change how easily it is fooled? Yes: {'; '.join(each)}.")
-    elif open_:
-        sentences.append("Does deploying change how easily it is fooled? No significant difference from the sources.")
+        sentences.append(f"Deploying makes a difference: {'; '.join(map(_said, differing))}.")
     else:
-        sentences.append("Does deploying change how easily it is fooled? No: every outcome is that of the source.")
-    if open_:
-        attacks = dict.fromkeys(row["attack"] for row in open_)
-        seen = ", ".join(
-            f"{points(max(row['detectable'] for row in open_ if row['attack'] == attack))} points by {attack}"
-            for attack in attacks
-        )
-        others = "The other comparisons show no significant difference; in each, " * bool(differing) or "In each, "
+        sentences.append("No significant difference between deployed networks and their sources.")
+    seen = ", ".join(
+        f"{_apart(worst, worst['detectable'])}{' points' * (worst['measure'] == SUCCESS)} by {_attack(worst)}"
+        for worst in _least_powerful(open_)
+    )
+    if seen:
+        others = "The other comparisons show none; in each, " * bool(differing) or "In each, "
         sentences.append(f"{others}this much would have been detected in 8 of 10 cases: {seen}.")
-    if open_ and all(row["equivalent"] for row in open_):
-        sentences.append(f"These differences are shown to be smaller than {points(DEPLOYED_MARGIN)} points.")
-    names = dict.fromkeys(row["deployment"] for row in alike)
-    same = [name for name in names if name not in {row["deployment"] for row in [*differing, *open_]}]
-    if same and len(alike) < len(found):
+    if rates and all(row["equivalent"] for row in rates):
+        sentences.append(f"All success rates are shown to be within {points(DEPLOYED_MARGIN)} points of the source's.")
+    touched = {row["deployment"] for row in [*differing, *open_]}
+    same = [name for name in dict.fromkeys(row["deployment"] for row in found) if name not in touched]
+    if same:
         sentences.append(f"Every outcome is that of the source: {', '.join(same)}.")
     return " ".join(sentences)
+
+
+def _least_powerful(rows: Sequence[Mapping[Any, Any]]) -> list[Mapping[Any, Any]]:
+    """Return of each attack and measure the comparison that would have needed the largest difference."""
+    worst: dict[str, Mapping[Any, Any]] = {}
+    for row in rows:
+        name = _attack(row)
+        if not math.isnan(row["detectable"]) and row["detectable"] > worst.get(name, {"detectable": -1})["detectable"]:
+            worst[name] = row
+    return list(worst.values())
+
+
+def _said(row: Mapping[Any, Any]) -> str:
+    """Return a difference in words."""
+    more, name, attack, by = row["difference"] > 0, row["deployment"], row["attack"], _difference(row)
+    if row["measure"] == DISTANCE:
+        return f"{name} falls {'farther away' if more else 'nearer'} by {attack} ({by} in L2)"
+    if row["gradient"] == "source":
+        return (
+            f"{name} falls for {'more' if more else 'fewer'} of its source's {attack} candidates{SOURCE} ({by} points)"
+        )
+    return f"{name} is {'easier' if more else 'harder'} to fool by {attack} ({by} points)"
 
 
 def notes(results: Results) -> list[str]:
@@ -124,15 +147,29 @@ def notes(results: Results) -> list[str]:
     return said
 
 
+def _attack(row: Mapping[Any, Any]) -> str:
+    """Return an attack's name as it stands in tables: with what of it is compared, and a mark."""
+    name = str(row["attack"]) + SOURCE * (row["gradient"] == "source")
+    return f"{name}, L2" if row["measure"] == DISTANCE else name
+
+
+def _written(row: Mapping[Any, Any], value: float) -> str:
+    return number(value) if row["measure"] == DISTANCE else percent_2(value)
+
+
+def _apart(row: Mapping[Any, Any], value: float) -> str:
+    return number(value) if row["measure"] == DISTANCE else points(value)
+
+
 def _difference(row: Mapping[Any, Any]) -> str:
-    difference = _signed(row["difference"])
+    difference = _signed(row, row["difference"])
     if math.isnan(row["low"]):
         return difference
-    return f"{difference} ({_signed(row['low'])} to {_signed(row['high'])})"
+    return f"{difference} ({_signed(row, row['low'])} to {_signed(row, row['high'])})"
 
 
-def _signed(value: float) -> str:
-    written = points(abs(value))
+def _signed(row: Mapping[Any, Any], value: float) -> str:
+    written = _apart(row, abs(value))
     return written if written.strip("0.") == "" else f"{'−' if value < 0 else '+'}{written}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..analysis.deployments import SUCCESS
 from ..analysis.results import Results
 from ..errors import UsageError
 from ..records.checks import FAIL, Check
@@ -286,7 +287,7 @@ def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
         return []
     found = results.deployments().to_dict("records")
     described: dict[str, str] = {}
-    for row in found:
+    for row in (row for row in found if row["measure"] == SUCCESS):
         described.setdefault(row["attack"], "")
         described[row["attack"]] += f"{row['deployment']} {100 * row['difference']:+.2f} points. "
     drawn = _pictures(results, pictures, deployed_differences.draw, "deployed minus source", described)

@@ -17,7 +17,7 @@ from .identity import Identity
 from .plan import TrainedModel
 
 TIMED = (1_000, 10_000)  # images
-PASSES = 3  # of the fewer images, of which the median counts
+PASSES = 5  # of the fewer images, of which the median counts
 
 Key = tuple[str, int]
 
@@ -116,9 +116,10 @@ def _seconds(classifier: Classifier, images: NDArray[np.float32], count: int) ->
     if len(images) < count:
         return None
     some = images[:count]
-    classifier.logits(some[: classifier.batch_size])
+    few = count == TIMED[0]
+    classifier.logits(some if few else some[: classifier.batch_size])  # some compile for each size of a batch
     passes = []
-    for _ in range(PASSES if count == TIMED[0] else 1):
+    for _ in range(PASSES if few else 1):
         began = time.perf_counter()
         classifier.logits(some)
         passes.append(time.perf_counter() - began)

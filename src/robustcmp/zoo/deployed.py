@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..data import load_dataset
 from ..deployments import check_runtime, conversion, split
-from ..deployments.deploying import convert, deploy
+from ..deployments.deploying import SEMANTICS, convert, deploy
 from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import ModelError, UsageError
 from ..frameworks import Device
@@ -59,7 +59,7 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         """What tells it from other models, without loading a framework; None where code has a part in it."""
         source = self.source.fingerprint
         runtime, _ = split(self.name)
-        said = {"deployment": self.name, "version": runtime.version(), "gradient": self.gradient}
+        said = {"deployment": self.name, "versions": [*runtime.versions, SEMANTICS], "gradient": self.gradient}
         return None if source is None else said | {"source": source, "calibration": [self.dataset, CALIBRATION]}
 
     def load(self, device: Device = "auto") -> DeployedModel:

@@ -164,6 +164,43 @@ def detectable_between_pairs(differences: NDArray[np.float64], alpha: float = 0.
     return noncentrality * float(differences.std(ddof=1)) / math.sqrt(n)
 
 
+def detectable_by_signs(different: int, images: int, alpha: float = 0.05, power: float = POWER) -> float:
+    """Return the difference of two models' rates that exact McNemar detects with a given power.
+
+    Beside as many images as differ now, half in each direction, some more fool one of the models alone: the fewest are
+    returned with which the binomial test has that power. It needs a few differing images to be significant at all.
+
+    Parameters
+    ----------
+    different : int
+        How many images fool one model and not the other.
+    images : int
+        How many were attacked.
+    alpha, power : float
+        As for `detectable_between_groups`.
+
+    Returns
+    -------
+    float
+        In the unit of the rates; NaN if not even all images would be enough.
+
+    Examples
+    --------
+    >>> detectable_by_signs(0, 1000), detectable_by_signs(20, 1000)
+    (0.006, 0.017)
+    """
+    from scipy.stats import binom
+
+    for more in range(1, images - different + 1):
+        total = different + more
+        critical = int(binom.ppf(alpha / 2, total, 0.5)) - 1  # the test is significant with as few of the rarer kind
+        critical += bool(2 * binom.cdf(critical + 1, total, 0.5) <= alpha)
+        share = (different / 2) / total
+        if critical >= 0 and binom.cdf(critical, total, share) >= power:
+            return more / images
+    return math.nan
+
+
 def detectable_between_models(values: NDArray[np.float64], alpha: float = 0.05, power: float = POWER) -> float:
     """Return the difference of two models' rates that a joint test over images detects with a given power.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.deployments import DEPLOYED_MARGIN
+from ...analysis.deployments import DEPLOYED_MARGIN, SUCCESS
 from ...analysis.results import Results
 from .style import bare, color, panel_per_attack
 
@@ -22,7 +22,8 @@ def draw(
 ) -> NDArray[np.object_]:
     """Draw the difference of each deployment's success rate from its source's, with its 95 % interval.
 
-    To the right of zero the deployed network is easier to fool. The band is the margin of equivalence, two points.
+    To the right of zero the deployed network is easier to fool. The band is the margin of equivalence, two points. A
+    dotted line is what is not excluded where no outcome differs.
 
     Parameters
     ----------
@@ -43,10 +44,13 @@ def draw(
     def panel(axes: Axes, attack: str) -> None:
         axes.axvspan(-100 * DEPLOYED_MARGIN, 100 * DEPLOYED_MARGIN, color="0.93", zorder=0)
         axes.axvline(0, color="black", linewidth=0.8, zorder=1)
-        for row in found[found.attack == attack].to_dict("records"):
+        for row in found[(found.attack == attack) & (found.measure == SUCCESS)].to_dict("records"):
             place = names.index(row["deployment"])
             if row["low"] == row["low"]:
                 axes.hlines(place, 100 * row["low"], 100 * row["high"], color=color(place), linewidth=1.6)
+            else:  # no outcome differs, and this much is not excluded
+                ends = 100 * row["equivalent_low"], 100 * row["equivalent_high"]
+                axes.hlines(place, *ends, color="0.6", linewidth=1, linestyles=":")
             axes.plot(100 * row["difference"], place, "o", color=color(place), markersize=5)
         axes.set(title=attack, xlabel="points easier to fool than the source", ylim=(len(names) - 0.5, -0.5))
         axes.set_yticks(range(len(names)), names)
