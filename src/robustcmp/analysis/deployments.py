@@ -76,9 +76,9 @@ def measured(recorded: Recorded) -> pandas.DataFrame:
     ``bytes`` is the mean size of its files, and ``size`` its ratio to the source's weights in float32; ``changed``, the
     mean share of all images of which the class changes; ``logits``, the largest difference of logits, and ``distance``,
     the mean root mean square, in standard deviations of the source's logits; ``seconds_1000`` and ``seconds_10000``,
-    how long so many images took once, and ``time_…``, the ratio to the source's. ``gate`` is ``"passed"`` or ``"not
-    passed"`` for a conversion that should change nothing: its logits and classes, and the images that it falls on under
-    the attacks of the control. It is ``"measured"`` for every other.
+    the median over trainings of how long so many images took, and ``time_…``, the ratio to the source's. ``gate`` is
+    ``"passed"`` or ``"not passed"`` for a conversion that should change nothing: its logits and classes, and the images
+    that it falls on under the attacks of the control. It is ``"measured"`` for every other.
     """
     import pandas
 
@@ -87,9 +87,8 @@ def measured(recorded: Recorded) -> pandas.DataFrame:
     for name, pairs in pairs_of(recorded).items():
         entries = [entry for entry in recorded.manifest["deployments"] if entry["model"][0] == name]
         size = float(np.mean([entry["bytes"] for entry in entries]))
-        (seconds, few), (source_seconds, source_few) = (
-            (_number(entries[0][of][1]), _number(entries[0][of][0])) for of in ("seconds", "source_seconds")
-        )
+        few, seconds = (_median(entries, "seconds", place) for place in (0, 1))
+        source_few, source_seconds = (_median(entries, "source_seconds", place) for place in (0, 1))
         rows.append(
             {
                 "deployment": name,
@@ -344,5 +343,6 @@ def _gradient(recorded: Recorded, key: Key, attack: str) -> str:
     return "source" if attack in _of(recorded, key).get("source_gradient", ()) else ""
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def _median(entries: Sequence[Mapping[str, Any]], of: str, place: int) -> float:
+    """Return the median over trainings of a time, NaN where it was not measured."""
+    return float(np.median([math.nan if entry[of][place] is None else entry[of][place] for entry in entries]))

@@ -17,7 +17,7 @@ from .identity import Identity
 from .plan import TrainedModel
 
 TIMED = (1_000, 10_000)  # images
-PASSES = 5  # of the fewer images, of which the median counts
+PASSES = 3  # of the fewer images, of which the median counts
 
 Key = tuple[str, int]
 
@@ -35,29 +35,20 @@ def deployed(
         ``model`` and ``source``, each a name and a training seed; ``exact``, whether both should answer alike;
         ``logits``, the largest difference of their logits on all images, and ``distance``, the root of its mean square,
         in standard deviations of the source's; ``changed``, the share of images of which the class changes; ``bytes``
-        and ``source_bytes``, the sizes of the files and of the source's weights; and, measured on the first training
-        of each name, ``seconds`` and ``source_seconds`` for as many images as `TIMED` says, None where there are fewer.
+        and ``source_bytes``, the sizes of the files and of the source's weights; and ``seconds`` and ``source_seconds``
+        for as many images as `TIMED` says, None where there are fewer.
     """
     entries: list[dict[str, Any]] = []
-    logits: dict[Key, NDArray[np.float32]] = {}
-    seconds: dict[str, list[float | None]] = {}
-
-    def of(model: TrainedModel) -> NDArray[np.float32]:
-        if model.key not in logits:
-            logits[model.key] = model.classifier.logits(images)
-        return logits[model.key]
-
-    def timed(model: TrainedModel) -> list[float | None]:
-        if model.name not in seconds:
-            seconds[model.name] = [_seconds(model.classifier, images, count) for count in TIMED]
-        return seconds[model.name]
-
+    asked: dict[Key, _Asked] = {}
     for model in models:
         said = model.info.get("deployment", {})
         source = _source(said, models, identities)
         if source is None:
             continue
-        ours, theirs = of(model), of(source)
+        for one in (model, source):
+            if one.key not in asked:
+                asked[one.key] = _Asked(one.classifier, images)
+        ours, theirs = asked[model.key].logits, asked[source.key].logits
         difference = (ours.astype(np.float64) - theirs) / max(float(theirs.std()), 1e-30)
         entries.append(
             {
@@ -69,8 +60,8 @@ def deployed(
                 "changed": float((ours.argmax(axis=1) != theirs.argmax(axis=1)).mean()),
                 "bytes": said["bytes"],
                 "source_bytes": _bytes(source.classifier),
-                "seconds": timed(model),
-                "source_seconds": timed(source),
+                "seconds": asked[model.key].seconds,
+                "source_seconds": asked[source.key].seconds,
             }
         )
     return entries
@@ -111,16 +102,33 @@ def _bytes(classifier: Classifier) -> int:
     return sum(array.nbytes for array in classifier.parameters() or ())
 
 
-def _seconds(classifier: Classifier, images: NDArray[np.float32], count: int) -> float | None:
-    """Return how long a pass over so many images takes, after one to warm up; None where there are fewer."""
-    if len(images) < count:
-        return None
-    some = images[:count]
-    few = count == TIMED[0]
-    classifier.logits(some if few else some[: classifier.batch_size])  # some compile for each size of a batch
-    passes = []
-    for _ in range(PASSES if few else 1):
-        began = time.perf_counter()
+class _Asked:
+    """What a model answers to all images, and how long that takes.
+
+    Attributes
+    ----------
+    logits : ndarray of float32, shape (N, K)
+        Its answers.
+    seconds : list of float or None
+        For as many images as `TIMED` says, None where there are fewer: a median of a few passes for fewer, which begin
+        after one to warm up, as some compile for each size of a batch; the pass that has the answers for more.
+    """
+
+    def __init__(self, classifier: Classifier, images: NDArray[np.float32]):
+        few, many = TIMED
+        some = images[:few]
         classifier.logits(some)
-        passes.append(time.perf_counter() - began)
-    return statistics.median(passes)
+        passes = [_timed(classifier, some)[0] for _ in range(PASSES)]
+        seconds, first = _timed(classifier, images[:many])
+        rest = images[many:]
+        self.logits = np.concatenate([first, classifier.logits(rest)]) if len(rest) else first
+        self.seconds = [
+            statistics.median(passes) if len(images) >= few else None,
+            seconds if len(images) >= many else None,
+        ]
+
+
+def _timed(classifier: Classifier, images: NDArray[np.float32]) -> tuple[float, NDArray[np.float32]]:
+    began = time.perf_counter()
+    logits = classifier.logits(images)
+    return time.perf_counter() - began, logits
