@@ -19,7 +19,10 @@ from robustcmp.report.text import to_markdown, to_text
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 STORED = HERE / "digests.json"
-PAGES = ("README.md", "docs/results.md", "docs/is-it-the-framework.md", "docs/the-paper-again.md")
+PAGES = (
+    *("README.md", "docs/results.md", "docs/is-it-the-framework.md", "docs/the-paper-again.md"),
+    "docs/does-deploying-change-robustness.md",
+)
 MARKED = re.compile(r"<!-- (?P<name>[^/].*?) -->\n(?P<table>.*?)<!-- /(?P=name) -->", re.DOTALL)
 
 

@@ -162,7 +162,7 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not faulthandler.is_enabled():
-        with suppress(OSError, ValueError):  # there is no standard error
+        with suppress(OSError, ValueError, RuntimeError):  # there is no standard error
             faulthandler.enable()
     try:
         with ended_by_signals(), enough_memory("this command", "--images or --batch-size"):
