@@ -52,7 +52,7 @@ def draw(
                 ends = 100 * row["equivalent_low"], 100 * row["equivalent_high"]
                 axes.hlines(place, *ends, color="0.6", linewidth=1, linestyles=":")
             axes.plot(100 * row["difference"], place, "o", color=color(place), markersize=5)
-        axes.set(title=attack, xlabel="points easier to fool than the source", ylim=(len(names) - 0.5, -0.5))
+        axes.set(title=attack, xlabel="points easier to fool", ylim=(len(names) - 0.5, -0.5))
         axes.set_yticks(range(len(names)), names)
         bare(axes, "x")
 
