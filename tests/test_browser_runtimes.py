@@ -720,7 +720,14 @@ def test_the_registry_is_npms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert npm.registry("x") == "https://registry.example.org"
+    program = tmp_path / "npm"
+    program.write_text("#!/bin/sh\necho https://own.example/\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert npm.registry("x") == "https://own.example"  # what npm itself says
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(DeploymentError, match="install npm, or set npm_config_registry"):
+        npm.registry("x")
     settings = tmp_path / "settings"
     settings.write_text(
         '; a note\nregistry = "https://a.example/${PLACE}/"\n//a.example/:_authToken=x\n@s:registry=https://s.example\n'

@@ -1,7 +1,7 @@
 """JavaScript packages of the npm registry: the files of a pinned version, downloaded once and checked at each use.
 
-Neither npm nor Node.js is needed. The registry is the one that npm would ask: ``$npm_config_registry``, a line in
-``.npmrc``, else the public one.
+Node.js is not needed. The registry is the one that npm would ask: ``$npm_config_registry``, a line in ``.npmrc``, else
+what npm itself says.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import hashlib
 import logging
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -22,7 +24,6 @@ from urllib.parse import urlsplit
 from ..errors import DeploymentError
 from ..files import user_cache, write_bytes_atomically
 
-PUBLIC = "https://registry.example.org"
 # Seconds to connect and seconds between two bytes: a firewall that drops packets must not look like work.
 DOWNLOAD_TIMEOUT = (10.0, 30.0)
 UNREADABLE = (OSError, EOFError, KeyError, tarfile.TarError)
@@ -121,7 +122,7 @@ def registry(package: str) -> str:
     Raises
     ------
     DeploymentError
-        It is no address of the web.
+        Neither npm nor its settings name one, or it is no address of the web.
 
     Examples
     --------
@@ -132,10 +133,29 @@ def registry(package: str) -> str:
     'https://registry.example.org/npm'
     >>> del os.environ["npm_config_registry"]
     """
-    address = next(_configured(package), PUBLIC).rstrip("/")
+    address = next(_configured(package), "").rstrip("/") or _of_npm()
+    if not address:
+        raise DeploymentError(
+            f"{package} is not in the user cache, and nothing says where npm's packages are: install npm, or set "
+            "npm_config_registry to the address of its registry"
+        )
     if urlsplit(address).scheme not in ("https", "http") or not urlsplit(address).hostname:
         raise DeploymentError(f"npm's registry should be an address https://…, received {address!r}")
     return address
+
+
+def _of_npm() -> str:
+    """Return the address that npm itself would ask, "" where there is no npm."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return ""
+    try:
+        said = subprocess.run(
+            [npm, "config", "get", "registry"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return said.stdout.strip().rstrip("/")
 
 
 def _configured(package: str) -> Iterator[str]:
