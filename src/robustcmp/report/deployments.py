@@ -102,6 +102,9 @@ def answer(results: Results) -> str:
         sentences.append(f"{others}this much would have been detected in 8 of 10 cases: {seen}.")
     if rates and all(row["equivalent"] for row in rates):
         sentences.append(f"All success rates are shown to be within {points(DEPLOYED_MARGIN)} points of the source's.")
+    elif rates and not any(row in differing for row in rates):
+        bound = max(max(-row["equivalent_low"], row["equivalent_high"]) for row in rates)
+        sentences.append(f"Success rates that differ by up to {points(bound)} points are not excluded at 5 %.")
     touched = {row["deployment"] for row in [*differing, *open_]}
     same = [name for name in dict.fromkeys(row["deployment"] for row in found) if name not in touched]
     if same:
