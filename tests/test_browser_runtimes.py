@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DATA_DIRECTORIES
+from conftest import DATA_DIRECTORIES, as_at_a_terminal
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -530,7 +530,7 @@ while True:
 def test_nothing_is_left_of_a_browser_however_its_program_ends(tmp_path: Path, number: signal.Signals) -> None:
     tfjs.RUNTIME.convert(built(ODD), "", None, tmp_path / "model.json")
     process = subprocess.Popen(
-        [sys.executable, "-c", ASKING, str(tmp_path / "model.json")],
+        [*as_at_a_terminal(), sys.executable, "-c", ASKING, str(tmp_path / "model.json")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,

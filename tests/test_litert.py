@@ -19,6 +19,7 @@ from robustcmp import threads
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments import litert
 from robustcmp.deployments.litert import RUNTIME
+from robustcmp.deployments.untrusted import check_answers
 from robustcmp.errors import DeploymentError
 from robustcmp.frameworks import get_framework
 from robustcmp.models.classifier import Classifier
@@ -453,12 +454,10 @@ def test_damaged_files_open_or_are_one_error(sources: Any, images: Any, deployed
         else:
             del damaged[rng.integers(len(damaged)) :]
         path.write_bytes(damaged)
-        try:
-            logits = RUNTIME.open(path)(images("lenet1")[:3])
+        try:  # not asked here: reads outside the network need not crash the trial, and would this process
+            check_answers(path, litert._content(path), litert.TRIAL, "LiteRT")
         except DeploymentError as error:
             assert "\n" not in str(error)  # noqa: PT017
-        else:
-            assert logits.shape[0] == 3
 
 
 def test_the_module_loads_neither_litert_nor_tensorflow() -> None:
