@@ -36,8 +36,10 @@ def files(small_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     large = rc.open_run(Path(__file__).parents[1] / "docs" / "results" / "lenet5-mnist-ten-trainings")
     small.to_html(directory / "small.html")
     large.to_html(directory / "large.html")
+    deployed = rc.open_run(Path(__file__).parents[1] / "docs" / "results" / "resnet20-cifar10-deployed")
+    deployed.to_html(directory / "deployed.html")
     large.to_html(directory / "two.html", small)
-    return {name: directory / f"{name}.html" for name in ("small", "large", "two")}
+    return {name: directory / f"{name}.html" for name in ("small", "large", "two", "deployed")}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,12 @@ def show(browser: Any, files: dict[str, Path]) -> Iterator[Open]:
 
 @pytest.mark.parametrize(
     ("name", "width", "scheme"),
-    [*product(["small", "large"], WIDTHS, SCHEMES), ("two", 1280, "light"), ("two", 360, "dark")],
+    [
+        *product(["small", "large"], WIDTHS, SCHEMES),
+        ("two", 1280, "light"),
+        ("two", 360, "dark"),
+        *product(["deployed"], WIDTHS, ["light"]),
+    ],
 )
 def test_nothing_overflows_and_axe_finds_no_violation(show: Open, name: str, width: int, scheme: str) -> None:
     page = show(name, width, scheme)
@@ -189,7 +196,7 @@ def test_pictures_have_their_names(show: Open) -> None:
 def test_sections_are_landmarks_with_their_headings(show: Open) -> None:
     page = show("small")
     for section in SECTIONS:
-        there = int(section.name != "conditioning")  # the run has no contested outcomes
+        there = int(section.name not in ("conditioning", "deployments"))  # what this run has not
         assert page.get_by_role("region", name=section.heading, exact=True).count() == there
     assert page.get_by_role("main").count() == page.get_by_role("navigation").count() == 1
 

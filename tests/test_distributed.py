@@ -228,11 +228,11 @@ def test_an_interruption_keeps_what_is_finished(evaluate: Evaluate, tmp_path: Pa
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    models = {"a": made("sound"), "b": made("slow")}
+    models, before = {"a": made("sound"), "b": made("slow")}, children()
     with pytest.raises(KeyboardInterrupt):
         evaluate(models, Distributed(workers=2), progress=Watching(interrupt))
     assert list((tmp_path / "run" / "cells").glob("*.h5"))
-    assert not children()
+    assert children() <= before  # of other tests, such as a browser
     assert not evaluate(models, Distributed(workers=2)).failed
 
 

@@ -14,9 +14,9 @@ from ..errors import DeploymentError
 from ..frameworks.base import DataFormat, padded, rounded_up
 from ..limits import LAYER_VALUES
 from .base import Session
+from .layouts import channels_axis
 
 SIZES = 16  # of batches between two powers of two: for a new one, programs choose their kernels and buffers anew
-CHANNELS = (1, 3, 4)
 
 
 class BatchSession(Session):
@@ -89,7 +89,7 @@ class BatchSession(Session):
         return logits
 
 
-def image_shape(
+def images_taken(
     what: str, dimensions: Sequence[int | None], layout: DataFormat | None = None
 ) -> tuple[tuple[int, int, int], DataFormat]:
     """Return (H, W, C) and the layout of a network's images, from its input's dimensions, the batch among them.
@@ -101,7 +101,7 @@ def image_shape(
     dimensions : sequence of int or None
         None for one that is not fixed.
     layout : str, optional
-        Where the file says it. If not, the channels are where 1, 3 or 4 stands.
+        Where the file says it. If not, the channels are where 1 to 4 stands.
 
     Raises
     ------
@@ -123,13 +123,13 @@ def image_shape(
     if np.prod(sizes, dtype=np.float64) > LAYER_VALUES:
         raise DeploymentError(f"{what} takes images of {sizes}, expected at most {LAYER_VALUES:,} values an image")
     if layout is None:
-        first, last = sizes[0] in CHANNELS, sizes[2] in CHANNELS
-        if first == last:
+        axis = channels_axis(sizes)
+        if axis is None:
             raise DeploymentError(
-                f"{what} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1, 3 "
-                "or 4 channels, first or last"
+                f"{what} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 "
+                "to 4 channels, first or last"
             )
-        layout = "channels_first" if first else "channels_last"
+        layout = "channels_first" if axis == "first" else "channels_last"
     if layout == "channels_first":
         return (sizes[1], sizes[2], sizes[0]), layout
     return (sizes[0], sizes[1], sizes[2]), layout

@@ -15,7 +15,7 @@ from ..errors import DeploymentError, HostError, UsageError
 from ..hosts import environments
 from ..hosts.process import HostProcess
 from ..models.model import Model
-from .asking import BatchSession, check_file, image_shape
+from .asking import BatchSession, check_file, images_taken
 from .base import Conversion, Runtime, Session
 
 HOST = "executorch"
@@ -90,7 +90,7 @@ class ExecuTorch(Runtime):
         if content[4:8] != b"ET12":
             raise DeploymentError(f"{path} is no program of ExecuTorch: it should have ET12 as its bytes 5 to 8")
         opened = _Opened(self, content, str(path))
-        shape, layout = image_shape(str(path), opened.input)
+        shape, layout = images_taken(str(path), opened.input)
         if len(opened.output) != 2 or opened.output[0] != opened.input[0]:
             raise DeploymentError(
                 f"{path} should answer {opened.input[0]} images with a row of logits each, and gives {opened.output}"

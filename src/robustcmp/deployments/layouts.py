@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,14 @@ from ..errors import DeploymentError
 
 CHANNELS = (1, 2, 3, 4)
 BYTES = 255.0
+
+
+def channels_axis(sizes: Sequence[int]) -> Literal["first", "last"] | None:
+    """Return where the channels of an image are, from its three sizes; None where both ends may be, or none."""
+    first, last = sizes[0] in CHANNELS, sizes[2] in CHANNELS
+    if first == last:
+        return None
+    return "first" if first else "last"
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Layout:
         dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
         sizes = tuple(max(size or 0, 0) for size in shape[1:])
         notes = [f"images are given as {dtype}"] if dtype != "float32" else []
-        if len(shape) == 4 and sizes[0] in CHANNELS and sizes[2] not in CHANNELS:
+        if len(shape) == 4 and channels_axis(sizes) == "first":
             order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
         elif len(shape) == 4:
             order = "NHWC"

@@ -31,6 +31,7 @@ from ..frameworks.base import padded
 from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session
+from .layouts import channels_axis
 from .untrusted import TRIAL_SECONDS, check_answers, in_one_line, whole
 
 IDENTIFIER = slice(4, 8)
@@ -221,7 +222,7 @@ class _Network(Session):
         self._images = _Format.of(path, "images", given[0])
         self._logits = _Format.of(path, "logits", answered[0])
         self._batch, *taken = _taken(path, given[0])
-        self._channels_first = taken[0] in (1, 3) and taken[2] not in (1, 3)
+        self._channels_first = channels_axis(taken) == "first"
         self.shape = (taken[1], taken[2], taken[0]) if self._channels_first else (taken[0], taken[1], taken[2])
         self.notes = self._noted()
         self._classes = self._ask(np.zeros((self._batch if self._batch > 0 else 2, *self.shape), np.float32)).shape[1]

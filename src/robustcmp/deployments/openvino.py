@@ -16,7 +16,7 @@ from ..frameworks.base import DataFormat
 from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
-from .asking import BatchSession, check_file, first_line, image_shape
+from .asking import BatchSession, check_file, first_line, images_taken
 from .base import Conversion, Runtime, Session
 from .torch_network import TRACING, exported, quiet, torch_network
 
@@ -97,7 +97,10 @@ class OpenVINO(Runtime):
 
 
 def _openvino() -> ModuleType:
-    """Return the package. It would report to its maker that it is imported and what it converts: not from here."""
+    """Return the package. It would report to its maker that it is imported and what it converts: not from here.
+
+    Where a program has imported it before, it reports already.
+    """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     try:
         import openvino
@@ -131,7 +134,7 @@ def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat
     sizes = [None if size.is_dynamic else size.get_length() for size in known]
     said = str(given.get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
     layouts: dict[str, DataFormat] = {"NCHW": "channels_first", "NHWC": "channels_last"}
-    shape, layout = image_shape(str(path), sizes, layouts.get(said))
+    shape, layout = images_taken(str(path), sizes, layouts.get(said))
     types = [port.get_element_type().get_type_name() for port in (given, network.outputs[0])]
     if any(kind not in DTYPES for kind in types):
         raise DeploymentError(

@@ -18,7 +18,7 @@ from ..files import user_cache
 from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
-from .asking import BatchSession, check_file, first_line, image_shape
+from .asking import BatchSession, check_file, first_line, images_taken
 from .base import Conversion, Runtime, Session
 from .own_files import check_own, mark_own, own_mark
 from .torch_network import TRACING, check_torch, exported, quiet, torch_network
@@ -76,7 +76,7 @@ class TorchExport(Runtime):
                     for node in program.graph.nodes
                     if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
                 )
-                shape, _ = image_shape(str(path), sizes, "channels_first")
+                shape, _ = images_taken(str(path), sizes, "channels_first")
                 ask, notes = self._asked(program)
             except DeploymentError:
                 raise
