@@ -7,6 +7,8 @@ import math
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -209,6 +211,13 @@ def as_at_a_terminal(ignored: int = 0) -> list[str]:
     default = ",".join(signal.Signals(number).name for number in SIGNALS if number != ignored)
     ignore = [f"--ignore-signal={signal.Signals(ignored).name}"] if ignored else []
     return ["env", f"--default-signal={default}", *ignore]
+
+
+def left_by_a_dead_writer(path: Path) -> None:
+    """Make the temporary file that a process leaves which is killed while it writes a file."""
+    code = "import sys; from pathlib import Path; from robustcmp.files import temporary_beside; "
+    code += "temporary_beside(Path(sys.argv[1])).touch()"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import pytest
-from conftest import files
+from conftest import files, left_by_a_dead_writer
 
 import robustcmp as rc
 from robustcmp.attacks import AttackResult
@@ -168,6 +168,8 @@ def test_the_same_command_again_changes_no_byte(run: Call, elsewhere: Path) -> N
     arguments = quick(suite="smoke", images=3, batch_size=None)
     first = run(eval_command.main, *arguments)
     before = files(elsewhere)
+    [page] = elsewhere.rglob("report.html")
+    left_by_a_dead_writer(page)
     again = run(eval_command.main, *arguments)
     assert (first.status, again.status) == (0, 0)
     assert again.out == first.out

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from conftest import HOSTS, at_hand
+from conftest import HOSTS, at_hand, left_by_a_dead_writer
 
 from robustcmp import Model, fit, frameworks, load_model, predict
 from robustcmp.cli.command import described
@@ -385,9 +383,7 @@ def test_an_interrupted_fit_goes_on(name: FromZoo, tmp_path: Path) -> None:
 
 
 def test_what_a_killed_training_was_writing_is_removed(name: FromZoo, tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from robustcmp.files import temporary_beside; "
-    code += "temporary_beside(Path(sys.argv[1])).touch()"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / name.file)], check=True)  # which has ended since
+    left_by_a_dead_writer(tmp_path / name.file)
     living = temporary_beside(tmp_path / "other.h5")
     living.touch()
     assert len(list(tmp_path.iterdir())) == 2

@@ -321,6 +321,9 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
         {model["info"].get("dataset", dataset) for model in evaluation.manifest["models"]} - {dataset}
     ):
         tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
+    from ..files import remove_left_over
+
+    remove_left_over(evaluation.run.directory)  # by a command that was killed while it wrote its page
     page = Path(options.html or evaluation.run.directory / "report.html")
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
