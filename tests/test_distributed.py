@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import planted
@@ -111,6 +112,36 @@ def test_what_a_worker_lacks_is_named() -> None:
     work.device = "cuda"
     assert there._replace(gpus=0).lacks(work) == "a GPU"
     assert there._replace(gpus=1).lacks(work) == ""
+
+
+def test_a_worker_gets_a_group_of_a_model_it_knows_and_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [("m", seed) for seed in range(1000)]
+
+    def group(model: tuple[str, int], attack: str) -> Any:
+        task, done = SimpleNamespace(model=model, attack=attack), SimpleNamespace(model=model)
+        return distributed._Group(task, done)  # type: ignore[arg-type]
+
+    looked_at: list[Any] = []
+    monkeypatch.setattr(distributed._Hand, "can_do", lambda hand, work: not looked_at.append(work))  # type: ignore[func-returns-value]
+    waiting = distributed._Waiting(group(model, attack) for attack in ("fgsm", "boundary") for model in models)
+    hands = [distributed._Hand(name, name) for name in ("one", "two")]
+    taken = []
+    for turn in range(2 * len(models)):
+        hand = hands[turn % 2]
+        taken.append(waiting.take(hand, hands))
+        assert taken[-1] is not None
+        hand.known.add(taken[-1].work.model)
+    assert [each.task.attack for each in taken if each] == ["fgsm"] * 1000 + ["boundary"] * 1000
+    assert hands[0].known == {model for model in models if model[1] % 2 == 0}, "under each attack the same"
+    assert len(looked_at) == 2 * len(models)
+    assert not waiting
+    assert waiting.take(hands[0], hands) is None
+    waiting.add(group(models[1], "fgsm"))
+    assert waiting.take(hands[0], hands) is not None, "of a model that only another worker knows"
+    for attack in ("fgsm", "boundary"):
+        waiting.add(group(models[3], attack))
+    assert len(waiting.take_all(models[3])) == 2
+    assert not waiting
 
 
 @pytest.mark.usefixtures("none_left")

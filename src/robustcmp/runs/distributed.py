@@ -23,6 +23,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -212,6 +213,43 @@ class _Hand:
         return self.about is not None and not self.about.lacks(work) and work.model not in self.different
 
 
+class _Waiting:
+    """The groups that nobody does yet, attack by attack; there is one of a model and an attack."""
+
+    def __init__(self, groups: Iterable[_Group]):
+        self._groups: dict[str, dict[tuple[str, int], _Group]] = {}
+        for group in groups:
+            self.add(group)
+
+    def __iter__(self) -> Iterator[_Group]:
+        for of_attack in self._groups.values():
+            yield from of_attack.values()
+
+    def __bool__(self) -> bool:
+        return any(self._groups.values())
+
+    def add(self, group: _Group) -> None:
+        self._groups.setdefault(group.task.attack, {})[group.work.model] = group
+
+    def take(self, hand: _Hand, hands: Iterable[_Hand]) -> _Group | None:
+        """Take a group that a worker can do, of the first attack that has one, without a look at all that wait.
+
+        Rather with a model that the worker knows, or else that no worker knows.
+        """
+        others = {model for other in hands if other is not hand for model in other.known}
+        for of_attack in self._groups.values():
+            known = (of_attack[model] for model in hand.known if model in of_attack)
+            nobodys = (group for model, group in of_attack.items() if model not in others)
+            for group in chain(known, nobodys, of_attack.values()):
+                if hand.can_do(group.work):
+                    return of_attack.pop(group.work.model)
+        return None
+
+    def take_all(self, model: tuple[str, int]) -> list[_Group]:
+        """Take all groups of a model."""
+        return [of_attack.pop(model) for of_attack in self._groups.values() if model in of_attack]
+
+
 class Distributed:
     """Groups on workers of Dask, one at a time on each; needs the extra ``distributed``.
 
@@ -299,7 +337,7 @@ class _Head:
         variables = tuple((name, os.environ[name]) for name in THREADS if name in os.environ)
         self._terms, self._topic = Terms(limits, variables, cores()), f"robustcmp-{uuid4().hex}"
         self._hands: dict[str, _Hand] = {}
-        self._waiting: list[_Group] = []
+        self._waiting = _Waiting([])
         self._events: queue.SimpleQueue[Callable[[], Iterator[Finished | Failed]]] = queue.SimpleQueue()
         self._home: queue.SimpleQueue[Task] = queue.SimpleQueue()
         self._at_home, self._gone = 0, threading.Event()
@@ -331,7 +369,7 @@ class _Head:
     def done(self, groups: list[_Group], home: list[Task]) -> Iterator[Finished | Failed]:
         """Yield what comes of the groups, from workers, and of the tasks that stay at home."""
         self._await_workers()
-        self._waiting = groups
+        self._waiting = _Waiting(groups)
         self._refuse_what_nobody_can_do()
         for task in home:
             self._stay(task)
@@ -385,7 +423,7 @@ class _Head:
                 self._ask(hand, about)
             else:
                 group.lacked.clear()
-                self._waiting.insert(0, group)
+                self._waiting.add(group)
 
     def _lost(self, hand: _Hand) -> Iterator[Failed]:
         group, hand.group = hand.group, None
@@ -398,7 +436,7 @@ class _Head:
         group.lacked.clear()
         group.lost.append(hand.name)
         if len(group.lost) < MOST_KILLED:
-            self._waiting.insert(0, group)
+            self._waiting.add(group)
         else:
             reason = f"{MOST_KILLED} workers were lost while they did it: {', '.join(group.lost)}."
             yield Failed(group.task, reason, hand.name)
@@ -431,26 +469,14 @@ class _Head:
                 yield Failed(group.task, f"no worker is left that has {', '.join(group.work.frameworks)}.")
             else:
                 self._stay(group.task)
-        self._waiting = []
+        self._waiting = _Waiting([])
 
     # handing out -------------------------------------------------------------------------------------------------
 
     def _hand_out(self) -> None:
         for hand in self._hands.values():
-            if hand.future is None and (group := self._next(hand)) is not None:
-                self._waiting.remove(group)
+            if hand.future is None and (group := self._waiting.take(hand, self._hands.values())) is not None:
                 self._begin(hand, group, {})
-
-    def _next(self, hand: _Hand) -> _Group | None:
-        """Return the first group that a worker can do; of those under the same attack, rather with a model it knows."""
-        can = [group for group in self._waiting if hand.can_do(group.work)]
-        if not can:
-            return None
-        of_attack = [group for group in can if group.task.attack == can[0].task.attack]
-        others = set[tuple[str, int]]().union(*(other.known for other in self._hands.values() if other is not hand))
-        known = [group for group in of_attack if group.work.model in hand.known]
-        nobodys = [group for group in of_attack if group.work.model not in others]
-        return (known or nobodys or of_attack)[0]
 
     def _begin(self, hand: _Hand, group: _Group, luggage: dict[str, Any]) -> None:
         hand.group = group
@@ -504,11 +530,9 @@ class _Head:
         elif isinstance(end, Refused):
             hand.different.add(group.work.model)
             _log.warning("%s/%s is not attacked by the worker %s: there, %s", *task.model, hand.name, end.reason)
-            self._waiting.insert(0, group)
+            self._waiting.add(group)
             if not any(other.can_do(group.work) for other in self._hands.values()):
-                same = [each for each in self._waiting if each.work.model == group.work.model]
-                self._waiting = [each for each in self._waiting if each not in same]
-                for each in same:
+                for each in self._waiting.take_all(group.work.model):
                     self._stay(each.task)
 
     # at home -----------------------------------------------------------------------------------------------------
