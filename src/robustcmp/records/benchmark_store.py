@@ -1,0 +1,176 @@
+"""A benchmark on disk: a manifest, and one small file a finished measurement. No pickle anywhere.
+
+``manifest.json`` says what was asked for and with what; ``measurements/KEY.json`` is one measurement. Every file is
+sealed, see `robustcmp.sealed`, and appears whole or not at all, so a benchmark can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .. import sealed
+from ..errors import SealError, StoreError, UsageError
+from ..files import make_directory, remove_left_over, write_text_atomically
+from ..locks import sole_writer
+from .measurement import Asked, Key, Measurement
+
+FORMAT = "robustcmp benchmark 1"
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A measurement that was asked for, and where it is kept."""
+
+    asked: Asked
+    key: Key
+
+
+class Manifest(msgspec.Struct):
+    """What a benchmark was asked for, and with what.
+
+    Attributes
+    ----------
+    about : dict
+        model, dataset, recipe, data (its digest), epochs, weights_of, training_seed, command: None where it does not
+        apply.
+    plan : list of Planned
+        All measurements that were asked for last.
+    seed : int
+        Of the random order.
+    failed : dict of str to str
+        Why a measurement has none, by its key.
+    control : dict of str to str
+        What the same-weights control found, by subject: ``"passed"``, what differs, or for a quantised deployment how
+        much it does.
+    environment : dict
+        Versions and hardware.
+    accuracy : float, optional
+        The validation accuracy to which times are counted.
+    not_applicable : dict of str to str
+        Why a subject does not do a task, by ``"SUBJECT TASK"``.
+    """
+
+    format: str
+    about: dict[str, Any]
+    plan: list[Planned]
+    seed: int
+    failed: dict[str, str]
+    control: dict[str, str]
+    environment: dict[str, Any]
+    accuracy: float | None = None
+    not_applicable: dict[str, str] = {}
+
+
+class BenchmarkStore:
+    """The directory of a benchmark."""
+
+    def __init__(self, directory: str | os.PathLike[str]):
+        self.directory = Path(directory)
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest is."""
+        return self.directory / "manifest.json"
+
+    def path(self, key: str) -> Path:
+        """Return where a measurement is kept."""
+        return self.directory / "measurements" / f"{key}.json"
+
+    def __contains__(self, key: str) -> bool:
+        return self.path(key).exists()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be the only one who writes it; the directory is made if it is not there.
+
+        Raises
+        ------
+        StoreError
+            Another process is writing it.
+        UsageError
+            The directory holds something else, or cannot be written.
+        """
+        make_directory(self.directory)
+        if not self.manifest_path.exists() and any(self.directory.glob("[!.]*")):
+            raise UsageError(
+                f"{self.directory} is not empty and is not a benchmark of robustcmp. Name another directory.",
+                parameters=["out"],
+            )
+        if self.manifest_path.exists():
+            self.manifest()  # one that is something else is found before any work
+        with sole_writer(self.directory):
+            make_directory(self.directory / "measurements")
+            for directory in (self.directory, self.directory / "measurements"):
+                remove_left_over(directory)
+            yield
+
+    def manifest(self) -> Manifest:
+        """Return what was asked for last.
+
+        Raises
+        ------
+        UsageError
+            The directory is no benchmark.
+        StoreError
+            The file is broken.
+        """
+        try:
+            with sealed.distrusted():
+                content = sealed.read_json(
+                    self.manifest_path, "manifest", required=lambda said: said.get("format") == FORMAT
+                )
+                if str(content.get("format", "")).startswith("robustcmp run"):
+                    raise UsageError(f"{self.directory} is a run, not a benchmark: open it with robustcmp.open_run")
+                if content.get("format") != FORMAT:
+                    raise UsageError(f"{self.manifest_path}: expected {FORMAT!r}, received {content.get('format')!r}")
+                return msgspec.convert(content, Manifest)
+        except FileNotFoundError:
+            raise UsageError(f"{self.directory} is not a benchmark of robustcmp: it has no manifest.json") from None
+        except SealError as error:
+            raise StoreError(
+                f"{self.manifest_path} is broken ({error}). Rerun the same command to make it again."
+            ) from None
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write what is asked for."""
+        text = sealed.to_json("manifest", msgspec.to_builtins(manifest), sort_keys=True)
+        write_text_atomically(self.manifest_path, text)
+
+    def save(self, measurement: Measurement) -> None:
+        """Write a finished measurement.
+
+        Raises
+        ------
+        DiskError
+            There is no room for it.
+        """
+        text = sealed.to_json(f"measurement {measurement.key}", msgspec.to_builtins(measurement), indent=None)
+        write_text_atomically(self.path(measurement.key), text + "\n")
+
+    def load(self, key: str) -> Measurement:
+        """Return a measurement.
+
+        Raises
+        ------
+        StoreError
+            It is missing or broken.
+        """
+        path = self.path(key)
+        try:
+            with sealed.distrusted():
+                content = sealed.read_json(path, f"measurement {key}")
+                measured = msgspec.convert(content, Measurement)
+        except FileNotFoundError:
+            raise StoreError(f"{path} is missing. Rerun the same command to measure it again.") from None
+        except SealError as error:
+            raise StoreError(
+                f"{path} is broken ({error}). Delete it, and rerun the same command to measure it again."
+            ) from None
+        if measured.key != key:
+            raise StoreError(f"{path} holds another measurement, {measured.key}. Delete it, and rerun the command.")
+        return measured

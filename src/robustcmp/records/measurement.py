@@ -1,0 +1,158 @@
+"""A measurement: one framework or runtime that trained, or predicted, in a process of its own; the unit of resuming.
+
+Times are in seconds, memory is in bytes. What cannot be had on a machine is missing with a reason, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+TASKS = ("train", "forward", "forward-backward")
+Task = Literal["train", "forward", "forward-backward"]
+"""What is measured: steps of a training; predictions; predictions with the gradient of the images."""
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Key = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
+Times = Annotated[list[Time], msgspec.Meta(max_length=2**24)]
+Epochs = Annotated[list["Epoch"], msgspec.Meta(max_length=2**16)]
+Series = dict[str, list[float | None]]
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one measurement is of.
+
+    Attributes
+    ----------
+    task : str
+        One of `TASKS`.
+    subject : str
+        The framework or the deployment.
+    batch_size : int
+        Of a step or a call; 1 is MLPerf's single stream, more is its offline.
+    images : int
+        How many are asked about. 0 for a training, which has epochs.
+    repetition : int
+        From 0: the same again, in another process.
+    """
+
+    task: Task
+    subject: str
+    batch_size: Positive
+    images: Whole
+    repetition: Whole
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """An epoch of a training, or the share of one.
+
+    Attributes
+    ----------
+    share : float
+        How much of an epoch it was: 1 unless less was asked for.
+    seconds : float
+        Of its steps alone, without the two accuracies. In the first, frameworks compile.
+    loss : float
+        The mean cross-entropy of its batches while it went on. Not finite where the training diverged.
+    training_accuracy, validation_accuracy : float
+        After it, on as many images of the training set as are held out, and on those that are held out.
+    """
+
+    share: Share
+    seconds: Time
+    loss: float | None
+    training_accuracy: Share
+    validation_accuracy: Share
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What a process used, with all that it started, looked at ten times a second.
+
+    Attributes
+    ----------
+    seconds : list of float
+        When it was looked at, from the start of the process.
+    series : dict of str to list
+        Values at these times, None where one was not to be had: ``cpu`` (processors used since the last look, 1.0 is
+        one core), ``memory`` (resident, bytes), ``others`` (processors that all other processes used), and where the
+        machine gives them ``cpu_temperature`` (°C), ``gpu`` (utilisation, 0 to 1), ``gpu_memory`` (bytes),
+        ``gpu_temperature`` (°C), ``gpu_power`` (W).
+    cpu_seconds : float
+        Processor time in all.
+    peak_memory : int
+        The largest resident memory that was seen, in bytes.
+    energy : float, optional
+        Joules that the processor's package used meanwhile, other programs included.
+    missing : dict of str to str
+        Why something is not there, by name.
+    sampling_seconds : float
+        Processor time of looking.
+    """
+
+    seconds: list[float]
+    series: Series
+    cpu_seconds: Time
+    peak_memory: Whole
+    energy: Time | None
+    missing: dict[str, str]
+    sampling_seconds: Time
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """What came of one process.
+
+    Attributes
+    ----------
+    asked : Asked
+        What it is of.
+    key : str
+        A digest of all that it depends on but the machine's state.
+    place : int
+        Its place in the random order of all measurements, from 0.
+    began : str
+        When, in UTC, as ISO 8601.
+    seconds : float
+        From the start of the process to its end.
+    ready_seconds : float
+        From its start until the framework, the network and the images were there: imports, above all.
+    first_seconds : float
+        The first step or call, in which frameworks compile.
+    calls : list of float
+        All steps or calls after it in their order. Which of them are warm-up is for the reader to say.
+    threads : int
+        How many threads it was given.
+    device : str
+        ``"cpu"`` or ``"cuda"``.
+    load_before, load_after : float, optional
+        The machine's load average over a minute, before it and after it.
+    resources : Resources
+        What it used.
+    epochs : list of Epoch
+        Of a training.
+    parameters, bytes : int, optional
+        How many numbers the network has learned, and the size of its weights or its deployed file on disk.
+    version : str
+        Of the framework or the runtime.
+    """
+
+    asked: Asked
+    key: Key
+    place: Whole
+    began: str
+    seconds: Time
+    ready_seconds: Time
+    first_seconds: Time
+    calls: Times
+    threads: Positive
+    device: str
+    load_before: float | None
+    load_after: float | None
+    resources: Resources
+    epochs: Epochs = []
+    parameters: Whole | None = None
+    bytes: Whole | None = None
+    version: str = ""
