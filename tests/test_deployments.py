@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from scipy import stats
 
@@ -25,11 +27,16 @@ from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
 from robustcmp.errors import ControlError, DeploymentError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
+from robustcmp.report import deployments as report
+from robustcmp.report.headline import headline
+from robustcmp.report.page import to_html
+from robustcmp.report.summary import answer
 from robustcmp.runs.loading import load, ready
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 NAMES = deployments.names()
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
 CHANGED = 0.03  # of 500 images, at most, by eight bits
 
 Deploy = Callable[..., DeployedModel]
@@ -288,6 +295,106 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert answer["frameworks"] == ["torch", "onnxruntime", "onnxruntime-int8"]
     assert [row["deployment"] for row in answer["deployments"]["networks"]] == ["onnxruntime", "onnxruntime-int8"]
     assert "each also as onnxruntime, onnxruntime-int8" in said.err
+
+
+# deployed networks beside several frameworks -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_frameworks(calibration: Any, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
+    """Three trainings of LeNet-1 in two frameworks, each also in eight bits; one attack runs on the trained alone."""
+    pytest.importorskip("jax", reason="jax is not installed")
+    directory = tmp_path_factory.mktemp("frameworks")
+    suite = directory / "suite.toml"
+    suite.write_text(
+        '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 10\n'
+        '[attacks.single_pixel]\nattack = "SinglePixel"\nmax_pixels = 20\n'
+        '[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.1]\nsteps = 2\n'
+    )
+    trainings = {
+        name: [rc.load_model("lenet1", framework=name, dataset="digits", seed=seed) for seed in range(3)]
+        for name in ("torch", "jax")
+    }
+    models = trainings | {
+        f"onnxruntime-int8 of {name}": [deploy(model, "onnxruntime-int8", calibration=calibration) for model in each]
+        for name, each in trainings.items()
+    }
+    evaluation = rc.evaluate(models, digits.images, digits.labels, suite=suite, out=directory / "run", **SIZES)
+    evaluation.run_transfer()
+    return evaluation
+
+
+def without_deployed(evaluation: rc.Evaluation) -> rc.Evaluation:
+    """Return a run as it would be without its deployed networks, on the same images."""
+    sources = ["torch", "jax"]
+    manifest = {name: said for name, said in evaluation.manifest.items() if name not in ("deployments", "twins")}
+    manifest["models"] = [model for model in manifest["models"] if model["name"] in sources]
+    manifest["cells"] = [cell for cell in manifest["cells"] if cell["model"] in sources]
+    return rc.Evaluation(evaluation.run, evaluation.dataset.sel(model=sources), manifest)
+
+
+def test_frameworks_are_compared_as_if_nothing_were_deployed(of_frameworks: rc.Evaluation) -> None:
+    alone = without_deployed(of_frameworks)
+    assert of_frameworks.sources == alone.models == ["torch", "jax"]
+    assert of_frameworks.level == "frameworks"
+    assert of_frameworks.is_of_the_zoo
+    pandas.testing.assert_frame_equal(of_frameworks.tests(), alone.tests())
+    assert {*of_frameworks.tests().attack} >= {"fgsm", "single_pixel", "pgd"}  # pgd runs on the sources alone
+    pandas.testing.assert_frame_equal(of_frameworks.variance(), alone.variance())
+    pandas.testing.assert_frame_equal(of_frameworks.equivalence(0.02), alone.equivalence(0.02))
+    pandas.testing.assert_frame_equal(of_frameworks.plan(0.1), alone.plan(0.1))
+    assert [str(v) for v in of_frameworks.verdicts] == [str(v) for v in alone.verdicts]
+    assert of_frameworks.within_noise == alone.within_noise
+    assert headline(of_frameworks)[:-1] == headline(alone)
+
+
+def test_r_is_still_of_all_models(of_frameworks: rc.Evaluation) -> None:
+    assert [*of_frameworks.indicator] == [*of_frameworks.indicator_ranges] == of_frameworks.models
+    assert of_frameworks.indicator_attacks == ["fgsm", "single_pixel"]
+
+
+def test_transfer_blocks_are_of_trainings_and_frameworks(of_frameworks: rc.Evaluation) -> None:
+    blocks = of_frameworks.transfer_blocks.set_index(["attack", "block"])
+    assert [*blocks.loc["fgsm"].index] == ["within torch", "within jax", "within", "across"]
+    names = np.array([name for name, _ in of_frameworks.keys])
+    shares = of_frameworks.transfer().of_successes.sel(attack="fgsm").values
+    across = shares[np.ix_(names == "torch", names == "jax")], shares[np.ix_(names == "jax", names == "torch")]
+    assert blocks.of_successes["fgsm", "across"] == pytest.approx(np.nanmean([*across]))
+    assert blocks.pairs["fgsm", "across"] == 18
+
+
+def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluation) -> None:
+    first, second = answer(of_frameworks), report.answer(of_frameworks)
+    assert first.startswith("Is one easier to fool?")
+    page, plain = to_html(of_frameworks), " ".join(str(of_frameworks).split())
+    for said in (page, plain, of_frameworks._repr_html_()):
+        said = html.unescape(" ".join(said.split()))
+        assert -1 < said.find(first) < said.find(second)
+    assert "(within noise)" in of_frameworks.to_text()
+    assert "Brown-Forsythe decides" in of_frameworks.to_text()
+    found = of_frameworks.to_json()
+    assert found["sources"] == ["torch", "jax"]
+    assert [verdict["attack"] for verdict in found["verdicts"]] == ["fgsm", "single_pixel", "pgd"]
+    assert {row["a"] for row in found["tests"]} <= {"all", "torch", "jax"}
+    assert found["deployments"]["differences"]
+
+
+def test_one_framework_has_the_answer_about_its_deployments_alone(evaluation: rc.Evaluation) -> None:
+    assert evaluation.sources == ["torch"]
+    assert evaluation.verdicts == []
+    assert headline(evaluation) == [report.answer(evaluation)]
+    assert "easier to fool?" not in str(evaluation) + to_html(evaluation)
+    assert {*evaluation.tests().a} <= {"all", "torch/0", "torch/1", "torch/2"}
+    with pytest.raises(UsageError, match="one framework alone"):
+        evaluation.variance()
+
+
+@pytest.mark.parametrize("name", ["lenet5-mnist-deployed", "resnet20-cifar10-deployed"])
+def test_stored_runs_with_deployed_networks_open(name: str) -> None:
+    stored = rc.open_run(RESULTS / name)
+    assert stored.sources == ["torch"]
+    assert len(stored.deployments()) > 0
+    assert stored.to_text()
 
 
 # what cannot be -------------------------------------------------------------------------------------------------------

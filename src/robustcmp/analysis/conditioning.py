@@ -157,7 +157,7 @@ class Conditioning:
             raise unknown("model", model, recorded.models)
         if attack not in attacks:
             raise UsageError(f"{attack} was not run on contested images; those that were: {', '.join(attacks)}")
-        frameworks = [name for name in recorded.models if name != model]
+        frameworks = [name for name in recorded.sources if name != model]
         if not 1 <= models <= len(frameworks) + 1:
             raise UsageError(f"models should be from 1 to {len(frameworks) + 1}, the frameworks, received {models}")
         if check_count("picks", picks) < 2:

@@ -156,8 +156,8 @@ def plan(
     import pandas
 
     _check(results, difference, power)
-    if attack is not None and attack not in results.common_attacks:
-        raise unknown("attack", attack, results.common_attacks)
+    if attack is not None and attack not in results.source_attacks:
+        raise unknown("attack", attack, results.source_attacks)
     goal = Goal(difference, joint_level(deciding(results.tests("frameworks"))), power)
     rows = [
         {"attack": outcomes.attack, "room": _room(outcomes)} | row
@@ -177,7 +177,7 @@ def _check(results: Results, difference: float, power: float) -> None:
         raise UsageError("expected a comparison of several trainings as the pilot, received a same-weights control")
     if results.level != "frameworks":
         trainings = [model["name"] for model in results.manifest["models"]]
-        received = ", ".join(f"{trainings.count(name)} of {name}" for name in results.models)
+        received = ", ".join(f"{trainings.count(name)} of {name}" for name in results.sources)
         raise UsageError(
             f"expected a pilot with at least two frameworks and two trainings of each, received {received}. "
             f"{ONE_TRAINING} Compare at least three trainings of each framework first."
@@ -256,12 +256,12 @@ def _prices(results: Results, outcomes: Outcomes, training_seconds: float) -> Pr
     Where the expectation over draws is known, repeats share all answers, and an image costs the same for any number.
     """
     log = results.costs()
-    log = log[log.attack == outcomes.attack]
+    log = log[(log.attack == outcomes.attack) & log.model.isin(results.sources)]
     trainings = log.assign(outcomes=log.images * log.repeats).groupby(["model", "training_seed"])
     attacked = trainings.images.max() if outcomes.expected else trainings.outcomes.sum()
     medians = (trainings.seconds.sum() / attacked).groupby("model").median()
-    asked = np.concatenate([results.values(model, outcomes.attack, "queries").ravel() for model in results.models])
-    frameworks = len(results.models)
+    asked = np.concatenate([results.values(model, outcomes.attack, "queries").ravel() for model in results.sources])
+    frameworks = len(results.sources)
     return Prices(
         frameworks * float(medians.mean()),
         frameworks * float(asked.mean()) if (asked >= 0).all() else math.nan,

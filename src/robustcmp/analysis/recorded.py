@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import xarray
 
 
+LACK = ("not_applicable", "failed")  # what the manifest has of a model, why it did not run an attack
 ZOO_SOURCES = ("own", "zoo")  # what the manifest says of a model's weights that were trained here, or ship
 
 
@@ -52,6 +54,15 @@ class Recorded:
     def models(self) -> list[str]:
         """The models' names, in the order in which they were passed."""
         return list(dict.fromkeys(model["name"] for model in self.manifest["models"]))
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """The models that are compared with each other: all but deployed networks beside the one they were made from.
+
+        A deployed network is no further framework, and no further training of one: it is compared with its own source.
+        """
+        deployed = {(name, int(seed)) for name, seed in (e["model"] for e in self.manifest.get("deployments", []))}
+        return list(dict.fromkeys(name for name, seed in self.keys if (name, seed) not in deployed))
 
     @cached_property
     def labels(self) -> list[str]:
@@ -93,14 +104,20 @@ class Recorded:
 
     @property
     def is_of_the_zoo(self) -> bool:
-        """Whether every model was trained by a recipe of the zoo, where another training seed makes another of it."""
-        return all(model["info"].get("source") in ZOO_SOURCES for model in self.manifest["models"])
+        """Whether every source was trained by a recipe of the zoo, where another training seed makes another of it."""
+        infos = [model["info"] for model in self.manifest["models"] if model["name"] in self.sources]
+        return all(info.get("source") in ZOO_SOURCES for info in infos)
 
     @property
     def single_trainings(self) -> list[str]:
-        """The models with only one training."""
+        """The sources with only one training."""
         names = [model["name"] for model in self.manifest["models"]]
-        return [name for name in self.models if names.count(name) == 1]
+        return [name for name in self.sources if names.count(name) == 1]
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some sources have several trainings and others only one: no test covers that."""
+        return 0 < len(self.single_trainings) < len(self.sources)
 
     def first_seed(self, model: str) -> int:
         """Return the smallest training seed that a model has."""
@@ -195,9 +212,17 @@ class Recorded:
 
     @cached_property
     def common_attacks(self) -> list[str]:
-        """The attacks that every trained model ran: what the tests are over."""
-        lacking = [*self.not_applicable.values(), *self.failed.values()]
-        missing = {attack for reasons in lacking for attack in reasons}
+        """The attacks that every trained model ran, deployed ones among them."""
+        return self._run_by(self.models)
+
+    @cached_property
+    def source_attacks(self) -> list[str]:
+        """The attacks that every training of the sources ran: what the tests are over."""
+        return self._run_by(self.sources)
+
+    def _run_by(self, names: Sequence[str]) -> list[str]:
+        models = [model for model in self.manifest["models"] if model["name"] in names]
+        missing = {attack for model in models for lack in LACK for attack in model.get(lack, {})}
         return [attack for attack in self.attacks if attack not in missing]
 
     @cached_property

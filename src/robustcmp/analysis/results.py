@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -189,7 +190,7 @@ class Results(Recorded):
     @cached_property
     def indicator_ranges(self) -> dict[str, IndicatorRange]:
         """The bootstrap range of R over images and trainings, and the rank shares, by model."""
-        counted = [outcomes for outcomes in self.outcomes if outcomes.attack in self.indicator_attacks]
+        counted = [self._outcomes(attack, self.models) for attack in self.indicator_attacks]
         return indicator_ranges(counted) if counted else {}
 
     @cached_property
@@ -218,20 +219,20 @@ class Results(Recorded):
 
     @cached_property
     def outcomes(self) -> list[Outcomes]:
-        """The outcomes of each attack that every model ran, for `robustcmp.analysis.significance`."""
-        return [self._outcomes(attack) for attack in self.common_attacks]
+        """The outcomes of each attack that every source ran, for `robustcmp.analysis.significance`; of the sources."""
+        return [self._outcomes(attack, self.sources) for attack in self.source_attacks]
 
-    def _outcomes(self, attack: str) -> Outcomes:
+    def _outcomes(self, attack: str, models: Sequence[str]) -> Outcomes:
         def of_models(name: str) -> dict[str, NDArray[Any]]:
-            return {model: self.values(model, attack, name) for model in self.models}
+            return {model: self.values(model, attack, name) for model in models}
 
-        record = self.attack_records[attack]
+        record, expected = self.attack_records[attack], self.exact_pixel.probabilities(attack)
         return Outcomes(
             attack,
             record.deterministic,
             of_models("success"),
-            {model: self.seeds(model, attack) for model in self.models},
-            self.exact_pixel.probabilities(attack),
+            {model: self.seeds(model, attack) for model in models},
+            None if expected is None else {model: expected[model] for model in models},
             of_models("l2") if record.compares_distances else None,
             self.twins,
         )
@@ -241,7 +242,9 @@ class Results(Recorded):
         return {}
 
     def tests(self, level: Level | None = None) -> pandas.DataFrame:
-        """Test every attack, for all models jointly and for every pair, on two levels that are never mixed.
+        """Test every attack, for all `sources` jointly and for every pair, on two levels that are never mixed.
+
+        Deployed networks are in no test here, and in no family of Holm's: `deployments` compares each with its source.
 
         *Models*: is this trained network easier to fool than that one, on images like these? Cochran's Q and McNemar
         for a deterministic attack, permutations and sign flips of the images' means over repeats for a random one,
@@ -273,23 +276,27 @@ class Results(Recorded):
 
     @property
     def level(self) -> Level:
-        """The level of a report: ``"frameworks"`` if each framework has several trainings, else ``"models"``."""
+        """The level of a report: ``"frameworks"`` if there are several `sources`, each with several trainings.
+
+        ``"models"`` otherwise.
+        """
         return "frameworks" if has_framework_level(self.outcomes) else "models"
 
     @cached_property
     def within_noise(self) -> list[str]:
-        """The attacks whose joint test is not significant, so that P may rank chance differences.
+        """The attacks whose joint test is not significant, so that P may rank chance differences of the sources.
 
-        Empty if one framework has several trainings and another only one, because no test covers that comparison.
+        Empty if one framework has several trainings and another only one, because no test covers that comparison, and
+        where deployed networks are compared with one source alone.
         """
-        if self.has_several_trainings and self.level == "models" and len(self.models) > 1:
+        if self.is_uneven or not self.compares_sources:
             return []
         joint = deciding(self.tests(self.level))
         joint = joint[~of_distances(joint)]
         return [str(attack) for attack in joint.attack[~(joint.p_adjusted < ALPHA)]]
 
     def equivalence(self, margin: float, level: Level | None = None) -> pandas.DataFrame:
-        """Test whether success rates differ by less than a margin: two one-sided tests (Schuirmann 1987).
+        """Test whether success rates of sources differ by less than a margin: two one-sided tests (Schuirmann 1987).
 
         A difference that is not significant may still be large. This asks for evidence that it is small.
 
@@ -320,6 +327,11 @@ class Results(Recorded):
         """Whether deployed networks stand beside the trained models that they were converted from."""
         return bool(self.manifest.get("deployments"))
 
+    @property
+    def compares_sources(self) -> bool:
+        """Whether the sources are what is compared; not where one of them alone stands beside its deployed networks."""
+        return len(self.sources) > 1 or not self.has_deployments
+
     def deployments(self, margin: float = DEPLOYED_MARGIN) -> pandas.DataFrame:
         """Return how much easier each deployed network is to fool than the model that it was converted from.
 
@@ -349,6 +361,7 @@ class Results(Recorded):
     def variance(self) -> pandas.DataFrame:
         """Return the variance components of a trained model's success rate, one row per attack.
 
+        Over the `sources`: a deployed network is no further training, and would hide how far trainings differ.
         Columns: framework, training_run, repeat, image, share, low, high; see `robustcmp.analysis.variance.variance`.
 
         Raises
@@ -360,12 +373,11 @@ class Results(Recorded):
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """The answer for each attack; see `robustcmp.analysis.verdicts.Verdict`.
+        """The answer for each attack, about the `sources`; see `robustcmp.analysis.verdicts.Verdict`.
 
-        Empty for a single model, for the same-weights control, and where deployed networks are compared with their
-        sources: `deployments` has that answer.
+        Empty for a single source and for the same-weights control. `deployments` answers about deployed networks.
         """
-        return [] if self.has_deployments else verdicts(self)
+        return verdicts(self)
 
     # the next comparison -----------------------------------------------------------------------------------------
 
@@ -453,6 +465,9 @@ class Results(Recorded):
     def transfer_blocks(self) -> pandas.DataFrame:
         """Transfer between trainings of one framework and between frameworks, see `robustcmp.analysis.transfer.blocks`.
 
+        Of the `sources` alone: what fools a network mostly fools what was deployed from it, which says nothing about
+        trainings or frameworks. `transfer` has every pair. Without rows for one training of one source.
+
         ``p``, only in the block ``"within"``, tests whether ``of_successes`` is larger within frameworks than across,
         by permuting the trainings' frameworks (`robustcmp.statistics.mantel`); it is not adjusted for the attacks.
         Pairs of `twins` are left out of both: they share weaknesses because they are nearly one network.
@@ -464,9 +479,12 @@ class Results(Recorded):
         """
         if self.transferred is None:
             raise missing("transfer")
-        frameworks, are_twins = [name for name, _ in self.keys], twin_mask(self.twins, self.keys)
-        shares = blocks(self.transferred, frameworks, are_twins)
-        of_successes = self.transferred.of_successes
+        places = [place for place, (name, _) in enumerate(self.keys) if name in self.sources]
+        frameworks = [self.keys[place][0] for place in places]
+        are_twins = twin_mask(self.twins, self.keys)[np.ix_(places, places)]
+        transferred = self.transferred.isel(source=places, target=places)
+        shares = blocks(transferred, frameworks, are_twins)
+        of_successes = transferred.of_successes
         shares["p"] = [
             mantel(np.where(are_twins, math.nan, of_successes.sel(attack=attack).values), frameworks).p
             if block == "within"
@@ -597,6 +615,7 @@ class Results(Recorded):
             **({"own_repeats": self.own_repeats} if self.own_repeats else {}),
             "seed": self.manifest["seed"],
             "frameworks": self.models,
+            **({"sources": self.sources} if self.has_deployments else {}),
             "success_rate": {m: {a: _null(rate) for a, rate in of_model.items()} for m, of_model in rates.items()},
             "success_std": {m: {a: _null(self.repeat_std(m, a)) for a in self.attacks} for m in self.models},
             "indicator": {model: _null(r) for model, r in self.indicator.items()} or None,

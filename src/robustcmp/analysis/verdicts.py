@@ -80,12 +80,12 @@ class Verdict:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return a verdict for each attack that every model ran; none for one model, or the same-weights control."""
-    if results.same_weights or len(results.models) < 2:
+    """Return a verdict for each attack that every source ran; none for one source, or the same-weights control."""
+    if results.same_weights or len(results.sources) < 2:
         return []
     tests = deciding(results.tests(results.level))
     alpha = joint_level(tests)
-    unequal = results.has_several_trainings and results.level == "models"
+    unequal = results.is_uneven
     about_l2 = of_distances(tests)
     p_values, p_of_l2 = (
         dict(zip(part.attack, part.p_adjusted, strict=True)) for part in (tests[~about_l2], tests[about_l2])

@@ -17,10 +17,13 @@ from .format import number, p_value, percent, points
 
 
 def headline(results: Results) -> list[str]:
-    """Return what the comparison found about the frameworks, one sentence per attack."""
-    if results.has_deployments:
-        return [deployments.answer(results)]
-    if results.same_weights or len(results.models) < 2:
+    """Return what the comparison found: about the frameworks, one sentence per attack, and about deployed networks."""
+    deployed = [deployments.answer(results)] if results.has_deployments else []
+    return [*_of_sources(results), *deployed]
+
+
+def _of_sources(results: Results) -> list[str]:
+    if results.same_weights or len(results.sources) < 2:
         return []
     if not results.outcomes:
         return ["No attack ran on every model, so there is nothing to compare."]
@@ -43,7 +46,7 @@ def _too_few(results: Results) -> str:
             "networks were trained, pass several networks of each kind."
         )
     single = results.single_trainings
-    if len(single) < len(results.models):
+    if results.is_uneven:
         return (
             f"Only one training of {', '.join(single)}: frameworks cannot be compared. Pass several --training-seeds."
         )

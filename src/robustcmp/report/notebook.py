@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..analysis.results import Results
+from . import deployments
 from .page import render
 from .summary import answer, rates, setting
 from .text import title
@@ -15,7 +16,8 @@ def to_notebook(results: Results) -> str:
         "notebook.html",
         title=title(results),
         setting=setting(results),
-        answer=answer(results),
+        answer=answer(results) if results.compares_sources else "",
         verdicts=[said(verdict) for verdict in results.verdicts],
+        deployed=deployments.answer(results) if results.has_deployments else "",
         table=rates(results),
     )

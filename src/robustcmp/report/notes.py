@@ -38,8 +38,9 @@ def notes(results: Results) -> list[str]:
         *_attack_notes(results),
         *_training_notes(results),
         *(_order_notes(results) if len(results.models) > 1 and results.has_indicator else []),
-        *([] if results.has_deployments else _significance_notes(results)),
-        *(deployments.notes(results) if results.has_deployments else _twin_notes(results)),
+        *(_significance_notes(results) if results.compares_sources else []),
+        *_twin_notes(results),
+        *(deployments.notes(results) if results.has_deployments else []),
         *(
             check_notes(results.checked)
             if results.checked
@@ -241,7 +242,7 @@ def _significance_notes(results: Results) -> list[str]:
         return []
     over = "images and trainings" if results.has_several_trainings else "images"
     single = results.single_trainings
-    if results.has_several_trainings and single:
+    if results.is_uneven:
         over += f" ({', '.join(single)} with one training: images only)"
     ranges = [
         f"Bootstrap range: the central 95 % of R over resamples of {over}. It is not a confidence interval, because R "
@@ -251,12 +252,17 @@ def _significance_notes(results: Results) -> list[str]:
     text: list[str] = ranges * bool(results.indicator_attacks)
     if results.within_noise:
         text.append(
-            f"{WITHIN_NOISE}: the joint test of all {results.level} is not significant for "
+            f"{WITHIN_NOISE}: the joint test of all {_compared(results)} is not significant for "
             f"{', '.join(results.within_noise)}, so the order in P may be due to chance."
         )
-    if results.has_several_trainings and single:
+    if results.is_uneven:
         text.append("P compares means over several trainings with a single training; no test covers this comparison.")
     return [*text, *_difference_notes(results)]
+
+
+def _compared(results: Results) -> str:
+    """Say what the tests are over: all frameworks or models, by their names where deployed networks are no part."""
+    return f"{results.level} ({', '.join(results.sources)})" if results.has_deployments else results.level
 
 
 def _difference_notes(results: Results) -> list[str]:
@@ -275,11 +281,12 @@ def _difference_notes(results: Results) -> list[str]:
 
 
 def _twin_notes(results: Results) -> Iterator[str]:
-    """Say which models are no independent trainings, and what that changes."""
-    if not results.twins:
+    """Say which sources are no independent trainings, and what that changes; `deployments.notes` has the deployed."""
+    found = [pair for pair in results.twins if {pair.a[0], pair.b[0]} <= {*results.sources}]
+    if not found:
         return
     correlations: dict[tuple[str, str], list[float]] = {}
-    for pair in results.twins:
+    for pair in found:
         correlations.setdefault((pair.a[0], pair.b[0]), []).append(pair.correlation)
     each = "; ".join(
         f"{a} and {b}, {len(of_pair)} pair{'s' * (len(of_pair) > 1)} of trainings (correlation of the weights at least "

@@ -67,8 +67,9 @@ def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
     missing = [Block("text", NO_PICTURES)] * (pictures is None)
     verdicts = [said(verdict) for verdict in results.verdicts]
     return [
-        Block("answer", answer(results)),
+        *([Block("answer", answer(results))] if results.compares_sources else []),
         *([Block("verdicts", verdicts)] if verdicts else []),
+        *([Block("answer", deployments.answer(results))] if results.has_deployments else []),
         Block("table", rates(results)),
         Block("list", key_notes(results)[:MOST_NOTES]),
         *missing,
@@ -195,11 +196,14 @@ def _variance(results: Results, pictures: Pictures | None) -> list[Block]:
 def _transfer(results: Results, pictures: Pictures | None) -> list[Block]:
     if results.transferred is None or len(results.labels) < 2:
         return []
-    table = tables.transfer(results)
+    shown = tables.transfer(results)
     described = dict.fromkeys(results.attacks, "")
-    for row in table.written:
+    for row in (row for table in shown for row in table.written):
         described[row[0]] += f"{row[1]}: {row[4]} of the successes. "
-    return [*_pictures(results, pictures, transfer.draw, "transfer", described), Block("folded", [table])]
+    return [
+        *_pictures(results, pictures, transfer.draw, "transfer", described),
+        *([Block("folded", shown)] if shown else []),
+    ]
 
 
 def _conditioning(results: Results, pictures: Pictures | None) -> list[Block]:
@@ -316,7 +320,7 @@ def _shown_elsewhere(results: Results) -> list[Table]:
     if results.has_deployments:
         shown += [deployments.networks(results), deployments.differences(results)]
     shown += tables.variance(results) if results.outcomes else []
-    shown += [tables.transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
+    shown += tables.transfer(results)
     shown += [tables.conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
     checked = results.checked
     return shown + ([tables.lower_bound(checked)] if checked and checked.pgd and not results.same_weights else [])

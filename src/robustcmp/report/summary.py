@@ -49,8 +49,11 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
     for note in key_notes(results)[:MOST_NOTES]:
         console.print(f"• {note}")
     console.print()
-    console.print(answer(results), style="bold")
-    _print_verdicts(console, results.verdicts)
+    if results.compares_sources:
+        console.print(answer(results), style="bold")
+        _print_verdicts(console, results.verdicts)
+    if results.has_deployments:
+        console.print(deployments.answer(results), style="bold")
     return stream.getvalue().rstrip("\n")
 
 
@@ -118,14 +121,12 @@ def failed_checks(results: Results) -> list[str]:
 
 
 def answer(results: Results) -> str:
-    """Return the answer in one sentence."""
+    """Return the answer about the sources in one sentence; `deployments.answer` has that about deployed networks."""
     verdicts = results.verdicts
-    if results.has_deployments:
-        return deployments.answer(results)
     if results.same_weights:
         return "Same-weights control: every framework runs the same weights, so there is nothing to rank."
     if not verdicts:
-        if len(results.models) > 1:
+        if len(results.sources) > 1:
             return "No attack ran on every model: there is nothing to compare."
         return f"Only one {'model' if len(results.labels) == 1 else 'framework'}: there is nothing to compare."
     unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
@@ -139,7 +140,7 @@ def answer(results: Results) -> str:
         )
     elif different:
         sentence = f"Is one easier to fool? Yes: {_compared(verdicts)} of {unit} differ under {', '.join(different)}."
-    elif results.has_several_trainings and verdicts[0].level == "models":
+    elif results.is_uneven:
         sentence = f"Frameworks cannot be compared: {', '.join(results.single_trainings)} has one training."
     elif all(verdict.different is None for verdict in verdicts):
         sentence = f"Is one easier to fool? These attacks give no information about {unit}."

@@ -41,15 +41,14 @@ def tables(results: Results) -> list[Table]:
     exact = [expected(results), *common_draws(results)] if results.exact_pixel.attacks else []
     if results.same_weights:
         return [success(results), same_weights(results), *of_attacks, *exact]
-    more = [transfer(results)] if results.transferred is not None and len(results.labels) > 1 else []
+    more = transfer(results)
     more += [conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
     more += [lower_bound(results.checked)] if results.checked and results.checked.pgd else []
-    if results.has_deployments:
-        deployed = [deployments.networks(results), deployments.differences(results)]
-        return [success(results), *deployed, indicator(results), *of_attacks, *exact, *more]
+    deployed = [deployments.networks(results), deployments.differences(results)] if results.has_deployments else []
     hides = [hidden(results)] if len(results.models) > 1 and results.indicator_attacks else []
-    real = [*hides, *differences(results), *variance(results)] if results.outcomes else []
-    return [success(results), indicator(results), *real, *of_attacks, *exact, *more]
+    compared = results.outcomes and results.compares_sources
+    real = [*hides, *differences(results), *variance(results)] if compared else []
+    return [success(results), *deployed, indicator(results), *real, *of_attacks, *exact, *more]
 
 
 def same_weights(results: Results) -> Table:
@@ -80,7 +79,7 @@ def success(results: Results) -> Table:
     columns += [Column("P", number)] * beside + [Column("paper", percent)] * bool(published)
     rows = []
     for attack in results.attacks:
-        deterministic, noise = results.deterministic(attack), attack in results.within_noise
+        deterministic, within_noise = results.deterministic(attack), attack in results.within_noise
         for model in results.models:
             ran = bool(results.seeds(model, attack))
             row: list[Any] = [attack, model, results.rate(model, attack) if ran else absent(results, model, attack)]
@@ -90,6 +89,7 @@ def success(results: Results) -> Table:
                 row += [results.trainings.interval(model, attack) if ran else (math.nan, math.nan)]
                 row += [results.trainings.std(model, attack) if ran else math.nan]
             term = terms[model].get(attack, math.nan)
+            noise = within_noise and model in results.sources
             row += [Marked(term, WITHIN_NOISE) if noise else term] * beside
             row += [published.get(without_version(model), {}).get(attack, math.nan)] * bool(published)
             rows.append(row)
@@ -266,9 +266,10 @@ def common_draws(results: Results) -> list[Table]:
     return [Table(title, columns, rows)]
 
 
-def transfer(results: Results) -> Table:
-    """Within and across frameworks."""
-    blocks = results.transfer_blocks
+def transfer(results: Results) -> list[Table]:
+    """Within and across frameworks; none where transfer was not measured, or there is one training of one source."""
+    if results.transferred is None or (blocks := results.transfer_blocks).empty:
+        return []
     tested = bool(blocks.p.notnull().any())
     columns = [*names("attack", "between trainings"), Column("pairs", str)]
     columns += [Column("of all images", percent), Column("of successes", percent)]
@@ -277,7 +278,7 @@ def transfer(results: Results) -> Table:
         [row["attack"], row["block"], row["pairs"], row["of_all"], row["of_successes"], *[row["p"]] * tested]
         for row in blocks.to_dict("records")
     ]
-    return Table("Transfer: adversarial images of one model that also fool another", columns, rows)
+    return [Table("Transfer: adversarial images of one model that also fool another", columns, rows)]
 
 
 def conditioning(results: Results) -> Table:
