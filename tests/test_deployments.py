@@ -58,7 +58,7 @@ def deployed(source: Model, calibration: Any) -> Deploy:
 
     def convert(name: str, model: Model = source, **options: Any) -> DeployedModel:
         runtime, _ = deployments.split(name)
-        if reason := runtime.missing():
+        if reason := runtime.missing() or runtime.not_applicable:
             pytest.skip(reason)
         try:
             return deploy(model, name, calibration=calibration, **options)
@@ -395,6 +395,45 @@ def test_stored_runs_with_deployed_networks_open(name: str) -> None:
     assert stored.sources == ["torch"]
     assert len(stored.deployments()) > 0
     assert stored.to_text()
+
+
+class Unasked(OnnxRuntime):
+    """A runtime that is converted to here and cannot be asked."""
+
+    not_applicable = "predicting needs another machine"
+
+
+@pytest.mark.parametrize("beside", [[], ["openvino"]])
+def test_what_cannot_be_asked_here_has_its_size_and_everything_else_goes_on(
+    beside: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in beside:
+        if reason := deployments.runtime(name).missing():
+            pytest.skip(reason)
+    found = deployments.runtime
+    monkeypatch.setattr(deployments, "runtime", lambda name: Unasked() if name == "onnxruntime" else found(name))
+    arguments = ["eval", "--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--suite", "smoke"]
+    arguments += ["--training-seeds", "0", "1", "--images", "10", "--deploy", *beside, "onnxruntime"]
+    status = command.main([*arguments, "--out", str(tmp_path / "run")])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    evaluation = rc.open_run(tmp_path / "run")
+    assert evaluation.models == ["torch", *beside]
+    assert evaluation.has_deployments
+    networks = evaluation.deployed_networks.set_index("deployment")
+    assert [*networks.index] == [*beside, "onnxruntime"]
+    assert 10_000 < networks.bytes["onnxruntime"] < 20_000
+    assert np.isnan(networks.clean_accuracy["onnxruntime"])
+    assert networks.not_applicable["onnxruntime"] == "predicting needs another machine"
+    reason = "onnxruntime: converted, and not applicable to every attack: predicting needs another machine."
+    assert reason in " ".join(said.out.split())
+    tables = [report.networks(evaluation).written[-1], report.differences(evaluation).written[-1]]
+    assert [row[0] for row in tables] == ["onnxruntime"] * 2
+    assert tables[0][2:] == ["not applicable"] * 6
+    assert tables[1][1:4] == ["boundary", "–", "not applicable"]
+    assert reason in to_html(evaluation)
+    json.dumps(evaluation.to_json(), allow_nan=False)
+    assert command.main([*arguments, "--out", str(tmp_path / "run")]) == 0
 
 
 # what cannot be -------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from .runs.assembly import assemble
 from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
-from .runs.deployed import deployed, twins_by_deployment
+from .runs.deployed import converted, deployed, not_asked, parted, twins_by_deployment
 from .runs.executor import Executor, Failures, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import CellStore, Plan, TrainedModel, plan
@@ -269,7 +269,9 @@ def prepare(
     keep_cells: bool = False,
 ) -> Comparison:
     """Load the models, make them ready, choose the subset and plan the cells: everything before the first attack."""
+    models, only_converted = parted(models)
     loaded = load(models, device, progress)
+    networks = converted(only_converted, device)
     trained = ready(loaded, question.suite, question.images, question.labels, question.batch_size, progress)
     question = question.shared_by(trained)
     stored = store.manifest()
@@ -290,6 +292,8 @@ def prepare(
     )
     planned = replace(planned, keep_images=store.keep_images)
     manifest = manifest_of(question, planned, subset, batch_sizes, about)
+    if networks and (entries := not_asked(networks, planned.models, planned.identities)):
+        manifest["not_asked"] = entries
     try:
         check_manifest(manifest)
     except SealError as error:  # whoever reads the run would refuse it

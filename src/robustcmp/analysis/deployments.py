@@ -53,6 +53,7 @@ MEASURED = (
     "seconds_10000",
     "time_10000",
     "gate",
+    "not_applicable",
 )
 RESAMPLES = 10_000
 FEW_DIFFER = 10  # images
@@ -78,7 +79,8 @@ def measured(recorded: Recorded) -> pandas.DataFrame:
     the mean root mean square, in standard deviations of the source's logits; ``seconds_1000`` and ``seconds_10000``,
     the median over trainings of how long so many images took, and ``time_…``, the ratio to the source's. ``gate`` is
     ``"passed"`` or ``"not passed"`` for a conversion that should change nothing: its logits and classes, and the images
-    that it falls on under the attacks of the control. It is ``"measured"`` for every other.
+    that it falls on under the attacks of the control. It is ``"measured"`` for every other. A network that cannot be
+    asked here has its size alone, and ``not_applicable`` says why; it is "" for every other.
     """
     import pandas
 
@@ -106,9 +108,36 @@ def measured(recorded: Recorded) -> pandas.DataFrame:
                 "seconds_10000": seconds,
                 "time_10000": seconds / source_seconds,
                 "gate": _gate(recorded, entries, pairs),
+                "not_applicable": "",
             }
         )
+    rows += _not_asked(recorded, accuracy)
     return pandas.DataFrame(rows, columns=list(MEASURED))
+
+
+def _not_asked(recorded: Recorded, accuracy: Mapping[Key, float]) -> list[dict[str, Any]]:
+    """Return a row for each deployment that was converted and not asked: all but its size is NaN."""
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in recorded.manifest.get("not_asked", []):
+        by_name.setdefault(entry["model"][0], []).append(entry)
+    rows = []
+    for name, entries in by_name.items():
+        size, of_source = (float(np.mean([entry[of] for entry in entries])) for of in ("bytes", "source_bytes"))
+        sources = [(entry["source"][0], int(entry["source"][1])) for entry in entries]
+        rows.append(
+            dict.fromkeys(MEASURED, math.nan)
+            | {
+                "deployment": name,
+                "source": sources[0][0],
+                "precision": entries[0]["precision"],
+                "bytes": size,
+                "size": size / max(of_source, 1.0),
+                "source_clean_accuracy": float(np.mean([accuracy[source] for source in sources])),
+                "gate": "not applicable",
+                "not_applicable": entries[0]["not_applicable"],
+            }
+        )
+    return rows
 
 
 def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:

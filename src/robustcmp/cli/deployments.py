@@ -28,7 +28,7 @@ def _deployments(given: Sequence[str]) -> None:
     rows = []
     for name in names():
         runtime, _ = split(name)
-        said, missing = conversion(name), runtime.missing()
+        said, missing = conversion(name), runtime.missing() or runtime.not_applicable
         rows.append(
             {
                 "deployment": name,

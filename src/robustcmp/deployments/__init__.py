@@ -50,10 +50,21 @@ def split(name: str) -> tuple[Runtime, str]:
 
 
 def check_runtime(name: str) -> None:
-    """Raise `UsageError` for a deployment that is unknown, or that cannot be asked here."""
+    """Raise `UsageError` for a deployment that is unknown, or whose program is not here."""
     found, _ = split(name)
     if reason := found.missing():
         raise UsageError(reason)
+
+
+def check_applicable(name: str) -> None:
+    """Raise `UsageError` for a deployment that is unknown, or that cannot be asked here."""
+    check_runtime(name)
+    found, _ = split(name)
+    if found.not_applicable:
+        raise UsageError(
+            f"{name} is not applicable: {found.not_applicable}. --deploy and robustcmp export convert to it, and say "
+            "how large the file is."
+        )
 
 
 def conversion(name: str) -> Conversion:

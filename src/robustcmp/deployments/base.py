@@ -80,6 +80,8 @@ class Runtime(ABC):
         By what stands behind its name: nothing, or a kind such as ``"int8"``.
     converters : tuple of str
         The packages that have a part in what a converted file is, besides `package`.
+    not_applicable : str
+        Why its networks cannot be asked on this machine although it is converted to here, "" if they can.
     """
 
     name: ClassVar[str]
@@ -88,6 +90,7 @@ class Runtime(ABC):
     suffix: ClassVar[str]
     conversions: ClassVar[Mapping[str, Conversion]]
     converters: ClassVar[tuple[str, ...]] = ()
+    not_applicable: ClassVar[str] = ""
 
     def conversion(self, kind: str) -> Conversion | None:
         """Return the conversion of a kind, or None where there is none."""
@@ -98,7 +101,7 @@ class Runtime(ABC):
         return package_version(self.package) or "unknown"
 
     def missing(self) -> str:
-        """Say why it cannot be asked here, and what to do; "" if it can. Nothing large is imported."""
+        """Say what is not here, and what to do; "" if nothing is missing. Nothing large is imported."""
         if package_version(self.package) is not None:
             return ""
         return f"{self.name} needs {self.package}, which is not installed: pip install 'robustcmp[{self.extra}]'"

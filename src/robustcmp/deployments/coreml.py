@@ -24,16 +24,14 @@ class CoreML(Runtime):
     extra = "coreml"
     suffix = ".mlpackage"
     converters = ("torch",)
+    not_applicable = "predicting needs macOS"
     conversions = {
         "": Conversion("float32", "as an ML program"),
         "float16": Conversion("float16", "as an ML program that computes in float16, as Core ML does by default"),
     }
 
-    def missing(self) -> str:
-        return "not applicable: Core ML answers on macOS alone; robustcmp export converts to it, and says its size"
-
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
-        if said := super().missing():
+        if said := self.missing():
             raise DeploymentError(said)
         network = torch_network(model, self.name, calibration)
         height, width, channels = network.shape
@@ -61,7 +59,7 @@ class CoreML(Runtime):
                 raise DeploymentError(f"coremltools cannot convert this network: {first_line(error)}") from None
 
     def open(self, path: Path) -> Session:
-        raise DeploymentError(f"{path} cannot be asked, {self.missing()}")
+        raise DeploymentError(f"{path} is not applicable: {self.not_applicable}")
 
 
 RUNTIME = CoreML()

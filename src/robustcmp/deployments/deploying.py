@@ -22,7 +22,7 @@ from ..models.functions import FINITE_DIFFERENCES, finite_differences
 from ..models.model import Model
 from ..models.preflight import check_images
 from ..networks.untrusted import check_file
-from . import check_runtime, conversion, split
+from . import check_applicable, conversion, split
 from .base import Runtime
 from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last
 
@@ -86,7 +86,7 @@ def deploy(
     >>> bool((rc.predict(deployed, data.images) == rc.predict(model, data.images)).all())
     True
     """
-    check_runtime(name)
+    check_applicable(name)
     runtime, _ = split(name)
     check_gradient_kind(gradient)
     files = convert(model, name, calibration=calibration, path=path)
@@ -178,7 +178,7 @@ def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
     DeploymentError
         The file is broken, or its network takes no batch of images.
     """
-    check_runtime(name)
+    check_applicable(name)
     runtime, _ = split(name)
     main = Path(path)
     if main.suffix != runtime.suffix:

@@ -130,6 +130,15 @@ class _Deployed(msgspec.Struct):
     source_seconds: list[float | None]
 
 
+class _NotAsked(msgspec.Struct):
+    model: ModelKey
+    source: ModelKey
+    precision: str
+    bytes: Whole
+    source_bytes: Whole
+    not_applicable: str
+
+
 class _SameWeights(msgspec.Struct):
     logits: float
     predictions: Share
@@ -148,6 +157,7 @@ class _Manifest(msgspec.Struct):
     same_weights: _SameWeights | None = None
     twins: list[_Twins] = []
     deployments: list[_Deployed] = []
+    not_asked: list[_NotAsked] = []
     spread: bool = False
     kept: list[_Kept] = []
 
@@ -184,6 +194,10 @@ def check(manifest: dict[str, Any]) -> None:
             key for entry in said.deployments for key in (entry.model, entry.source)
         }
         <= {*models},
+        "a network that was not asked is of a model that is not listed, or of one that was": not (
+            {entry.source for entry in said.not_asked} <= {*models}
+            and {*models}.isdisjoint(entry.model for entry in said.not_asked)
+        ),
         "the same weights have no name": said.same_weights is not None
         and not any(model.info.same_weights for model in said.models),
     }
@@ -261,6 +275,7 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "same_weights": None,
         "twins": [],
         "deployments": [],
+        "not_asked": [],
         "repeats": max(repeats),
         "spread": False,
         "images": last["images"] | {"asked": last["images"]["used"], "correct_by_all": None},

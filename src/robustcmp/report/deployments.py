@@ -13,6 +13,7 @@ from .format import NOTHING, fixed, number, p_value, percent_2, points, whole
 from .table import Column, Table
 
 SOURCE = "¹"
+NOT_APPLICABLE = "not applicable"
 FOLLOWED = (
     f"{SOURCE} FGSM by the source's gradient: the deployed network was asked about its source's candidates, which were "
     "made for the source. So fewer of them may fool it than its own gradient would find."
@@ -24,10 +25,12 @@ def networks(results: Results) -> Table:
     columns = [Column("deployment"), Column("size, kB", str), Column("accuracy", percent_2)]
     columns += [Column("classes changed", percent_2), Column("logits apart", str), Column("time, 1,000", str)]
     columns += [Column("time, 10,000", str), Column("control")]
-    rows = [
-        [
+    rows: list[list[Any]] = [
+        [row["deployment"], _size(row), *[NOT_APPLICABLE] * (len(columns) - 2)]
+        if row["not_applicable"]
+        else [
             row["deployment"],
-            f"{whole(row['bytes'] / 1000)} ({fixed(row['size'], 2)} ×)",
+            _size(row),
             row["clean_accuracy"],
             row["changed"],
             f"{row['distance']:.1e}",
@@ -45,6 +48,10 @@ def networks(results: Results) -> Table:
     )
 
 
+def _size(row: Mapping[Any, Any]) -> str:
+    return f"{whole(row['bytes'] / 1000)} ({fixed(row['size'], 2)} ×)"
+
+
 def differences(results: Results) -> Table:
     """Return a row per deployment and attack: how much easier it is to fool than its source."""
     found = results.deployments()
@@ -52,7 +59,7 @@ def differences(results: Results) -> Table:
     columns = [Column("deployment"), Column("attack"), Column("source", str), Column("deployed", str)]
     columns += [Column("difference", str), Column("p", p_value), Column("detectable", str), Column("alone", str)]
     columns += [Column(f"within ±{points(DEPLOYED_MARGIN)}", str)]
-    rows = [
+    rows: list[list[Any]] = [
         [
             row["deployment"],
             _attack(row),
@@ -66,6 +73,11 @@ def differences(results: Results) -> Table:
         ]
         for row in found.to_dict("records")
     ]
+    rows += [
+        [name, attack, NOTHING, NOT_APPLICABLE, *[NOTHING] * (len(columns) - 4)]
+        for name in results.not_asked
+        for attack in results.attacks
+    ]
     title = (
         f"Deployed minus source, rates in points, 95 % intervals over {over}; p by Holm over all rows; detectable: "
         "with 80 % power; alone: outcomes (trainings × repeats × images) where only the source falls, or nearer : "
@@ -76,6 +88,21 @@ def differences(results: Results) -> Table:
 
 def answer(results: Results) -> str:
     """Return in a sentence or two which deployments are easier or harder to fool than their sources."""
+    return " ".join([_of_attacked(results), *not_applicable(results)])
+
+
+def not_applicable(results: Results) -> list[str]:
+    """Say which deployments were converted and not attacked, and why."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in results.not_asked.items():
+        by_reason.setdefault(reason, []).append(name)
+    return [
+        f"{', '.join(names)}: converted, and not applicable to every attack: {reason}."
+        for reason, names in by_reason.items()
+    ]
+
+
+def _of_attacked(results: Results) -> str:
     found = results.deployments().to_dict("records")
     if not found:
         return "No attack ran on a deployed network and its source: there is nothing to compare."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..data import load_dataset
 from ..deployments import check_runtime, conversion, split
-from ..deployments.deploying import SEMANTICS, convert, deploy
+from ..deployments.deploying import SEMANTICS, convert, deploy, weights_digest_of
 from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import ModelError, UsageError
 from ..frameworks import Device
@@ -24,6 +24,25 @@ from .from_files import FromFile
 from .from_zoo import FromZoo
 
 CALIBRATION = 500  # images of the training set
+
+
+class Converted(NamedTuple):
+    """A network that was converted for a runtime.
+
+    Attributes
+    ----------
+    name : str
+        What it was converted to, as for `robustcmp.deploy`.
+    framework, weights : str
+        The framework of the model that it was converted from, and a digest of the weights, None where not known.
+    files : Files
+        Where it is, and how large.
+    """
+
+    name: str
+    framework: str
+    weights: str | None
+    files: Files
 
 
 class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
@@ -67,6 +86,17 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         model, images = self._loaded(device)
         return deploy(model, self.name, calibration=images, gradient=self.gradient)
 
+    @property
+    def not_applicable(self) -> str:
+        """Why it can be converted to here and not asked, "" if it can be asked."""
+        return split(self.name)[0].not_applicable
+
+    def convert(self, device: Device = "auto") -> Converted:
+        """Load the trained model and convert it, without asking what comes out."""
+        model, images = self._loaded(device)
+        files = convert(model, self.name, calibration=images)
+        return Converted(self.name, model.framework, weights_digest_of(model), files)
+
     def write(self, path: str | os.PathLike[str]) -> Files:
         """Load the trained model, and write the deployed one; its runtime need not be able to run here."""
         model, images = self._loaded("cpu")
@@ -101,7 +131,7 @@ def deployments_of(
     Raises
     ------
     UsageError
-        A name is unknown, was given twice, or cannot be asked here.
+        A name is unknown, was given twice, or its program is not here.
     """
     if len({*names}) < len(names):
         raise UsageError(f"each deployment can be given once, received {' '.join(names)}")

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from ..deployments import MODULES as RUNTIMES
-from ..deployments import check_runtime, split
+from ..deployments import check_applicable, split
 from ..deployments.deploying import open_deployed
 from ..deployments.model import DeployedModel
 from ..deployments.onnx_files import read_onnx
@@ -179,7 +179,7 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
 
     def check(self) -> None:
         """Raise `UsageError` for a runtime that is not there, or a file that is not."""
-        check_runtime(self.framework)
+        check_applicable(self.framework)
         if not Path(self.source).is_file():
             raise UsageError(f"there is no file {self.source}")
 
