@@ -22,7 +22,7 @@ from robustcmp.deployments.onnx_files import read_onnx, write_onnx
 from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.zoo.from_files import FromDeployedFile
+from robustcmp.zoo.from_files import FromDeployedFile, file_origins, with_sources
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -131,6 +131,66 @@ def test_a_classifier_of_scikit_learn_at_the_terminal(
     assert command.main(asked) == 0
     out, err = capsys.readouterr()
     assert '"frameworks": ["onnxruntime", "torch"]' in out, err
+
+
+@pytest.fixture(scope="module")
+def own_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Weights of two trainings of LeNet-1, and each as a file of ONNX Runtime."""
+    pytest.importorskip("torch")
+    folder, made = tmp_path_factory.mktemp("own"), {}
+    for seed, name in enumerate("ab"):
+        model = rc.load_model("lenet1", framework="torch", dataset="digits", seed=seed)
+        made[name], made[f"{name}.onnx"] = folder / f"{name}.npz", folder / f"{name}.onnx"
+        np.savez(made[name], **model.weights)  # type: ignore[attr-defined]
+        rc.deploy(model, "onnxruntime", path=made[f"{name}.onnx"])
+    return made
+
+
+def compared_files(files: dict[str, Path], out: Path, *weights: str) -> list[str]:
+    """Return a command that compares ``FRAMEWORK=NAME`` of files by their names."""
+    named = [f"{framework}={files[name]}" for framework, _, name in (each.partition("=") for each in weights)]
+    asked = ["eval", "--weights", *named, "--architecture", "lenet1", "--dataset", "digits", "--suite", "smoke"]
+    return [*asked, "--images", "8", "--repeats", "1", "--batch-size", "64", "--out", str(out)]
+
+
+def test_a_file_is_compared_with_the_network_that_it_was_made_from(
+    own_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(compared_files(own_files, tmp_path / "run", "torch=a", "onnxruntime=a.onnx")) == 0
+    said = capsys.readouterr()
+    assert f"onnxruntime={own_files['a.onnx']} is taken to be converted from torch={own_files['a']}" in said.err
+    ev = rc.open_run(tmp_path / "run")
+    assert ev.sources == ["torch"]
+    assert {*ev.deployments().attack} == {"fgsm", "single_pixel", "boundary"}
+    assert ev.manifest["models"][1]["source_gradient"] == ["fgsm"]
+    assert [*ev.deployed_networks.gate] == ["measured"]
+    assert ev.manifest["deployments"][0]["changed"] == 0
+    assert "does not answer as" not in ev.to_text()
+
+
+def test_a_file_of_another_network_is_measured_and_said(
+    own_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(compared_files(own_files, tmp_path / "run", "torch=a", "onnxruntime=b.onnx")) == 0
+    ev = rc.open_run(tmp_path / "run")
+    assert "onnxruntime, training seed 0, does not answer as torch" in " ".join(ev.to_text().split())
+    assert len(ev.deployments()) > 0
+
+
+def test_as_many_files_as_trained_networks_are_paired_in_their_order(own_files: dict[str, Path]) -> None:
+    given = [f"torch={own_files['b']}", f"torch={own_files['a']}"]
+    runtimes = [f"onnxruntime={own_files['b.onnx']}", f"onnxruntime={own_files['a.onnx']}"]
+    pairs, lines = with_sources(file_origins([*given, *runtimes], "lenet1"))
+    assert [file.converted_from for file in pairs["onnxruntime"]] == pairs["torch"]  # type: ignore[union-attr]
+    assert len(lines) == 2
+    for unclear in ([*given, runtimes[0]], [given[0], f"jax={own_files['a']}", *runtimes[:1]]):
+        if unclear[1].startswith("jax"):
+            pytest.importorskip("jax")
+        pairs, lines = with_sources(file_origins(unclear, "lenet1"))
+        assert [file.converted_from for file in pairs["onnxruntime"]] == [None]  # type: ignore[union-attr]
+        [line] = lines
+        assert "Name one trained network, or as many files of onnxruntime as of one framework" in line
+    assert with_sources(file_origins(runtimes))[1] == []
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])

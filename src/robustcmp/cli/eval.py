@@ -392,12 +392,14 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
 def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import load_dataset
-    from ..zoo.from_files import file_origins
+    from ..deployments.deploying import check_gradient_kind
+    from ..zoo.from_files import file_origins, with_sources
     from ..zoo.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
-    origins = file_origins(options.weights, options.architecture)
+    check_gradient_kind(options.gradient)
+    origins, lines = with_sources(file_origins(options.weights, options.architecture), options.gradient)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
     dataset = options.dataset or (design and default_dataset(design))
@@ -406,7 +408,7 @@ def _from_files(options: Namespace) -> _Asked:
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
 
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
-    return _Asked(about, "-weights", data, origins, [])
+    return _Asked(about, "-weights", data, origins, lines)
 
 
 def _deployed(options: Namespace, asked: _Asked) -> _Asked:

@@ -99,7 +99,7 @@ def deploy(
     vjp = finite_differences(network, *wrapped["bounds"]) if gradient == FINITE_DIFFERENCES else None
     info = {name: said for name, said in model.info.items() if name not in ("differences", "source", "sha256")}
     info["deployment"] = _described(network) | {
-        "source": {"framework": model.framework, "weights": weights_digest_of(model)},
+        "source": _source(model),
         "gradient": gradient,
         "calibration": None if images is None else {"images": len(images), "digest": digest({"images": images})},
     }
@@ -150,7 +150,9 @@ def check_gradient_kind(gradient: str) -> None:
 
 
 @enough_memory("this network", "the size of the network")
-def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
+def open_deployed(
+    path: str | os.PathLike[str], name: str, *, source: Model | None = None, gradient: Gradient = "source"
+) -> DeployedModel:
     """Open a deployed classifier from a file of its runtime, whatever made it, for images in [0, 1].
 
     The layout of images, a fixed batch, quantised input and output, and probabilities in the place of logits are
@@ -163,11 +165,16 @@ def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
         The file.
     name : str
         Its runtime, such as ``"onnxruntime"`` or ``"litert"``.
+    source : Model, optional
+        The trained model that it was converted from. In a comparison with it, the file is compared with this source, as
+        what `deploy` returns is; how alike both answer is measured and not required.
+    gradient : str, default "source"
+        What gradient attacks follow, as for `deploy`; ``"source"`` only with `source`.
 
     Returns
     -------
     Model
-        A `foolbox.models.base.Model` of NumPy arrays, without a gradient.
+        A `foolbox.models.base.Model` of NumPy arrays, without a gradient of its own.
 
     Raises
     ------
@@ -179,6 +186,7 @@ def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
         The file is broken, or its network takes no batch of images.
     """
     check_applicable(name)
+    check_gradient_kind(gradient)
     runtime, _ = split(name)
     main = Path(path)
     if main.suffix != runtime.suffix:
@@ -188,8 +196,17 @@ def open_deployed(path: str | os.PathLike[str], name: str) -> DeployedModel:
     network = DeployedNetwork(Deployed(name, runtime), files, runtime.open(main))
     for note in network.notes:
         _log.info("%s: %s", main, note)
-    info = {"source": main.name, "sha256": files.sha256, "deployment": _described(network)}
-    return DeployedModel(network, info=info)
+    said = _described(network) | {"own_file": True}
+    if source is not None:
+        said |= {"source": _source(source), "gradient": gradient}
+    info = {"source": main.name, "sha256": files.sha256, "deployment": said}
+    vjp = finite_differences(network, 0, 1) if gradient == FINITE_DIFFERENCES else None
+    return DeployedModel(network, vjp=vjp, source=source if gradient == "source" else None, info=info)
+
+
+def _source(model: Model) -> dict[str, Any]:
+    """Return what tells the trained model from others that a deployed network was converted from."""
+    return {"framework": model.framework, "weights": weights_digest_of(model)}
 
 
 def weights_digest_of(model: Model) -> str | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..analysis.control import answers_alike
 from ..analysis.deployments import DEPLOYED_MARGIN, DISTANCE, SUCCESS
 from ..analysis.results import Results
 from ..analysis.significance import ALPHA
@@ -169,12 +170,27 @@ def notes(results: Results) -> list[str]:
     ]
     if any(row == "source" for row in results.deployments().gradient):
         said.append(FOLLOWED)
+    said += _own_files(results)
     seen: set[str] = set()
     for model in results.manifest["models"]:  # of the first training of each: others differ in their ranges alone
         found = model["info"].get("deployment", {}).get("notes", []) if model["name"] not in seen else []
         said += [f"{model['name']}: {note}." for note in found]
         seen.add(model["name"])
     return said
+
+
+def _own_files(results: Results) -> list[str]:
+    """Say which files of a user's own do not answer as what they are taken to be converted from."""
+    infos = {(model["name"], model["training_seed"]): model["info"] for model in results.manifest["models"]}
+    return [
+        f"{entry['model'][0]}, training seed {entry['model'][1]}, does not answer as {entry['source'][0]}: logits "
+        f"differ by up to {number(entry['logits'])} of their standard deviation, and "
+        f"{percent_2(entry['changed'])} of the classes change. "
+        "It is quantised, ends with a softmax, or was not converted from that network."
+        for entry in results.manifest.get("deployments", [])
+        if infos[entry["model"][0], entry["model"][1]]["deployment"].get("own_file")
+        and not answers_alike(entry["logits"], entry["changed"])
+    ]
 
 
 def _attack(row: Mapping[Any, Any]) -> str:

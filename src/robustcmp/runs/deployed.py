@@ -36,7 +36,7 @@ def deployed(
     Returns
     -------
     list of dict
-        ``model`` and ``source``, each a name and a training seed; ``exact``, whether both should answer alike;
+        ``model`` and ``source``, each a name and a training seed; ``exact``, whether both have to answer alike;
         ``logits``, the largest difference of their logits on all images, and ``distance``, the root of its mean square,
         in standard deviations of the source's; ``changed``, the share of images of which the class changes; ``bytes``
         and ``source_bytes``, the sizes of the files and of the source's weights; and ``seconds`` and ``source_seconds``
@@ -58,7 +58,7 @@ def deployed(
             {
                 "model": [*model.key],
                 "source": [*source.key],
-                "exact": conversion(model.classifier.framework.name).is_exact,
+                "exact": _is_exact(model),
                 "logits": float(np.abs(difference).max()),
                 "distance": float(np.sqrt((difference**2).mean())),
                 "changed": float((ours.argmax(axis=1) != theirs.argmax(axis=1)).mean()),
@@ -154,6 +154,12 @@ def _source(
         and identities[model.key].weights == source["weights"]
     )
     return next(alike, None)
+
+
+def _is_exact(model: TrainedModel) -> bool:
+    """Say whether a deployed network has to answer as its source; what made a user's own file is not known."""
+    own_file = model.info["deployment"].get("own_file", False)
+    return conversion(model.classifier.framework.name).is_exact and not own_file
 
 
 def _bytes(classifier: Classifier) -> int:

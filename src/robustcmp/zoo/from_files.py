@@ -16,17 +16,18 @@ from typing import Any, ClassVar
 import foolbox as fb
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import check_applicable, split
 from ..deployments.deploying import open_deployed
-from ..deployments.model import DeployedModel
+from ..deployments.model import DeployedModel, Gradient
 from ..deployments.onnx_files import read_onnx
 from ..errors import ModelError, UsageError, WeightsError, enough_memory
 from ..files import file_digest
 from ..frameworks import Device, TrainableFramework, check_framework, get_framework, recognise, versions
 from ..models.classifier import Classifier
-from ..models.model import wrap
+from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
 from ..networks.untrusted import check_archive, check_file, check_hdf5
 from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes, is_sealed, read_weights
@@ -164,10 +165,16 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         The file.
     framework : str
         The runtime.
+    converted_from : FromFile, optional
+        The trained network that it is compared with, as converted from this one.
+    gradient : str
+        What gradient attacks follow, as for `robustcmp.open_deployed`.
     """
 
     source: str
     framework: str
+    converted_from: FromFile | None = None
+    gradient: Gradient = "source"
     design: ClassVar[None] = None
     """Its layers are known to its runtime alone."""
     name: ClassVar[str] = "own"
@@ -184,18 +191,25 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
             raise UsageError(f"there is no file {self.source}")
 
     @property
-    def fingerprint(self) -> dict[str, Any]:
-        """What tells it from other networks."""
+    def fingerprint(self) -> dict[str, Any] | None:
+        """What tells it from other networks; None where code has a part in what it was converted from."""
         runtime, _ = split(self.framework)
         main = Path(self.source)
-        return {
+        said = {
             "files": [file_digest(path) for path in (main, *runtime.beside(main))],
             "versions": [self.framework, runtime.version()],
+            "gradient": self.gradient,
         }
+        if self.converted_from is None:
+            return said
+        source = self.converted_from.fingerprint
+        return None if source is None else said | {"converted_from": source}
 
     def load(self, device: Device = "auto") -> DeployedModel:
-        """Open it."""
-        return open_deployed(self.source, self.framework)
+        """Open it, beside the model that it was converted from where that is known."""
+        model = self.converted_from.load(device) if self.converted_from else None
+        source = model if isinstance(model, Model) else None
+        return open_deployed(self.source, self.framework, source=source, gradient=self.gradient)
 
 
 def from_function(function: str) -> FromFunction:
@@ -263,6 +277,48 @@ def file_origins(given: Sequence[str], architecture: str | None = None) -> dict[
         origin.check()
         origins.setdefault(framework, []).append(origin)
     return origins
+
+
+FileOrigins = dict[str, list[FromFile | FromDeployedFile]]
+
+
+def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[FileOrigins, list[str]]:
+    """Pair files of runtimes with the trained networks that they are taken to be converted from.
+
+    All with the only trained network, or the n-th of a runtime with the n-th of the only framework.
+
+    Returns
+    -------
+    origins : dict of str to list
+        The same, each file of a runtime with its source.
+    lines : list of str
+        Which pairs were taken, or why none, to be shown before any work.
+    """
+    of_framework = {label: [each for each in given if isinstance(each, FromFile)] for label, given in origins.items()}
+    of_framework = {label: given for label, given in of_framework.items() if given}
+    trained = [each for given in of_framework.values() for each in given]
+    paired: FileOrigins = {}
+    lines: list[str] = []
+    for label, given in origins.items():
+        files = [replace(each, gradient=gradient) for each in given if isinstance(each, FromDeployedFile)]
+        if not files or not trained:
+            paired[label] = [*files] or given
+            continue
+        sources = trained * len(files) if len(trained) == 1 else trained
+        if len(trained) > 1 and (len(of_framework) > 1 or len(files) != len(trained)):
+            paired[label] = [*files]
+            lines.append(
+                f"{label} is compared as models of their own: which of {len(trained)} trained networks they were "
+                f"converted from is not known. Name one trained network, or as many files of {label} as of one "
+                "framework, in the same order."
+            )
+            continue
+        paired[label] = [replace(file, converted_from=source) for file, source in zip(files, sources, strict=True)]
+        lines += [
+            f"{file.framework}={file.source} is taken to be converted from {source.framework}={source.source}"
+            for file, source in zip(files, sources, strict=True)
+        ]
+    return paired, lines
 
 
 def _content(source: str) -> str:
