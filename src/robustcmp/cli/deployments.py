@@ -38,4 +38,4 @@ def _deployments(given: Sequence[str]) -> None:
                 "not_here": missing or None,
             }
         )
-    print_listing(rows, options.json)
+    print_listing(rows, options.json, sentences=True)
