@@ -94,6 +94,19 @@ def test_nothing_overflows_and_axe_finds_no_violation(show: Open, name: str, wid
     assert {"color-contrast", "svg-img-alt", "heading-order"} <= {rule["id"] for rule in found.response["passes"]}
 
 
+@pytest.mark.parametrize(("name", "width"), [("deployed", 360), ("large", 360), ("two", 1280), ("two", 1100)])
+def test_captions_are_beside_the_shadow_of_what_goes_on(show: Open, name: str, width: int) -> None:
+    page = show(name, width)
+    page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    beyond = page.evaluate(
+        """[...document.querySelectorAll("caption:not(.hidden) span")].filter(span => {
+             const region = span.closest(".scroll").getBoundingClientRect(), own = span.getBoundingClientRect();
+             return own.left < region.left || own.right > region.right - 16;
+           }).map(span => span.textContent)"""
+    )
+    assert beyond == []
+
+
 def test_what_is_wider_than_the_page_scrolls_by_keyboard(show: Open) -> None:
     page = show("large", 360)
     table = page.locator("#answer .scroll")
