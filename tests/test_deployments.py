@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import html
 import json
+import logging
+import os
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -434,6 +438,55 @@ def test_what_cannot_be_asked_here_has_its_size_and_everything_else_goes_on(
     assert reason in to_html(evaluation)
     json.dumps(evaluation.to_json(), allow_nan=False)
     assert command.main([*arguments, "--out", str(tmp_path / "run")]) == 0
+
+
+class Talking(OnnxRuntime):
+    """A runtime that prints in every way there is."""
+
+    fails = False
+
+    def convert(self, model: Model, kind: str, calibration: Any, path: Path) -> None:
+        talk("converting")
+        if self.fails:
+            raise DeploymentError("it cannot be converted")
+        super().convert(model, kind, calibration, path)
+
+    def open(self, path: Path) -> Any:
+        talk("opening")
+        return super().open(path)
+
+
+def talk(what: str) -> None:
+    os.write(1, f"{what}, C++ to 1\n".encode())
+    os.write(2, f"{what}, C++ to 2\n".encode())
+    print(f"{what}, Python")
+    print(f"{what}, Python's error", file=sys.stderr)
+    warnings.warn(f"{what}, a warning", UserWarning, stacklevel=1)
+    logging.getLogger("a_library").warning("%s, a log line", what)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_libraries_print_is_for_nobody_unless_they_fail(
+    fails: bool, source: Model, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    logging.getLogger("a_library").addHandler(handler)
+    runtime = Talking()
+    runtime.fails = fails
+    monkeypatch.setattr(deployments, "runtime", lambda name: runtime)
+    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path))
+    try:
+        if fails:
+            with pytest.raises(DeploymentError, match="it cannot be converted\nThe last of what was printed:") as error:
+                deploy(source, "onnxruntime")
+            assert "converting, C++ to 2" in str(error.value)
+            assert "converting, Python's error" in str(error.value)
+        else:
+            deploy(source, "onnxruntime")
+    finally:
+        logging.getLogger("a_library").removeHandler(handler)
+    assert capfd.readouterr() == ("", "")
+    assert logging.root.manager.disable == 0
 
 
 # what cannot be -------------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from ..models.model import Model
 from ..models.preflight import check_images
 from ..networks.untrusted import check_file
 from . import check_applicable, conversion, split
-from .base import Runtime
+from .base import Runtime, Session
+from .kept_back import kept_back
 from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last
 
 GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
@@ -92,7 +93,7 @@ def deploy(
     files = convert(model, name, calibration=calibration, path=path)
     images = _calibration(name, model, calibration)
     adapter = Deployed(name, runtime)
-    network = DeployedNetwork(adapter, files, runtime.open(files.main))
+    network = DeployedNetwork(adapter, files, _opened(runtime, files.main))
     if files.main.parent.parent.name.startswith(TEMPORARY):  # of a network whose weights are not known
         weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
     wrapped = channels_last(model)
@@ -193,7 +194,7 @@ def open_deployed(
         raise UsageError(f"{name} opens {runtime.suffix}, received {path}")
     check_file(main)
     files = Files.of(main, runtime.beside(main))
-    network = DeployedNetwork(Deployed(name, runtime), files, runtime.open(main))
+    network = DeployedNetwork(Deployed(name, runtime), files, _opened(runtime, main))
     for note in network.notes:
         _log.info("%s: %s", main, note)
     said = _described(network) | {"own_file": True}
@@ -202,6 +203,11 @@ def open_deployed(
     info = {"source": main.name, "sha256": files.sha256, "deployment": said}
     vjp = finite_differences(network, 0, 1) if gradient == FINITE_DIFFERENCES else None
     return DeployedModel(network, vjp=vjp, source=source if gradient == "source" else None, info=info)
+
+
+def _opened(runtime: Runtime, main: Path) -> Session:
+    with kept_back():
+        return runtime.open(main)
 
 
 def _source(model: Model) -> dict[str, Any]:
@@ -294,7 +300,8 @@ def _converted(
             made = Path(temporary) / "made"
             made.mkdir()
             main = made / f"{WRITTEN}{runtime.suffix}"
-            runtime.convert(model, kind, images, main)
+            with kept_back():
+                runtime.convert(model, kind, images, main)
             (made / DIGEST).write_text(Files.of(main, runtime.beside(main)).sha256, encoding="ascii")
             _put(made, folder, runtime, Path(temporary) / "broken")
     main = folder / f"{WRITTEN}{runtime.suffix}"
