@@ -32,7 +32,7 @@ def published_sizes() -> dict[str, dict[str, int]]:
     return sizes
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", published_sizes())
 def test_sizes_are_those_of_the_paper(name: str) -> None:
     architecture, published = get_architecture(name), published_sizes()[name]
     assert architecture.name == name
@@ -51,6 +51,18 @@ def test_the_statistics_of_batch_norms_are_weights_and_no_parameters(
     assert architecture.parameters == trainable
     assert sum(math.prod(shape) for shape in architecture.weight_shapes.values()) == all_weights
     assert architecture.classes == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # The layers of model_MNIST and model_CIFAR10 in DLBench's notebook for Keras, added up.
+        ("dlbench_mnist", 320 + 18_496 + 1_179_776 + 1_290),
+        ("dlbench_cifar10", 896 + 9_248 + 18_496 + 36_928 + 1_180_160 + 5_130),
+    ],
+)
+def test_sizes_are_those_of_dlbench(name: str, parameters: int) -> None:
+    assert get_architecture(name).parameters == parameters
 
 
 @pytest.mark.parametrize(("name", "parameters", "neurons"), [("lenet1", 3246, 52), ("lenet5", 44426, 268)])
@@ -117,6 +129,8 @@ def test_only_a_dense_layer_right_after_a_flatten_is_reordered(tiny: Architectur
         "lenet5": {"dense1": (4, 4, 16)},
         "resnet20": {},
         "vgg16": {"dense1": (1, 1, 512)},
+        "dlbench_mnist": {"dense": (12, 12, 64)},
+        "dlbench_cifar10": {"dense": (6, 6, 64)},
     }
 
 

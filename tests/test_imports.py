@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import made_up
 import pytest
 
 import robustcmp
@@ -27,9 +28,10 @@ RUNNING = [
     ["zoo", "attacks"],
     ["runs"],
     ["executors"],
+    ["performance"],
 ]
-READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation"]]
-TOP = [["comparison"], ["cli"], ["eval", "train", "__main__"]]  # they may import both wings
+READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation", "measured"]]
+TOP = [["comparison", "measuring"], ["cli"], ["eval", "train", "bench", "__main__"]]  # they may import both wings
 
 WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
@@ -181,6 +183,16 @@ def test_showing_a_stored_run_loads_no_framework_and_nothing_that_runs(
     unwanted = [*FRAMEWORKS, "foolbox", "eagerpy", *drawing, *(f"robustcmp.{room}" for room in sorted(running))]
     assert loaded(code, unwanted) == []
     assert (tmp_path / "page.html").exists() == ("to_html" in shown)
+
+
+def test_reading_a_benchmark_loads_no_framework_and_nothing_that_runs(tmp_path: Path) -> None:
+    made_up.write(tmp_path / "b", made_up.trainings({"a": 1.0, "b": 1.1}, 6))
+    directory, page = str(tmp_path / "b"), tmp_path / "page.html"
+    code = f"import robustcmp as rc; b = rc.open_benchmark({directory!r}); str(b); b.to_html({str(page)!r})"
+    running = {room for line in RUNNING for room in line} - {*GROUND, "records"}
+    unwanted = [*FRAMEWORKS, "foolbox", "scipy.stats", *(f"robustcmp.{room}" for room in sorted(running))]
+    assert loaded(code, unwanted) == []
+    assert page.exists()
 
 
 def loaded(code: str, modules: list[str]) -> list[str]:

@@ -87,7 +87,7 @@ def test_the_datasets(listed: Json, own_cache: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv("ROBUSTCMP_DATA", str(tmp_path))
     rows = {row["dataset"]: row for row in listed("data")}
     assert list(rows) == list(DATASETS)
-    assert rows["digits"]["models"] == "lenet1, lenet5"
+    assert rows["digits"]["models"] == "dlbench_mnist, lenet1, lenet5"
     assert rows["mnist"]["where"] == f"not here yet; downloaded from {mnist.URLS[0]}"
     (tmp_path / "mnist").mkdir()
     for names in mnist.SOURCE.files.values():
@@ -95,7 +95,7 @@ def test_the_datasets(listed: Json, own_cache: Path, tmp_path: Path, monkeypatch
         for name in names:
             (tmp_path / "mnist" / name).touch()
     assert listed("data")[0]["where"] == str(tmp_path / "mnist")
-    assert models_on("cifar10") == ["resnet20", "vgg16"]
+    assert models_on("cifar10") == ["dlbench_cifar10", "resnet20", "vgg16"]
 
 
 def test_the_runs(listed: Json, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_rates_of_both_runs_are_beside_each_other(ev: rc.Evaluation, one_each: r
 def test_without_matplotlib_the_page_has_its_tables(
     ev: rc.Evaluation, html: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_module, "_can_draw", lambda: False)
+    monkeypatch.setattr(page_module, "can_draw", lambda: False)
     bare = to_html(ev)
     assert NO_PICTURES in Page.of(bare).texts
     assert "<svg" not in bare

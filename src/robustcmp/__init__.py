@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .deployments.deploying import deploy, open_deployed
     from .errors import RobustcmpError
     from .evaluation import Evaluation, open_run
+    from .measured import Benchmark, open_benchmark
+    from .measuring import benchmark
     from .models.functions import wrap_functions
     from .models.model import Model, predict, wrap
     from .runs.subset import common_subset
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from .zoo.from_zoo import load_model
 
 __all__ = [
+    "Benchmark",
     "Dataset",
     "Evaluation",
     "Model",
     "RobustcmpError",
     "attacks",
+    "benchmark",
     "common_subset",
     "deploy",
     "evaluate",
@@ -43,6 +47,7 @@ __all__ = [
     "from_function",
     "load_dataset",
     "load_model",
+    "open_benchmark",
     "open_deployed",
     "open_run",
     "predict",
@@ -54,10 +59,12 @@ __all__ = [
 ]
 
 _HOME = {
+    "Benchmark": "measured",
     "Dataset": "data",
     "Evaluation": "evaluation",
     "Model": "models.model",
     "RobustcmpError": "errors",
+    "benchmark": "measuring",
     "common_subset": "runs.subset",
     "deploy": "deployments.deploying",
     "evaluate": "comparison",
@@ -65,6 +72,7 @@ _HOME = {
     "from_function": "zoo.from_files",
     "load_dataset": "data",
     "load_model": "zoo.from_zoo",
+    "open_benchmark": "measured",
     "open_deployed": "deployments.deploying",
     "open_run": "evaluation",
     "predict": "models.model",

@@ -23,6 +23,7 @@ DONE, FAILED, UNUSABLE = 0, 1, 2  # and 128 + N after signal N
 COMMANDS = {
     "eval": "compare trained models",
     "train": "train a model with a recipe of the zoo",
+    "bench": "measure training and prediction",
     "report": "write a page about a run, or about two",
     "export": "write a run as CSV, Parquet, LaTeX or BibTeX",
     "plan": "plan a comparison that detects a difference",

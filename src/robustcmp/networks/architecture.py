@@ -283,9 +283,22 @@ def vgg(
     return Architecture(name, input_shape, (*layers, Dense("logits", 10), BatchNorm("logits_norm")))
 
 
+def _dlbench(
+    name: str, input_shape: tuple[int, int, int], blocks: tuple[tuple[tuple[int, int], ...], ...], units: int
+) -> Architecture:
+    layers: list[Layer] = []
+    for i, convolutions in enumerate(blocks, 1):
+        for j, (channels, padding) in enumerate(convolutions, 1):
+            layers += [Conv(f"conv{i}_{j}", channels, 3, padding=padding), Relu(f"relu{i}_{j}")]
+        layers.append(MaxPool(f"pool{i}", 2))
+    layers += [Flatten("flatten"), Dense("dense", units), Relu("dense_relu"), Dense("logits", 10)]
+    return Architecture(name, input_shape, tuple(layers))
+
+
 VGG16 = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 # As in Table 1 of Guo et al. LeCun et al. 1998: valid 5×5 convolutions, ReLU and 2×2 max pools. He et al. 2016, for
-# CIFAR, n = 3. Simonyan and Zisserman 2015, with a batch norm after every convolution and every dense layer.
+# CIFAR, n = 3. Simonyan and Zisserman 2015, with a batch norm after every convolution and every dense layer. Mahmoud et
+# al. 2019 (DLBench), as their source for Keras has them, without the dropouts.
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
@@ -293,6 +306,8 @@ ARCHITECTURES = {
         _lenet("lenet5", (6, 16), (120, 84)),
         _resnet20(),
         vgg("vgg16", (32, 32, 3), VGG16, (4096, 4096)),
+        _dlbench("dlbench_mnist", (28, 28, 1), (((32, 0), (64, 0)),), 128),
+        _dlbench("dlbench_cifar10", (32, 32, 3), (((32, 1), (32, 0)), ((64, 1), (64, 0))), 512),
     )
 }
 

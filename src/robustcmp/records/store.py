@@ -120,6 +120,7 @@ class Run:
                 f"{run.directory} is not a run of robustcmp: it has no manifest.json{_hint(run.directory)}"
             )
         if not run.has_results:
+            run.stored_manifest()  # or it says what else the directory is
             raise UsageError(run._interrupted)
         return run
 
@@ -186,6 +187,8 @@ class Run:
                 f"{path} is not the manifest of a run, or it is broken ({error}). "
                 f"Make it again with: robustcmp runs repair {self.directory}"
             ) from None
+        if not known and str(manifest.get("format", "")).startswith("robustcmp benchmark"):
+            raise UsageError(f"{self.directory} is a benchmark, not a run: open it with robustcmp.open_benchmark")
         if not known:
             raise UsageError(f"{path}: expected {FORMAT!r}, received {manifest['format']!r}")
         return manifest

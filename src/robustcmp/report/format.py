@@ -10,6 +10,7 @@ NOTHING = "–"
 NO_INFORMATION = "no information"
 EVERYTHING = (-1.0, 1.0)  # an interval of a difference of rates that says nothing
 UNBOUNDED = (-math.inf, math.inf)  # the same of distances
+ANY_RATIO = (0.0, math.inf)  # the same of ratios
 
 
 def fixed(value: float, digits: int) -> str:
@@ -61,6 +62,67 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+LONG = 100.0  # seconds
+UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def seconds(value: float) -> str:
+    """A time that was measured, with three digits; a long one as `duration`.
+
+    >>> [seconds(value) for value in (1.3, 0.01234, 0.000567, 250)]
+    ['1.30 s', '12.3 ms', '567 µs', '4 min 10 s']
+    """
+    if value == 0:
+        return "0 s"
+    return duration(value) if LONG <= value < math.inf else f"{in_unit(value, value)}{unit_of(value)}"
+
+
+def unit_of(value: float) -> str:
+    """The unit of a time, after a space; nothing where it is not known."""
+    return f" {_unit(value)[1]}" if math.isfinite(value) else ""
+
+
+def in_unit(value: float, like: float) -> str:
+    """A time in the unit of another one, without it.
+
+    >>> in_unit(0.00123, like=0.5), in_unit(1.02, like=0.5)
+    ('1.23', '1020')
+    """
+    if math.isnan(value):
+        return NOTHING
+    return "∞" if math.isinf(value) else significant(value / _unit(like)[0])
+
+
+def _unit(value: float) -> tuple[float, str]:
+    return next((unit for unit in UNITS if value >= unit[0] * 0.9995), UNITS[-1])
+
+
+def significant(value: float) -> str:
+    """A number with three digits, and all before the point."""
+    if math.isnan(value):
+        return NOTHING
+    return f"{value:,.0f}" if abs(value) >= 99.95 or value == 0 else f"{value:#.3g}"
+
+
+def size(value: float) -> str:
+    """A number of bytes.
+
+    >>> [size(value) for value in (177_704, 320_000_000)]
+    ['178 kB', '320 MB']
+    """
+    if math.isnan(value):
+        return NOTHING
+    unit = next((unit for unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if value >= unit[0]), (1.0, "B"))
+    return f"{significant(value / unit[0])} {unit[1]}"
+
+
+def ratio(value: float) -> str:
+    """A ratio with two decimals, with three near 1."""
+    if math.isnan(value):
+        return NOTHING
+    return "∞" if math.isinf(value) else fixed(value, 3 if 0.99 < value < 1.01 and value != 1 else 2)
+
+
 def whole(value: float) -> str:
     """A whole number, rounded, with commas; what is no number is not known."""
     return NOTHING if value != value else f"{round(value):,}"
@@ -75,7 +137,7 @@ def interval(write: Write) -> Callable[[Sequence[float]], str]:
     """Return how two ends are written."""
 
     def write_both(ends: Sequence[float]) -> str:
-        if tuple(ends) in (EVERYTHING, UNBOUNDED):
+        if tuple(ends) in (EVERYTHING, UNBOUNDED, ANY_RATIO):
             return NO_INFORMATION
         return NOTHING if any(map(math.isnan, ends)) else " to ".join(write(end) for end in ends)
 

@@ -26,7 +26,12 @@ def to_dataframe(results: Results, *, per_image: bool = False) -> pandas.DataFra
 
 def to_csv(results: Results, *, per_image: bool = False) -> str:
     """Return the data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
-    frame = to_dataframe(results, per_image=per_image)
+    return as_csv(to_dataframe(results, per_image=per_image))
+
+
+def as_csv(frame: pandas.DataFrame) -> str:
+    """Return a data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
+    frame = frame.copy(deep=False)
     texts = frame.select_dtypes(include=["object", "string"]).columns
     frame[texts] = frame[texts].map(_cell)
     text: str = frame.to_csv(index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..analysis.results import Results
 from ..errors import UsageError
 from ..printable import printable
 from .page_pictures import Pictures
-from .page_sections import SECTIONS, Section, differing
+from .page_sections import SECTIONS, Section, Source, differing
 from .plots import need_matplotlib
 from .summary import setting
 from .text import title
@@ -30,8 +31,8 @@ def to_html(*runs: Results) -> str:
     if not 1 <= len(runs) <= len(LETTERS):
         raise UsageError(f"expected one run or two, received {len(runs)}")
     letters = LETTERS[: len(runs)]
-    pictures = [Pictures(f"{letter.lower()}-") if _can_draw() else None for letter in letters]
-    sections = [_filled(section, runs, pictures) for section in SECTIONS]
+    pictures: list[Pictures | None] = [Pictures(f"{letter.lower()}-") if can_draw() else None for letter in letters]
+    sections = [filled(section, runs, pictures) for section in SECTIONS]
     names = dict(zip((f"run {letter}" for letter in letters), runs, strict=True))
     titles = list(dict.fromkeys(title(results) for results in runs))
     return render(
@@ -64,7 +65,7 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _filled(section: Section, runs: tuple[Results, ...], pictures: list[Pictures | None]) -> dict[str, Any]:
+def filled(section: Section[Source], runs: Sequence[Source], pictures: Sequence[Pictures | None]) -> dict[str, Any]:
     """Return a section with the blocks of each run, for the template."""
     sides = [section.blocks(results, drawn) for results, drawn in zip(runs, pictures, strict=True)]
     return {"name": section.name, "heading": section.heading, "lead": section.lead, "sides": sides}
@@ -74,7 +75,8 @@ def _directory(results: Results) -> str:
     return "" if results.run.temporary else results.run.directory.name
 
 
-def _can_draw() -> bool:
+def can_draw() -> bool:
+    """Say whether a page has pictures: Matplotlib is installed."""
     try:
         need_matplotlib()
     except UsageError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -42,7 +42,10 @@ class Block(NamedTuple):
     content: Any
 
 
-class Section(NamedTuple):
+Source = TypeVar("Source")
+
+
+class Section(NamedTuple, Generic[Source]):
     """A section of a page.
 
     Attributes
@@ -54,13 +57,13 @@ class Section(NamedTuple):
     lead : str
         What it shows and how it is read.
     blocks : callable
-        Returns the blocks of a run; none where it has nothing to show.
+        Returns the blocks of a run, or of what else the page is about; none where it has nothing to show.
     """
 
     name: str
     heading: str
     lead: str
-    blocks: Callable[[Results, Pictures | None], list[Block]]
+    blocks: Callable[[Source, Pictures | None], list[Block]]
 
 
 def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
@@ -376,7 +379,7 @@ def _citation(results: Results, pictures: Pictures | None) -> list[Block]:
     return [Block("code", to_bibtex(results).rstrip())]
 
 
-SECTIONS = (
+SECTIONS: tuple[Section[Results], ...] = (
     Section("answer", "The answer", "", _answer),
     Section(
         "deployments",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 
 from ..analysis.results import Results
 from ..printable import printable
 from .headline import headline
 from .notes import notes
+from .table import Table
 from .tables import tables
 from .terminal import console_for, print_table
 
@@ -22,30 +24,47 @@ def title(results: Results) -> str:
 
 def to_text(results: Results, width: int | None = None, color: bool = False) -> str:
     """Return all tables and notes for a terminal."""
+    return written(title(results), headline(results), tables(results), notes(results), width, color)
+
+
+def written(
+    heading: str,
+    sentences: Sequence[str],
+    shown: Sequence[Table],
+    remarks: Sequence[str],
+    width: int | None = None,
+    color: bool = False,
+) -> str:
+    """Return a report for a terminal: a heading, sentences, tables and notes."""
     stream = io.StringIO()
     console = console_for(stream, width, color)
-    console.print(title(results), style="bold underline")
-    for sentence in headline(results):
+    console.print(heading, style="bold underline")
+    for sentence in sentences:
         console.print(sentence)
-    for table in tables(results):
+    for table in shown:
         console.print(f"\n{table.title}", style="bold")
         print_table(console, table)
     console.print()
-    for note in notes(results):
-        console.print(f"• {note}")
+    for remark in remarks:
+        console.print(f"• {remark}")
     return stream.getvalue()
 
 
 def to_markdown(results: Results) -> str:
     """Return the tables and notes as Markdown, in which names are neither HTML nor links."""
-    parts = [_literal(sentence) for sentence in headline(results)]
-    for table in tables(results):
+    return as_markdown(headline(results), tables(results), notes(results))
+
+
+def as_markdown(sentences: Sequence[str], shown: Sequence[Table], remarks: Sequence[str]) -> str:
+    """Return a report as Markdown: sentences, tables and notes."""
+    parts = [_literal(sentence) for sentence in sentences]
+    for table in shown:
         rule = ["---" if column.is_name else "---:" for column in table.columns]
         rows = ([_literal(cell).replace("|", "\\|") for cell in row] for row in (table.names, *table.written))
         lines = [" | ".join(row) for row in rows]
         lines.insert(1, " | ".join(rule))
         parts.append(f"**{_literal(table.title)}**\n\n" + "\n".join(f"| {line} |" for line in lines))
-    return "\n\n".join([*parts, "\n".join(f"- {_literal(note)}" for note in notes(results))]) + "\n"
+    return "\n\n".join([*parts, "\n".join(f"- {_literal(remark)}" for remark in remarks)]) + "\n"
 
 
 def _literal(text: str) -> str:

@@ -90,7 +90,7 @@ def models_on(dataset: str) -> list[str]:
     """Return the models that the zoo has a recipe for on a dataset.
 
     >>> models_on("digits")
-    ['lenet1', 'lenet5']
+    ['dlbench_mnist', 'lenet1', 'lenet5']
     """
     tables = {
         file.name.removesuffix(".toml"): read_toml(file, "the recipes")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -120,16 +120,16 @@ def train(
     WeightsError
         The checkpoint belongs to another training.
     """
-    _check_fit(architecture, train_data)
+    check_fit(architecture, train_data)
     rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
-    _check_batches(architecture, recipe, len(rest))
+    check_batches(architecture, recipe, len(rest))
     metadata = _metadata(framework, architecture, recipe, train_data, seed, device) | (about or {})
     validation = replace(
         train_data, images=train_data.images[held_out], labels=train_data.labels[held_out], split="validation"
     )
     native = framework.build(architecture, seed, device)
     model = wrap(native, framework=framework.name, device=device)
-    fitting = _Fitting(framework, native, architecture, recipe)
+    fitting = Fitting(framework, native, architecture, recipe)
     if checkpoint is not None and checkpoint.exists():
         fitting.resume(_read_checkpoint(checkpoint, metadata))
     for epoch in range(fitting.epochs, recipe.epochs):
@@ -150,7 +150,20 @@ def train(
     return WeightsFile(framework.get_weights(native, architecture), metadata, _arrays(fitting.curves))
 
 
-class _Fitting:
+class Step(NamedTuple):
+    """A step of a training: the mean cross-entropy of its batch, how many images that has, and the learning rate."""
+
+    loss: float
+    images: int
+    rate: float
+
+
+def steps_an_epoch(recipe: Recipe, images: int) -> int:
+    """Return how many steps an epoch of so many images has."""
+    return math.ceil(images / recipe.batch_size)
+
+
+class Fitting:
     """A network on its way through a recipe, with its curves."""
 
     def __init__(self, framework: TrainableFramework, native: Any, architecture: Architecture, recipe: Recipe):
@@ -176,19 +189,26 @@ class _Fitting:
 
     def pass_over(self, data: Dataset, order: NDArray[np.int64], augmented: Augmentation, epoch: int) -> None:
         """Take the steps of one epoch."""
-        recipe, loss = self._recipe, 0.0
-        steps = math.ceil(len(order) / recipe.batch_size)
-        for step in range(steps):
-            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
-            rate = recipe.rate((epoch + step / steps) / recipe.epochs)
-            images = augmented(data.images, batch)
-            self.curves["batch_loss"].append(self._trainer.step(images, data.labels[batch], rate))
-            loss += self.curves["batch_loss"][-1] * len(batch)
+        loss = 0.0
+        for step in self.steps(data, order, augmented, epoch):
+            self.curves["batch_loss"].append(step.loss)
+            loss += step.loss * step.images
         self.curves["loss"].append(loss / len(order))
-        self.curves["learning_rate"].append(rate)
+        self.curves["learning_rate"].append(step.rate)
+
+    def steps(self, data: Dataset, order: NDArray[np.int64], augmented: Augmentation, epoch: int) -> Iterator[Step]:
+        """Take the steps of one epoch, one each time that the next is asked for."""
+        recipe = self._recipe
+        count = steps_an_epoch(recipe, len(order))
+        for step in range(count):
+            batch = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
+            rate = recipe.rate((epoch + step / count) / recipe.epochs)
+            images = augmented(data.images, batch)
+            yield Step(self._trainer.step(images, data.labels[batch], rate), len(batch), rate)
 
 
-def _check_fit(architecture: Architecture, data: Dataset) -> None:
+def check_fit(architecture: Architecture, data: Dataset) -> None:
+    """Raise `UsageError` for images that a network does not take, or other classes than it has."""
     if data.images.shape[1:] != architecture.input_shape:
         raise UsageError(
             f"{architecture.name} takes images of shape {architecture.input_shape} (H, W, C), "
@@ -202,7 +222,8 @@ def _has_batch_norm(architecture: Architecture) -> bool:
     return any(isinstance(layer, BatchNorm) for layer, _ in architecture.walk())
 
 
-def _check_batches(architecture: Architecture, recipe: Recipe, n: int) -> None:
+def check_batches(architecture: Architecture, recipe: Recipe, n: int) -> None:
+    """Raise `UsageError` where a batch norm would get one image alone."""
     if _has_batch_norm(architecture) and 1 in (recipe.batch_size, n % recipe.batch_size):
         raise UsageError(
             f"a batch norm should get two images or more, but a batch of {recipe.batch_size} leaves one of the "

@@ -1,5 +1,17 @@
-"""Statistics of success rates, from arrays alone: one kind a file. Imports the ground alone."""
+"""Statistics of success rates and of times, from arrays alone: one kind a file. Imports the ground alone."""
 
+from .changes import (
+    ChangePoint as ChangePoint,
+)
+from .changes import (
+    Trend as Trend,
+)
+from .changes import (
+    change_point as change_point,
+)
+from .changes import (
+    trend as trend,
+)
 from .draws import (
     CommonDraws as CommonDraws,
 )
@@ -17,6 +29,9 @@ from .equivalence import (
 )
 from .equivalence import (
     equivalent_models as equivalent_models,
+)
+from .equivalence import (
+    equivalent_shift as equivalent_shift,
 )
 from .equivalence import (
     equivalent_twins as equivalent_twins,
@@ -108,6 +123,15 @@ from .intervals import (
 from .intervals import (
     wilson_interval as wilson_interval,
 )
+from .medians import (
+    Located as Located,
+)
+from .medians import (
+    hodges_lehmann as hodges_lehmann,
+)
+from .medians import (
+    median_interval as median_interval,
+)
 from .permutations import (
     Together as Together,
 )
@@ -137,6 +161,21 @@ from .prediction import (
 )
 from .prediction import (
     prediction_interval as prediction_interval,
+)
+from .ranks import (
+    a12 as a12,
+)
+from .ranks import (
+    kolmogorov_smirnov as kolmogorov_smirnov,
+)
+from .ranks import (
+    pairs_needed as pairs_needed,
+)
+from .ranks import (
+    smallest_p as smallest_p,
+)
+from .ranks import (
+    wilcoxon as wilcoxon,
 )
 from .variance import (
     NestedVariance as NestedVariance,

@@ -1,4 +1,4 @@
-"""Reading: pictures of a run, one a file, as Matplotlib axes. Imports analysis, records and the ground.
+"""Reading: pictures of a run or a benchmark, one a file, as Matplotlib axes. Imports analysis, records and the ground.
 
 Matplotlib draws them all, for notebooks, the page and the documentation: it is what the field has installed, it writes
 static SVG whose text stays text, and nothing has to be fetched to look at it.
@@ -8,21 +8,58 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
+from ...analysis.performance import Performance
 from ...analysis.results import Results
 from ...errors import UsageError
-from . import conditioning, curves, deployments, distances, gallery, indicator, trainings, transfer, variance
+from . import (
+    conditioning,
+    curves,
+    deployments,
+    distances,
+    gallery,
+    indicator,
+    latency,
+    learning,
+    resources,
+    time_to_accuracy,
+    trainings,
+    transfer,
+    variance,
+)
 
 Drawn = TypeVar("Drawn")
+Source = TypeVar("Source")
 Options = ParamSpec("Options")
 
 
-def picture(draw: Callable[Concatenate[Results, Options], Drawn]) -> Callable[Concatenate[Plots, Options], Drawn]:
-    """Make a method of `Plots` from a function that draws a run, with its options."""
+class Drawing(Generic[Source]):
+    """The pictures of something.
+
+    Parameters
+    ----------
+    results : Results or Performance
+        What is drawn.
+
+    Raises
+    ------
+    UsageError
+        Matplotlib is not installed.
+    """
+
+    def __init__(self, results: Source):
+        need_matplotlib()
+        self.results = results
+
+
+def picture(
+    draw: Callable[Concatenate[Source, Options], Drawn],
+) -> Callable[Concatenate[Drawing[Source], Options], Drawn]:
+    """Make a method of a `Drawing` from a function that draws, with its options."""
 
     @wraps(draw)
-    def method(self: Plots, /, *given: Options.args, **options: Options.kwargs) -> Drawn:
+    def method(self: Drawing[Source], /, *given: Options.args, **options: Options.kwargs) -> Drawn:
         return draw(self.results, *given, **options)
 
     return method
@@ -36,23 +73,8 @@ def need_matplotlib() -> None:
         raise UsageError(f"pictures need Matplotlib ({error}): pip install 'robustcmp[plot]'") from None
 
 
-class Plots:
-    """The pictures of a run; each method returns its Matplotlib axes.
-
-    Parameters
-    ----------
-    results : Results
-        The run.
-
-    Raises
-    ------
-    UsageError
-        Matplotlib is not installed.
-    """
-
-    def __init__(self, results: Results):
-        need_matplotlib()
-        self.results = results
+class Plots(Drawing[Results]):
+    """The pictures of a run; each method returns its Matplotlib axes."""
 
     trainings = picture(trainings.draw)
     curves = picture(curves.draw)
@@ -63,3 +85,12 @@ class Plots:
     transfer = picture(transfer.draw)
     conditioning = picture(conditioning.draw)
     gallery = picture(gallery.draw)
+
+
+class BenchmarkPlots(Drawing[Performance]):
+    """The pictures of a benchmark; each method returns its Matplotlib axes."""
+
+    learning = picture(learning.draw)
+    time_to_accuracy = picture(time_to_accuracy.draw)
+    latency = picture(latency.draw)
+    resources = picture(resources.draw)

@@ -1,0 +1,187 @@
+"""What one process measured, in figures: the unit of all that is said of times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..records.measurement import Epoch, Measurement
+from .statistics.changes import change_point, trend
+
+LIKELY = 0.01  # a change or a trend with a smaller p is one
+MATTERS = 0.05  # of the median: a smaller change or trend is none
+FEWEST_CALLS = 10  # fewer have no trend
+QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+NEAR_BEST = 0.01  # of accuracy: a training has converged within it
+BUSY = 0.1  # processors that other programs use
+FULL_SHARE = 1.0
+
+
+class Steadiness(NamedTuple):
+    """Whether a process became faster or slower while it was measured.
+
+    Attributes
+    ----------
+    warm_up : int
+        How many calls lie before a change of the level, see `steadiness`.
+    seconds : float
+        How long these took.
+    drift : float
+        The trend of the calls after them, over as many calls as there are in all, as a share of their median; NaN of
+        fewer than ten.
+    drifts : bool
+        Whether there is a trend of more than 5 %.
+    """
+
+    warm_up: int
+    seconds: float
+    drift: float
+    drifts: bool
+
+
+def steadiness(calls: NDArray[np.float64]) -> Steadiness:
+    """Look for warm-up and drift in the times of calls.
+
+    What lies before Pettitt's change point is warm-up, if the point is in the first half, its p is below 0.01, and the
+    medians before and after it differ by more than 5 %. There is a drift if Kendall's trend after it has p below 0.01
+    and, over the whole process, would change the time by more than 5 %.
+
+    Parameters
+    ----------
+    calls : ndarray of float64, shape (calls,)
+        In their order.
+
+    Examples
+    --------
+    >>> steadiness(np.array([9.0, 8.0, 9.5] + [1.0, 1.01, 1.02, 1.01] * 10)).warm_up
+    3
+    """
+    found, warm_up = change_point(calls), 0
+    if found.p < LIKELY and 2 * found.before <= len(calls):
+        before, after = np.median(calls[: found.before]), np.median(calls[found.before :])
+        warm_up = found.before if abs(before - after) > MATTERS * after else 0
+    rest = calls[warm_up:]
+    seconds = float(calls[:warm_up].sum())
+    if len(rest) < FEWEST_CALLS or not (middle := float(np.median(rest))):
+        return Steadiness(warm_up, seconds, math.nan, False)
+    after_it = trend(rest)
+    drift = after_it.change * (len(calls) - 1) / (len(rest) - 1) / middle
+    return Steadiness(warm_up, seconds, drift, after_it.p < LIKELY and abs(drift) > MATTERS)
+
+
+def figures(measurement: Measurement, accuracy: float | None) -> dict[str, Any]:
+    """Return what a process measured as one row: what was asked, its times, and what it used.
+
+    ``call_seconds`` is the median of its calls, or of the steps of a training, after warm-up. What a process does not
+    have is NaN.
+
+    Parameters
+    ----------
+    measurement : Measurement
+    accuracy : float, optional
+        The validation accuracy to which seconds are counted.
+    """
+    asked, resources = measurement.asked, measurement.resources
+    calls = np.array(measurement.calls, np.float64)
+    steady = steadiness(calls)
+    others = series_mean(measurement, "others")
+    return {
+        "task": asked.task,
+        "subject": asked.subject,
+        "images": asked.images,
+        "batch_size": asked.batch_size,
+        "repetition": asked.repetition,
+        **_of_calls(calls[steady.warm_up :], asked.batch_size),
+        **_of_epochs(measurement, accuracy),
+        "ready_seconds": measurement.ready_seconds,
+        "first_seconds": measurement.first_seconds,
+        "calls": len(calls),
+        "warm_up": steady.warm_up,
+        "warm_up_seconds": steady.seconds,
+        "drift": steady.drift,
+        "drifts": steady.drifts,
+        "seconds": measurement.seconds,
+        "cpu_seconds": resources.cpu_seconds,
+        "processors": resources.cpu_seconds / measurement.seconds if measurement.seconds else math.nan,
+        "peak_memory": float(resources.peak_memory),
+        "gpu": series_mean(measurement, "gpu"),
+        "gpu_memory": _largest(resources.series.get("gpu_memory", [])),
+        "energy": math.nan if resources.energy is None else resources.energy,
+        "others": others,
+        "busy": others > BUSY,
+        "load_before": math.nan if measurement.load_before is None else measurement.load_before,
+        "load_after": math.nan if measurement.load_after is None else measurement.load_after,
+        "threads": measurement.threads,
+        "device": measurement.device,
+        "version": measurement.version,
+        "parameters": math.nan if measurement.parameters is None else float(measurement.parameters),
+        "bytes": math.nan if measurement.bytes is None else float(measurement.bytes),
+        "place": measurement.place,
+        "began": measurement.began,
+    }
+
+
+def _of_calls(calls: NDArray[np.float64], batch_size: int) -> dict[str, float]:
+    """Return the figures of calls after warm-up; a quantile is not known of calls of which it would be the slowest."""
+    total = float(calls.sum())
+    quantiles = {
+        name: float(np.quantile(calls, q, method="higher")) if len(calls) * (1 - q) >= 1 - 1e-9 else math.nan
+        for name, q in QUANTILES.items()
+    }
+    return {
+        "call_seconds": float(np.median(calls)) if len(calls) else math.nan,
+        **quantiles,
+        "throughput": len(calls) * batch_size / total if total else math.nan,
+    }
+
+
+def _of_epochs(measurement: Measurement, accuracy: float | None) -> dict[str, float]:
+    """Return the figures of a training; an epoch of which there was a share counts as if it had gone on."""
+    epochs = measurement.epochs
+    later = [epoch.seconds / epoch.share for epoch in epochs[1:] if epoch.share]
+    shares = sum(epoch.share for epoch in epochs)
+    last = epochs[-1] if epochs else None
+    return {
+        "epochs": shares if epochs else math.nan,
+        "epoch_seconds": float(np.median(later)) if later else math.nan,
+        "first_epoch_seconds": epochs[0].seconds if epochs and epochs[0].share == FULL_SHARE else math.nan,
+        "seconds_to_accuracy": seconds_to(epochs, accuracy),
+        "convergence_epoch": _converged(epochs),
+        "loss": math.nan if last is None or last.loss is None else last.loss,
+        "training_accuracy": last.training_accuracy if last else math.nan,
+        "validation_accuracy": last.validation_accuracy if last else math.nan,
+        "cpu_seconds_an_epoch": measurement.resources.cpu_seconds / shares if shares else math.nan,
+    }
+
+
+def seconds_to(epochs: Sequence[Epoch], accuracy: float | None) -> float:
+    """Return the seconds of training up to the first epoch after which the validation accuracy is reached, or NaN."""
+    if accuracy is None:
+        return math.nan
+    seconds = 0.0
+    for epoch in epochs:
+        seconds += epoch.seconds
+        if epoch.validation_accuracy >= accuracy:
+            return seconds
+    return math.nan
+
+
+def _converged(epochs: Sequence[Epoch]) -> float:
+    """Return the first epoch, from 1, whose validation accuracy is within a point of the training's best, or NaN."""
+    best = max((epoch.validation_accuracy for epoch in epochs), default=math.nan)
+    near = (n for n, epoch in enumerate(epochs, 1) if epoch.validation_accuracy >= best - NEAR_BEST - 1e-12)
+    return float(next(near, math.nan))
+
+
+def series_mean(measurement: Measurement, name: str) -> float:
+    """Return the mean of a series of resources over the times at which it was to be had, or NaN."""
+    known = [value for value in measurement.resources.series.get(name, []) if value is not None]
+    return float(np.mean(known)) if known else math.nan
+
+
+def _largest(values: Sequence[float | None]) -> float:
+    return max((value for value in values if value is not None), default=math.nan)

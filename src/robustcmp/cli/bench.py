@@ -1,0 +1,137 @@
+"""``python -m robustcmp.bench``: measure how fast frameworks train a network, or predict with it, and what they use."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import GroupError
+from .command import Parser, run_command, say
+from .log_lines import log_lines_dropped
+from .screen import screen_width, show, use_color
+
+if TYPE_CHECKING:
+    from ..measured import Benchmark
+
+WHAT = {"train": "measure training", "predict": "measure prediction"}
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "python -m robustcmp.bench",
+        "Measure how fast frameworks train a network, or predict with it, and what they use. Each measurement is a "
+        "process of its own. Rerun the same command to measure only what is missing.",
+        "  python -m robustcmp.bench train --model lenet5 --dataset digits\n"
+        "  python -m robustcmp.bench train --model resnet20 --framework torch jax --epochs 0.1 --repetitions 10\n"
+        "  python -m robustcmp.bench predict --model lenet5 --images 1000 10000 --deploy onnxruntime litert-int8",
+        usage="%(prog)s {train,predict} [options]",
+    )
+    parser.add_argument("what", choices=[*WHAT], help="; ".join(f"{name}: {said}" for name, said in WHAT.items()))
+    network = parser.add_argument_group("what to measure")
+    network.add_argument(
+        "--model", default="lenet5", metavar="NAME", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml"
+    )
+    network.add_argument(
+        "--framework", nargs="+", metavar="NAME", help="torch, tensorflow, … (default: those installed)"
+    )
+    network.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the recipe's first)")
+    network.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
+    network.add_argument("--training-seed", type=int, default=0, metavar="N", help="the training, or whose weights")
+    network.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
+    how = parser.add_argument_group("how")
+    how.add_argument("--batch-size", type=int, nargs="+", metavar="N", help="default: 32 64 128; predictions: 1 32 128")
+    how.add_argument("--repetitions", type=int, default=5, metavar="N", help="processes of each; the tests need ten")
+    how.add_argument("--threads", type=int, metavar="N", help="processors that each process may use (default: all)")
+    how.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
+    how.add_argument("--seed", type=int, default=0, metavar="N", help="of the random order")
+    train = parser.add_argument_group("training")
+    train.add_argument("--epochs", type=float, default=2, metavar="N", help="0.1 is the first tenth of one")
+    train.add_argument("--accuracy", type=float, metavar="X", help="count the seconds to this validation accuracy")
+    train.add_argument("--tensorboard", metavar="DIR", help="write logs of TensorBoard into this directory")
+    predict = parser.add_argument_group("prediction")
+    predict.add_argument("--images", type=int, nargs="+", default=[1000], metavar="N", help="numbers of test images")
+    predict.add_argument("--deploy", nargs="+", default=[], metavar="NAME", help="also convert the weights, see eval")
+    predict.add_argument("--weights-of", metavar="FRAMEWORK", help="whose training all of them compute with")
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", help="default: runs/bench-train-MODEL-DATASET, or bench-predict")
+    output.add_argument("--html", metavar="FILE", help="where to write the page (default: report.html in --out)")
+    output.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    output.add_argument("--full", action="store_true", help="print all tables")
+    output.add_argument("--quiet", action="store_true", help="no progress")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the arguments name and return the exit status."""
+    return run_command(_bench, "robustcmp.bench", arguments)
+
+
+@log_lines_dropped()
+def _bench(given: Sequence[str]) -> None:
+    options = _parser().parse_args(given)
+    from ..measuring import benchmark
+    from ..zoo.recipes import default_dataset
+
+    dataset = options.dataset or default_dataset(options.model, options.recipe)
+    options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{dataset}"
+    found = benchmark(
+        options.what,
+        options.model,
+        **_arguments(options, given),
+        dataset=dataset,
+        progress=None if options.quiet else _tell,
+    )
+    _print(options, found)
+    if options.tensorboard:
+        found.to_tensorboard(options.tensorboard)
+    if failed := found.failed:
+        raise GroupError(
+            f"{len(failed)} measurements failed. Everything else is kept, and the same command tries only these again:"
+            + "".join(f"\n  {what}: {why}" for what, why in failed.items())
+        )
+
+
+def _arguments(options: Namespace, given: Sequence[str]) -> dict[str, Any]:
+    return {
+        "frameworks": options.framework,
+        "deployments": options.deploy,
+        "recipe": options.recipe,
+        "training_seed": options.training_seed,
+        "weights_of": options.weights_of,
+        "batch_sizes": options.batch_size,
+        "images": options.images,
+        "epochs": options.epochs,
+        "accuracy": options.accuracy,
+        "repetitions": options.repetitions,
+        "threads": options.threads,
+        "device": options.device,
+        "seed": options.seed,
+        "out": options.out,
+        "data_dir": options.data_dir,
+        "command": shlex.join(["python", "-m", "robustcmp.bench", *given]),
+    }
+
+
+def _tell(done: int, of: int, what: str) -> None:
+    """Show how far it is: a line that changes at a terminal, every tenth of the way elsewhere."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"\r\033[K{done} of {of}  {what}", end="\n" if done == of else "", file=sys.stderr, flush=True)
+    elif done % max(1, of // 10) == 0:
+        say(f"{done} of {of}  {what}")
+
+
+def _print(options: Namespace, found: Benchmark) -> None:
+    page = Path(options.html or Path(options.out) / "report.html")
+    if options.json:
+        print(json.dumps(found.to_json()), flush=True)
+        found.to_html(page)
+        return
+    width, color = screen_width(), use_color(sys.stdout)
+    print((found.to_text if options.full else found.summary)(width=width, color=color), flush=True)
+    found.to_html(page)
+    show(f"page: {page}")

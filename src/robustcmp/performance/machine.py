@@ -1,0 +1,212 @@
+"""What a machine and the processes on it use, where the system says it; where not, the reason."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..records.measurement import Resources
+
+POWERCAP = Path("/sys/class/powercap")
+LOOK_SECONDS = 0.1
+FAMILY_SECONDS = 2.0  # between two looks at which processes there are, which takes longer than all else
+
+
+def need_psutil() -> None:
+    """Raise `UsageError` where psutil is not installed."""
+    try:
+        import psutil  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"measurements need psutil ({error}): pip install 'robustcmp[bench]'") from None
+
+
+def load() -> float | None:
+    """Return the machine's load average over a minute, None where the system does not tell."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None
+
+
+class Watch:
+    """Looks at a process and all that it started, and at the machine.
+
+    Parameters
+    ----------
+    pid : int
+        The process.
+    began : float
+        When it was started, on the system's monotonic clock.
+    """
+
+    def __init__(self, pid: int, began: float):
+        import psutil
+
+        self._psutil, self._began, self._pid = psutil, began, pid
+        self._spent = time.thread_time()
+        self._family: dict[int, Any] = {}
+        self._cpu: dict[int, float] = {}  # of each process that was ever seen
+        self._family_seen = float("-inf")
+        self._peak = 0
+        self._energy = _Energy()
+        self.missing: dict[str, str] = {}
+        self._more: dict[str, Callable[[], float | None]] = {}
+        self._find("cpu_temperature", _temperatures())
+        self._more |= self._gpu()
+        self._seconds: list[float] = []
+        self._series: dict[str, list[float | None]] = {name: [] for name in ("cpu", "memory", "others", *self._more)}
+        self._last = (began, 0.0, _busy(psutil))
+        self._first = self._last
+
+    def _find(self, name: str, found: Callable[[], float | None] | str) -> None:
+        if isinstance(found, str):
+            self.missing[name] = found
+        else:
+            self._more[name] = found
+
+    def _gpu(self) -> dict[str, Callable[[], float | None]]:
+        found = _gpu()
+        if isinstance(found, str):
+            self.missing["gpu"] = found
+            return {}
+        return found
+
+    def look(self) -> None:
+        """Take down what is used now."""
+        now = time.monotonic()
+        own, memory = self._own(now)
+        busy = _busy(self._psutil)
+        then, own_before, busy_before = self._last
+        self._last = (now, own, busy)
+        elapsed = max(now - then, 1e-6)
+        used = (own - own_before) / elapsed
+        self._peak = max(self._peak, memory)
+        values = {"cpu": used, "memory": float(memory), "others": max(0.0, (busy - busy_before) / elapsed - used)}
+        values |= {name: value for name, look in self._more.items() if (value := _value(look)) is not None}
+        self._seconds.append(round(now - self._began, 3))
+        for name, series in self._series.items():
+            value = values.get(name)
+            series.append(None if value is None else round(value, 3))
+
+    def _own(self, now: float) -> tuple[float, int]:
+        """Return the processor time of all that was ever seen, and the memory of what is there."""
+        gone = (self._psutil.NoSuchProcess, self._psutil.AccessDenied, self._psutil.ZombieProcess)
+        if now - self._family_seen >= FAMILY_SECONDS:
+            self._family_seen = now
+            with suppress(*gone):
+                first = self._family.get(self._pid) or self._psutil.Process(self._pid)
+                there = {process.pid: process for process in [first, *first.children(recursive=True)]}
+                self._family = {pid: self._family.get(pid, process) for pid, process in there.items()}
+        memory = 0
+        for pid, process in list(self._family.items()):
+            with suppress(*gone), process.oneshot():
+                times = process.cpu_times()
+                self._cpu[pid] = times.user + times.system
+                memory += process.memory_info().rss
+        return sum(self._cpu.values()), memory
+
+    def ended(self, cpu_seconds: float) -> Resources:
+        """Return all that was seen, given the processor time that the system counted in the end."""
+        energy, why = self._energy.joules()
+        if why:
+            self.missing["energy"] = why
+        return Resources(
+            seconds=self._seconds,
+            series=self._series,
+            cpu_seconds=round(max(cpu_seconds, sum(self._cpu.values())), 4),  # not all is waited for
+            peak_memory=self._peak,
+            energy=energy,
+            missing=self.missing,
+            sampling_seconds=round(time.thread_time() - self._spent, 4),
+        )
+
+
+def _value(look: Callable[[], float | None]) -> float | None:
+    try:
+        return look()
+    except Exception:  # a sensor that fails now and then is a value that is not there
+        return None
+
+
+def _busy(psutil: Any) -> float:
+    """Return the processor time of this machine so far, with what the host of a virtual machine took."""
+    times = psutil.cpu_times()
+    idle = ("idle", "iowait", "guest", "guest_nice")  # a guest's time is counted as its user's, too
+    return float(sum(value for name, value in times._asdict().items() if name not in idle))
+
+
+def _temperatures() -> Callable[[], float | None] | str:
+    import psutil
+
+    if not hasattr(psutil, "sensors_temperatures"):
+        return "this system has no sensors that psutil reads"
+    names = [
+        name for name in ("coretemp", "k10temp", "zenpower", "cpu_thermal") if psutil.sensors_temperatures().get(name)
+    ]
+    if not names:
+        return "this machine shows no processor temperature"
+    return lambda: max(float(sensor.current) for sensor in psutil.sensors_temperatures()[names[0]])
+
+
+def _gpu() -> dict[str, Callable[[], float | None]] | str:
+    """Return how to look at the first GPU, or why that cannot be."""
+    try:
+        import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        return "nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    except pynvml.NVMLError as error:
+        return f"there is no GPU of NVIDIA here ({error})"
+    return {
+        "gpu": lambda: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
+        "gpu_memory": lambda: float(pynvml.nvmlDeviceGetMemoryInfo(gpu).used),
+        "gpu_temperature": lambda: float(pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)),
+        "gpu_power": lambda: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    }
+
+
+class _Energy:
+    """The counters of energy of the processor's packages (RAPL)."""
+
+    def __init__(self) -> None:
+        self._packages = sorted(POWERCAP.glob("intel-rapl:[0-9]")) if POWERCAP.is_dir() else []
+        self._first = self._read()
+
+    def _read(self) -> list[int] | None:
+        try:
+            return [int((package / "energy_uj").read_text()) for package in self._packages] or None
+        except OSError:
+            return None
+
+    def joules(self) -> tuple[float | None, str]:
+        """Return what was used since this was made, or why that is not known."""
+        if not self._packages:
+            return None, "this machine shows no counters of energy (RAPL)"
+        last = self._read()
+        if self._first is None or last is None:
+            return None, "the counters of energy (RAPL) may not be read by this user"
+        used = 0
+        for package, first, now in zip(self._packages, self._first, last, strict=True):
+            wraps = int((package / "max_energy_range_uj").read_text())
+            used += (now - first) % wraps
+        return used / 1e6, ""
+
+
+@contextmanager
+def waited_children() -> Iterator[Callable[[], float]]:
+    """A way to say how much processor time those children used that were waited for inside a ``with`` block."""
+    import resource
+
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = used()
+    yield lambda: used() - before

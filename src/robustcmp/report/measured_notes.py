@@ -1,0 +1,140 @@
+"""The sentences under the tables of a benchmark: what its figures depend on, and what they do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..analysis.performance import Performance
+from ..analysis.processes import BUSY
+from .format import percent
+from .measured_words import TASKS
+
+FEWEST = 6  # values, of which the median has a 95 % interval
+
+
+def notes(results: Performance) -> list[str]:
+    """Return all notes."""
+    return [*key_notes(results), *_methods(results), *_machine(results), *_control(results)]
+
+
+def key_notes(results: Performance) -> list[str]:
+    """Return the notes that a reader of one screen needs, the most important first."""
+    return [*_absent(results), *_busy(results), *_unsteady(results), *_too_few(results), *_shares(results)]
+
+
+def _absent(results: Performance) -> Iterator[str]:
+    for status in dict.fromkeys(each.status for each in results.absent):
+        those = [each for each in results.absent if each.status == status]
+        if status == "not applicable":
+            yield "Not applicable: " + "; ".join(f"{each.subject}, {TASKS[each.task]}: {each.reason}" for each in those)
+        else:
+            count = sum(each.repetitions for each in those)
+            subjects = ", ".join(dict.fromkeys(each.subject for each in those))
+            have = f"{count} of {len(results.plan)} measurements {'have' if count != 1 else 'has'} {status}"
+            have = have.replace("have not measured yet", "are missing").replace("has not measured yet", "is missing")
+            yield f"{have} ({subjects}). Rerun the same command to {'try again' if status == 'failed' else 'resume'}."
+
+
+def _busy(results: Performance) -> Iterator[str]:
+    frame = results.processes
+    if not len(frame):
+        return
+    busy, unknown = int(frame.busy.sum()), int(frame.others.isna().sum())
+    if busy:
+        subjects = frame[frame.busy].subject.value_counts(sort=False)
+        each = ", ".join(f"{subject} {count}" for subject, count in subjects.items())
+        yield (
+            f"Busy: during {busy} of {len(frame)} measurements, other programs used more than {BUSY:g} processors on "
+            f"average ({each}). They are not left out; their times may be too long."
+        )
+    else:
+        measured = len(frame) - unknown
+        yield f"During none of {measured} measurements did other programs use more than {BUSY:g} processors on average."
+    if unknown:
+        yield f"What other programs used is not known for {unknown} of {len(frame)} measurements."
+
+
+def _unsteady(results: Performance) -> Iterator[str]:
+    frame = results.processes
+    drifting = int(frame.drifts.sum()) if len(frame) else 0
+    if drifting:
+        yield (
+            f"Drift: in {drifting} of {len(frame)} processes, times rise or fall by more than 5 % after warm-up "
+            "(Kendall, p < 0.01), so their medians depend on how long they were measured."
+        )
+
+
+def _too_few(results: Performance) -> Iterator[str]:
+    tests = results.tests()
+    for task in dict.fromkeys(tests.task):
+        own = tests[(tests.task == task) & (tests.n > 0)]
+        if len(own) and not (own.family * own.smallest_p <= 0.05).any():
+            n, family, needed = int(own.n.max()), int(own.family.max()), int(own.needed.max())
+            yield (
+                f"{TASKS[task].capitalize()}: with {n} repetition{'s' * (n != 1)} the smallest possible p is "
+                f"{own.smallest_p.min():.4g}, so none of {family} adjusted test{'s' * (family != 1)} can find a "
+                f"difference. {needed} repetitions can."
+            )
+    if len(results.processes) and results.repetitions < FEWEST:
+        yield f"No interval of a median has 95 % with fewer than {FEWEST} repetitions: those say 'no information'."
+
+
+def _shares(results: Performance) -> Iterator[str]:
+    shares = {epoch.share for each in results.measurements for epoch in each.epochs if epoch.share < 1}
+    if shares:
+        parts = ", ".join(percent(share, 0 if share >= 0.01 else 1) for share in sorted(shares))
+        yield (
+            f"Not all epochs are whole ones ({parts} of one): seconds an epoch are those of the share divided by it, "
+            "and accuracies are those of a network that has not seen all images."
+        )
+    if "train" in results.tasks and results.measure("train") == "step" and len(results.processes):
+        yield "There is no second epoch, so steps after warm-up are compared in the place of epochs."
+
+
+def _methods(results: Performance) -> Iterator[str]:
+    yield (
+        "The unit of every figure and test is a process, never a call or an epoch: those of one process share its "
+        "state. Intervals of medians are between order statistics. Ratios are Hodges-Lehmann shifts of logarithms, "
+        "paired by repetition, with exact intervals, not adjusted. p is Wilcoxon's signed-rank test, exact, with "
+        "Holm's adjustment for all pairs and settings of a task. KS p: Kolmogorov-Smirnov of the processes' medians, "
+        "not adjusted. A12: the share of pairs of processes in which the first takes longer."
+    )
+    yield (
+        "Warm-up is looked for in each process: the calls before Pettitt's change point, if it lies in the first half, "
+        "p < 0.01, and the medians before and after differ by more than 5 %. The first call or step stands apart."
+    )
+    frame = results.processes
+    if "train" in results.tasks:
+        yield (
+            "Seconds an epoch are those of its steps with the preparation of their batches, without the accuracies; "
+            "the first epoch, in which frameworks compile, is left out. Processor time an epoch is that of the whole "
+            "process, with imports and accuracies, divided by the epochs. A training has converged in the first epoch "
+            "whose validation accuracy is within a point of the training's best."
+        )
+    if "forward-backward" in results.tasks:
+        yield "Gradient: a prediction, and then the gradient of one logit with respect to the images."
+    if any(task != "train" for task in results.tasks):
+        yield (
+            "A batch of 1 is MLPerf's single stream, whose figure is p90; larger ones are offline, whose figure is "
+            "images a second. A percentile of calls of which it would be the slowest one is left out."
+        )
+        if len(frame) and frame[frame.task != "train"].p99.isna().any():
+            yield "Some processes have fewer than 100 calls, and no p99."
+
+
+def _machine(results: Performance) -> Iterator[str]:
+    missing = {name: why for each in results.measurements for name, why in each.resources.missing.items()}
+    if missing:
+        yield f"Not available here: {'; '.join(f'{name} ({why})' for name, why in missing.items())}."
+    looked = [each.resources.sampling_seconds / each.seconds for each in results.measurements if each.seconds]
+    if looked:
+        yield f"Looking at resources took up to {percent(max(looked))} of a processor."
+
+
+def _control(results: Performance) -> Iterator[str]:
+    control = results.manifest.control
+    if passed := [subject for subject, said in control.items() if said == "passed"]:
+        yield f"Same-weights control passed: {', '.join(passed)}."
+    for subject, said in control.items():
+        if said != "passed":
+            yield f"Same-weights control, {subject}: {said}."

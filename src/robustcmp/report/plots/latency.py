@@ -1,0 +1,101 @@
+"""The distribution of latency: the share of calls, or of steps, that take no longer than a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...analysis.performance import Performance
+from ...analysis.processes import steadiness
+from ...analysis.speed import Setting
+from ...errors import UsageError
+from ...records.measurement import Measurement
+from .style import bare, color, line, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDE = 30  # from one end of an axis to the other: no tick between powers of ten
+MOST_POINTS = 200  # of a curve: more are not seen
+
+
+def with_calls(results: Performance) -> list[Setting]:
+    """Return the settings in which there are calls or steps after warm-up."""
+    return [
+        setting
+        for setting in results.settings
+        if any(len(after_warm_up(each)) for subject in results.subjects for each in results.of(setting, subject))
+    ]
+
+
+def draw(results: Performance, *, setting: Setting | None = None, figure: Figure | None = None) -> NDArray[np.object_]:
+    """Draw the share of calls, or of the steps of a training, that take no longer than a time, a line a process.
+
+    After warm-up; a panel a setting.
+
+    Parameters
+    ----------
+    setting : Setting, optional
+        One of `Benchmark.settings`; all of them if nothing is said.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; a new figure if nothing is said.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, shape (settings,)
+
+    Raises
+    ------
+    UsageError
+        There are no calls.
+    """
+    chosen = with_calls(results) if setting is None else [setting]
+    if not chosen:
+        raise UsageError("no calls and no steps were measured after the first, so there is nothing to draw")
+    [row] = panels(len(chosen), figure)
+    for axes, each in zip(row, chosen, strict=True):
+        _panel(axes, results, each)
+    drawn: NDArray[np.object_] = row
+    return drawn
+
+
+def after_warm_up(measurement: Measurement) -> NDArray[np.float64]:
+    """Return the times of calls or steps after warm-up."""
+    calls = np.array(measurement.calls, np.float64)
+    return calls[steadiness(calls).warm_up :]
+
+
+def _panel(axes: Axes, results: Performance, setting: Setting) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for place, subject in enumerate(results.subjects):
+        label: str | None = subject
+        for measured in results.of(setting, subject):
+            calls = 1000 * after_warm_up(measured)
+            if not len(calls):
+                continue
+            shares = np.linspace(0, 1, min(len(calls), MOST_POINTS))
+            times = np.quantile(calls, shares, method="inverted_cdf")
+            axes.plot(
+                times,
+                100 * shares,
+                color=color(place),
+                linestyle=line(place),
+                linewidth=1,
+                alpha=0.7,
+                label=label,
+            )
+            label = None
+    images = f", {setting.images:,} images" if setting.images else ""
+    what = "steps" if setting.task == "train" else "calls"
+    axes.set(title=f"batch {setting.batch_size}{images}: {what}, %", xlabel="milliseconds", xscale="log", ylim=(0, 100))
+    # Written out: the text of a page's pictures stays text, in which powers of ten would be commands.
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > WIDE * low else (1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.legend(frameon=False, loc="lower right")
+    bare(axes)

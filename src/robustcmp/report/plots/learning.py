@@ -1,0 +1,78 @@
+"""Learning curves: the validation accuracy after each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...analysis.performance import Performance
+from ...errors import UsageError
+from ...records.measurement import Epoch
+from .style import bare, color, line, marker, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Places = Callable[[Sequence[Epoch]], NDArray[np.float64]]
+
+
+def draw(results: Performance, *, batch_size: int | None = None, figure: Figure | None = None) -> NDArray[np.object_]:
+    """Draw the validation accuracy against epochs, a thin line a training, a panel a batch size.
+
+    Parameters
+    ----------
+    batch_size : int, optional
+        The batch size to draw; all of them if nothing is said.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; a new figure if nothing is said.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, shape (batch sizes,)
+
+    Raises
+    ------
+    UsageError
+        Nothing was trained, or not with this batch size.
+    """
+    return of_trainings(results, batch_size, figure, _epochs, "epoch")
+
+
+def of_trainings(
+    results: Performance, batch_size: int | None, figure: Figure | None, places: Places, label: str
+) -> NDArray[np.object_]:
+    """Draw the validation accuracy of every training against something, a panel a batch size."""
+    chosen = [
+        setting
+        for setting in results.settings
+        if setting.task == "train" and batch_size in (None, setting.batch_size) and results.times(setting)
+    ]
+    if not chosen:
+        what = "no training was measured" if batch_size is None else f"no training was measured at batch {batch_size}"
+        raise UsageError(f"{what}, so there is nothing to draw")
+    [row] = panels(len(chosen), figure)
+    for axes, setting in zip(row, chosen, strict=True):
+        for place, subject in enumerate(results.subjects):
+            for number, measured in enumerate(results.of(setting, subject)):
+                _line(axes, place, places(measured.epochs), measured.epochs, subject if number == 0 else None)
+        if results.manifest.accuracy is not None:
+            axes.axhline(100 * results.manifest.accuracy, color="#7f7f7f", linewidth=1, linestyle=":")
+        axes.set(title=f"batch {setting.batch_size}: validation accuracy, %", xlabel=label)
+        axes.legend(frameon=False, loc="lower right")
+        bare(axes)
+    drawn: NDArray[np.object_] = row
+    return drawn
+
+
+def _line(axes: Axes, place: int, x: NDArray[np.float64], epochs: Sequence[Epoch], label: str | None) -> None:
+    accuracies = [100 * epoch.validation_accuracy for epoch in epochs]
+    style = {"color": color(place), "linestyle": line(place), "marker": marker(place)}
+    axes.plot(x, accuracies, label=label, linewidth=1, markersize=3, alpha=0.7, **style)
+
+
+def _epochs(epochs: Sequence[Epoch]) -> NDArray[np.float64]:
+    return np.cumsum([epoch.share for epoch in epochs])

@@ -1,0 +1,90 @@
+"""Resources over time: what a process uses, from its start to its end."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...analysis.performance import Performance
+from ...analysis.speed import Setting
+from ...errors import UsageError
+from .style import bare, color, line, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SERIES = {
+    "cpu": ("processors used", 1.0),
+    "memory": ("memory, MB", 1e-6),
+    "others": ("processors of others", 1.0),
+    "gpu": ("GPU used, %", 100.0),
+    "gpu_memory": ("GPU memory, MB", 1e-6),
+    "gpu_power": ("GPU power, W", 1.0),
+    "cpu_temperature": ("processor, °C", 1.0),
+    "gpu_temperature": ("GPU, °C", 1.0),
+}
+"""The name of each series, and by what it is multiplied."""
+MOST_POINTS = 400  # of a line: more are not seen
+
+
+def with_series(results: Performance) -> list[Setting]:
+    """Return the settings in which resources were looked at."""
+    return [
+        setting
+        for setting in results.settings
+        if any(each.resources.seconds for subject in results.subjects for each in results.of(setting, subject))
+    ]
+
+
+def draw(results: Performance, *, setting: Setting | None = None, figure: Figure | None = None) -> NDArray[np.object_]:
+    """Draw what processes use over time, a thin line a process, a panel a kind of resource.
+
+    Parameters
+    ----------
+    setting : Setting, optional
+        One of `Benchmark.settings`; the first of them if nothing is said.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw; a new figure if nothing is said.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, shape (kinds,)
+
+    Raises
+    ------
+    UsageError
+        Resources were not looked at.
+    """
+    there = with_series(results)
+    if not there:
+        raise UsageError("resources were not looked at while this was measured, so there is nothing to draw")
+    setting = there[0] if setting is None else setting
+    measured = {subject: results.of(setting, subject) for subject in results.subjects}
+    looked = [each.resources.series for own in measured.values() for each in own]
+    kinds = [name for name in SERIES if any(value is not None for series in looked for value in series.get(name, []))]
+    [row] = panels(max(1, len(kinds)), figure)
+    for axes, name in zip(row, kinds, strict=False):
+        title, scale = SERIES[name]
+        for place, subject in enumerate(results.subjects):
+            label: str | None = subject
+            for each in measured[subject]:
+                seconds, values = _thinned(each.resources.seconds, each.resources.series.get(name, []))
+                style = {"color": color(place), "linestyle": line(place)}
+                axes.plot(seconds, scale * values, label=label, linewidth=1, alpha=0.7, **style)
+                label = None
+        axes.set(title=title, xlabel="seconds from the start")
+        axes.set_ylim(bottom=0)
+        bare(axes)
+    row[0].legend(frameon=False, loc="best")
+    drawn: NDArray[np.object_] = row
+    return drawn
+
+
+def _thinned(seconds: list[float], values: list[float | None]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a line with few points: of more, every so many-th."""
+    step = max(1, math.ceil(len(values) / MOST_POINTS))
+    known = np.array([math.nan if value is None else value for value in values], np.float64)
+    return np.array(seconds[: len(known)], np.float64)[::step], known[::step]

@@ -1,0 +1,52 @@
+"""Published times beside those of a benchmark, and what they do not say."""
+
+from __future__ import annotations
+
+import math
+
+from ..analysis.performance import Performance
+from ..analysis.published_performance import beside, sources
+from .format import NOTHING, ratio, seconds
+from .table import Column, Table, names
+
+LEAD = (
+    "Ratios between frameworks can be set beside ours within each source; absolute times cannot, because hardware, "
+    "networks, batches, epochs and versions differ."
+)
+
+
+def tables(results: Performance) -> list[Table]:
+    """Return the table of published times of the same data set; none where there are none."""
+    published = beside(results)
+    if not published:
+        return []
+    columns = [*names("source", "time of", "hardware", "framework"), Column("published", seconds), Column("batch", str)]
+    columns += [Column("ratio to", str), Column("published ratio", ratio), Column("ours", ratio)]
+    columns += [Column("our batch", str)]
+    rows = [
+        [
+            *(each.source, each.of, each.hardware, each.framework),
+            each.seconds,
+            NOTHING if each.batch_size is None else each.batch_size,
+            *(each.relative_to, each.ratio, each.ours),
+            NOTHING if each.our_batch_size is None or math.isnan(each.ours) else each.our_batch_size,
+        ]
+        for each in published
+    ]
+    return [Table("Published times beside ours: only ratios within a source can be compared", columns, rows)]
+
+
+def notes(results: Performance) -> list[str]:
+    """Say where the published times are from, and what differs."""
+    shown = {each.source for each in beside(results)}
+    if not shown:
+        return []
+    return [
+        LEAD,
+        *(
+            f"{source['name']}: {source['cite']} ({source['at']}). Versions: {source['versions']}. What differs: "
+            f"{source['differs']}."
+            for source in sources()
+            if source["name"] in shown
+        ),
+    ]

@@ -1,0 +1,559 @@
+"""Benchmarks that are read: figures by hand, tests that find what is there and nothing else, and what is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import made_up
+import matplotlib
+import msgspec
+import numpy as np
+import pytest
+import scipy.stats
+from matplotlib.figure import Figure
+from pages import Page
+
+import robustcmp as rc
+from robustcmp.analysis import published_performance
+from robustcmp.analysis.processes import figures, steadiness
+from robustcmp.analysis.speed import Setting, equivalent
+from robustcmp.errors import StoreError, UsageError
+from robustcmp.records.measurement import Asked, Epoch
+from robustcmp.report import measured_page
+from robustcmp.report.measured_headline import found, headline
+from robustcmp.report.measured_notes import key_notes, notes
+from robustcmp.report.measured_text import everything
+from robustcmp.report.page_sections import NO_PICTURES
+
+matplotlib.use("agg")
+
+SLOWED = {"jax": 1.43, "tensorflow": 1.30, "torch": 1.30}
+AT_64 = Setting("train", 0, 64)
+SECTIONS = ["answer", "times", "pairs", "learning", "accuracy", "latency", "resources", "machine", "published"]
+SECTIONS += ["missing", "notes", "settings"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> rc.Benchmark:
+    """Ten trainings of each of three frameworks at two batch sizes; jax takes 10 % longer, and mxnet failed."""
+    directory = tmp_path_factory.mktemp("trained")
+    failed = [Asked("train", "mxnet", 64, 0, repetition) for repetition in range(10)]
+    why = {made_up.planned(asked).key: "it ended with signal 9" for asked in failed}
+    measured = made_up.trainings(SLOWED, batch_sizes=(32, 64))
+    made_up.write(directory, measured, failed, accuracy=0.97, failed=why, control={"jax": "passed"})
+    return rc.open_benchmark(directory)
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory: pytest.TempPathFactory) -> rc.Benchmark:
+    """Five predictions of each of two frameworks and a deployed network, which has no gradient."""
+    directory = tmp_path_factory.mktemp("predicted")
+    forward = made_up.predictions({"onnxruntime": 0.0007}, 5)
+    both = made_up.predictions({"jax": 0.0011, "torch": 0.001}, 5, tasks=("forward", "forward-backward"))
+    reason = "a deployed network has no gradient"
+    made_up.write(directory, [*both, *forward], not_applicable={"onnxruntime forward-backward": reason})
+    return rc.open_benchmark(directory)
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+# one process
+
+
+def test_the_figures_of_a_training_by_hand() -> None:
+    asked = Asked("train", "torch", 32, 0, 0)
+    process = figures(made_up.trained(asked, [4.0, 1.0, 1.2, 1.1]), accuracy=0.95)
+    assert process["epoch_seconds"] == 1.1
+    assert process["first_epoch_seconds"] == 4.0
+    assert process["seconds_to_accuracy"] == 5.0
+    assert process["convergence_epoch"] == 3  # 97.5 %, and 98 % in the end
+    assert process["validation_accuracy"] == 0.98
+    assert process["training_accuracy"] == pytest.approx(0.99)
+    assert process["loss"] == 0.125
+    assert process["cpu_seconds_an_epoch"] == 3.0
+    assert process["processors"] == 1.2
+    assert math.isnan(figures(made_up.trained(asked, [4.0]), accuracy=0.95)["seconds_to_accuracy"])
+    assert math.isnan(figures(made_up.trained(asked, [4.0]), accuracy=None)["epoch_seconds"])
+
+
+def test_a_share_of_an_epoch_counts_as_such() -> None:
+    parts = [Epoch(1.0, 3.0, 0.4, 0.9, 0.9), Epoch(0.5, 1.0, None, 0.95, 0.95)]
+    process = figures(made_up.measurement(Asked("train", "a", 8, 0, 0), [0.1], epochs=parts), None)
+    assert process["epoch_seconds"] == 2.0
+    assert process["epochs"] == 1.5
+    assert math.isnan(process["loss"])  # the training diverged
+    part = figures(made_up.measurement(Asked("train", "a", 8, 0, 0), [0.1], epochs=parts[1:]), None)
+    assert math.isnan(part["epoch_seconds"])
+    assert math.isnan(part["first_epoch_seconds"])
+
+
+def test_the_figures_of_calls_by_hand() -> None:
+    calls = np.random.default_rng(0).permutation(np.arange(1, 101) / 1000)
+    process = figures(made_up.measurement(Asked("forward", "a", 8, 800, 0), calls), None)
+    assert process["warm_up"] == 0
+    assert process["call_seconds"] == pytest.approx(0.0505)
+    assert (process["p90"], process["p95"], process["p99"]) == (0.091, 0.096, 0.1)
+    assert process["throughput"] == pytest.approx(100 * 8 / calls.sum())
+    few = figures(made_up.measurement(Asked("forward", "a", 8, 800, 0), calls[:30]), None)
+    assert few["p95"] == np.sort(calls[:30])[28]
+    assert math.isnan(few["p99"])
+    none = figures(made_up.measurement(Asked("forward", "a", 8, 8, 0), []), None)
+    assert math.isnan(none["call_seconds"])
+    assert math.isnan(none["throughput"])
+
+
+def test_warm_up_is_found_where_it_is() -> None:
+    rng = np.random.default_rng(1)
+    steady = rng.gamma(400, 1 / 400, 200)
+    assert steadiness(steady).warm_up == 0
+    slow = np.concatenate([1.5 * steady[:30], steady[30:]])
+    assert steadiness(slow).warm_up == pytest.approx(30, abs=1)
+    assert steadiness(slow).seconds == pytest.approx(slow[:30].sum(), rel=0.05)
+    assert steadiness(np.concatenate([steady[:150], 1.5 * steady[150:]])).warm_up == 0  # not in the first half
+    assert steadiness(np.concatenate([1.03 * steady[:30], steady[30:]])).warm_up == 0  # 3 % do not matter
+
+
+def test_drift_is_found_where_it_is() -> None:
+    rng = np.random.default_rng(2)
+    steady = rng.gamma(400, 1 / 400, 200)
+    assert not steadiness(steady).drifts
+    rising = steadiness(steady * np.linspace(1, 1.2, 200))
+    # Pettitt sees a change in the middle of a trend, which may be taken for warm-up; the size is still of all calls.
+    assert rising.drift == pytest.approx(0.2 / 1.1, abs=0.05)
+    assert rising.drifts
+    assert steadiness(steady * np.linspace(1.2, 1, 200)).drift < -0.1
+    assert not steadiness(steady * np.linspace(1, 1.03, 200)).drifts
+    assert math.isnan(steadiness(steady[:5]).drift)
+
+
+# summaries
+
+
+def test_a_summary_is_the_median_over_processes(trained: rc.Benchmark) -> None:
+    frame = trained.summary_of_training().set_index(["subject", "batch_size"])
+    for subject in SLOWED:
+        own = [each for each in trained.measurements if each.asked.subject == subject and each.asked.batch_size == 64]
+        values = np.sort([np.median([epoch.seconds for epoch in each.epochs[1:]]) for each in own])
+        row = frame.loc[(subject, 64)]
+        assert row.epoch_seconds == pytest.approx(np.median(values))
+        # Of ten values, the second smallest and the second largest cover the median with 97.9 %.
+        assert (row.epoch_seconds_low, row.epoch_seconds_high) == (values[1], values[8])
+        assert row.first_epoch_seconds == np.median([each.epochs[0].seconds for each in own])
+        to_97 = [sum(epoch.seconds for epoch in each.epochs[:3]) for each in own]
+        assert row.seconds_to_accuracy == pytest.approx(np.median(to_97))
+        assert (row.n, row.asked, row.reached, row.busy, row.reason) == (10, 10, 10, 0, "")
+        assert (row.parameters, row["bytes"], row.peak_memory) == (44_426, 177_704, 320_000_000)
+
+
+def test_predictions_are_summarised_by_setting(predicted: rc.Benchmark) -> None:
+    frame = predicted.summary_of_prediction().set_index(["task", "subject"])
+    own = [each for each in predicted.measurements if (each.asked.task, each.asked.subject) == ("forward", "torch")]
+    processes = [figures(each, None) for each in own]
+    row = frame.loc[("forward", "torch")]
+    for name in ("call_seconds", "p90", "p95", "p99", "throughput"):
+        assert row[name] == pytest.approx(np.median([process[name] for process in processes]))
+    assert (row.call_seconds_low, row.call_seconds_high) == (-math.inf, math.inf)  # of five processes
+    without = frame.loc[("forward-backward", "onnxruntime")]
+    assert without.n == 0
+    assert without.reason == "not applicable: a deployed network has no gradient"
+    assert math.isnan(without.call_seconds)
+
+
+def test_an_accuracy_that_most_do_not_reach_has_no_time(tmp_path: Path) -> None:
+    def measured(repetition: int, reached: bool) -> Any:
+        asked = Asked("train", "torch", 64, 0, repetition)
+        return made_up.trained(asked, [3.0, 1.0], [0.5, 0.97 if reached else 0.9])
+
+    made_up.write(tmp_path / "few", [measured(i, i < 3) for i in range(8)], accuracy=0.95)
+    made_up.write(tmp_path / "most", [measured(i, i < 6) for i in range(8)], accuracy=0.95)
+    [few] = rc.open_benchmark(tmp_path / "few").summary_of_training().to_dict("records")
+    assert few["reached"] == 3
+    assert math.isnan(few["seconds_to_accuracy"])
+    [most] = rc.open_benchmark(tmp_path / "most").summary_of_training().to_dict("records")
+    assert (most["reached"], most["seconds_to_accuracy"]) == (6, 4.0)
+    assert most["seconds_to_accuracy_high"] == math.inf
+    assert "6 of 8" in rc.open_benchmark(tmp_path / "most").to_text()
+
+
+def test_arrays_hold_the_measurements(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+    for each in trained.measurements:
+        asked = each.asked
+        own = trained.training.sel(subject=asked.subject, batch_size=asked.batch_size, repetition=asked.repetition)
+        assert own.seconds.values.tolist() == [epoch.seconds for epoch in each.epochs]
+        assert own.elapsed.values[-1] == pytest.approx(sum(epoch.seconds for epoch in each.epochs))
+        assert own.step_seconds.values.tolist() == each.calls
+        looked = trained.resources.sel(task="train", images=0, **_place(asked))
+        assert looked.memory.values.tolist() == each.resources.series["memory"]
+    assert set(trained.training.epoch.values) == {1, 2, 3, 4}
+    for each in predicted.measurements:
+        own = predicted.prediction.sel(task=each.asked.task, images=each.asked.images, **_place(each.asked))
+        assert own.call_seconds.values.tolist() == each.calls
+    gone = predicted.prediction.sel(task="forward-backward", subject="onnxruntime")
+    assert bool(gone.call_seconds.isnull().all())
+
+
+def _place(asked: Asked) -> dict[str, Any]:
+    return {name: getattr(asked, name) for name in ("subject", "batch_size", "repetition")}
+
+
+# tests
+
+
+def test_a_pair_by_hand(trained: rc.Benchmark) -> None:
+    tests = trained.tests()
+    row = tests[(tests.batch_size == 64) & (tests.a == "jax") & (tests.b == "torch")].iloc[0]
+    times = trained.times(AT_64)
+    a, b = (np.log(times[subject].to_numpy()) for subject in ("jax", "torch"))
+    walsh = [(x + y) / 2 for i, x in enumerate(a - b) for y in (a - b)[i:]]
+    assert row.ratio == pytest.approx(math.exp(np.median(walsh)))
+    assert row.low <= 1.1 <= row.high
+    assert row.p == pytest.approx(scipy.stats.wilcoxon(a, b, method="exact").pvalue)
+    assert row.ks_p == pytest.approx(scipy.stats.ks_2samp(a, b, method="exact").pvalue)
+    assert row.a12 == np.mean(a[:, None] > b)
+    assert (row.n, row.family, row.needed, row.measure) == (10, 6, 8, "epoch")
+    assert row.smallest_p == 2 / 2**10
+    assert row.p_adjusted == pytest.approx(min(1, 6 * row.p))  # the smallest of the family
+    assert len(tests) == 6
+
+
+def test_processes_are_paired_by_repetition(tmp_path: Path) -> None:
+    """Without repetitions in common nothing is tested, and those that are left are in their order."""
+    first, second = made_up.trainings({"a": 1.0}, 4), made_up.trainings({"b": 2.0}, 6)[2:]
+    made_up.write(tmp_path / "some", [*reversed(first), *second])
+    [row] = rc.open_benchmark(tmp_path / "some").tests().to_dict("records")
+    times = rc.open_benchmark(tmp_path / "some").times(AT_64)
+    ratios = np.array([times["a"][i] / times["b"][i] for i in (2, 3)])
+    assert row["n"] == 2
+    assert row["ratio"] == pytest.approx(math.sqrt(ratios.prod()))
+    made_up.write(tmp_path / "none", [*first[:2], *second])
+    [row] = rc.open_benchmark(tmp_path / "none").tests().to_dict("records")
+    assert row["n"] == 0
+    assert math.isnan(row["p"])
+    assert math.isnan(row["p_adjusted"])
+    assert "no repetition in common" in rc.open_benchmark(tmp_path / "none").to_text()
+
+
+def test_ten_percent_are_found(trained: rc.Benchmark) -> None:
+    tests = trained.tests()
+    of_jax = tests[tests.a == "jax"]
+    assert (of_jax.p_adjusted < 0.05).all()
+    assert (of_jax.low > 1).all()
+    assert (tests[tests.a != "jax"].p_adjusted > 0.05).all()
+
+
+def test_the_same_twice_is_no_difference(tmp_path: Path) -> None:
+    claimed = []
+    for seed in range(20):
+        made_up.write(tmp_path / str(seed), made_up.trainings({"a": 1.3, "b": 1.3}, seed=seed))
+        claimed.append(bool((rc.open_benchmark(tmp_path / str(seed)).tests().p_adjusted < 0.05).any()))
+    assert sum(claimed) <= 1
+
+
+def test_calls_are_no_units(tmp_path: Path) -> None:
+    """Processes that differ by chance, each with many calls that hardly do, are no difference."""
+    claimed = []
+    for seed in range(20):
+        measured = made_up.predictions({"a": 1e-3, "b": 1e-3}, 8, noise=0.1, calls=50, seed=seed)
+        made_up.write(tmp_path / str(seed), measured)
+        claimed.append(bool((rc.open_benchmark(tmp_path / str(seed)).tests().p_adjusted < 0.05).any()))
+    assert sum(claimed) <= 1
+
+
+def test_five_repetitions_find_nothing_and_that_is_said(predicted: rc.Benchmark) -> None:
+    tests = predicted.tests()
+    assert (tests.p_adjusted > 0.05).all()
+    assert set(tests[tests.task == "forward"].needed) == {7}  # of three pairs
+    [sentence] = [each for each in headline(predicted) if each.startswith("prediction, batch 1, 1,000 images")]
+    assert "no significant difference" in sentence
+    assert "with 5 repetitions none can be, 7 would be enough" in sentence
+    assert any("smallest possible p is 0.0625" in note for note in key_notes(predicted))
+    pairs = next(table for table in everything(predicted) if table.title.startswith("Pairs"))
+    assert {row[pairs.names.index("verdict")] for row in pairs.written} == {"too few repetitions"}
+    assert all("no information" in row for row in pairs.written)
+
+
+def test_equivalence_is_of_a_stated_margin(trained: rc.Benchmark) -> None:
+    frame = trained.equivalence()
+    same = frame[(frame.a == "tensorflow") & (frame.b == "torch")]
+    assert same.equivalent.all()
+    assert ((same.low > 1 / 1.05) & (same.high < 1.05)).all()
+    assert not frame[frame.a == "jax"].equivalent.any()
+    assert trained.equivalence(margin=1.2).equivalent.all()
+    with pytest.raises(UsageError, match=r"a ratio above 1 \(1.05 is 5 %\), received 0.05"):
+        trained.equivalence(margin=0.05)
+
+
+def test_without_a_second_epoch_steps_are_compared(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    measured = [
+        made_up.measurement(
+            Asked("train", subject, 64, 0, repetition),
+            seconds * np.exp(rng.normal(0, 0.01)) * rng.gamma(100, 0.01, 50),
+            epochs=[Epoch(0.1, 50 * seconds, 1.0, 0.5, 0.5)],
+        )
+        for repetition in range(8)
+        for subject, seconds in {"jax": 0.02, "torch": 0.01}.items()
+    ]
+    made_up.write(tmp_path / "b", measured)
+    found = rc.open_benchmark(tmp_path / "b")
+    assert set(found.tests().measure) == {"step"}
+    assert found.tests().ratio[0] == pytest.approx(2, rel=0.03)
+    assert headline(found)[0].startswith("torch takes a training step of lenet5 fastest: 10.")
+    text = " ".join(notes(found))
+    assert "Not all epochs are whole ones (10 % of one)" in text
+    assert "steps after warm-up are compared" in text
+
+
+# answers
+
+
+def test_a_claim_has_its_data(trained: rc.Benchmark) -> None:
+    at_32, at_64 = headline(trained)
+    assert re.fullmatch(
+        r"t\w+ trains an epoch of lenet5 in 1\.\d\d s \(1\.\d\d to 1\.\d\d\) at batch 64; jax takes 1\.\d\d times as "
+        r"long \(1\.\d\d to 1\.\d\d; adjusted p = 0\.\d{3}\); no significant difference from t\w+ \(.*\)\.",
+        at_64,
+    )
+    assert "fastest" not in at_32 + at_64
+    assert found(trained, AT_64).is_different
+
+
+def test_the_fastest_of_all_is_called_so(tmp_path: Path) -> None:
+    made_up.write(tmp_path / "b", made_up.trainings({"a": 2.0, "b": 1.0, "c": 3.0}))
+    [sentence] = headline(rc.open_benchmark(tmp_path / "b"))
+    assert re.match(r"b trains an epoch of lenet5 fastest: .* at batch 64; a takes [12]\.\d\d times as long", sentence)
+    assert re.search(r"; c takes [23]\.\d\d times as long \(.*; adjusted p = 0\.\d+\)\.$", sentence)
+
+
+def test_no_difference_among_many_says_what_is_left(tmp_path: Path) -> None:
+    made_up.write(tmp_path / "b", made_up.trainings({"a": 1.0, "b": 1.0}, seed=2))
+    [sentence] = headline(rc.open_benchmark(tmp_path / "b"))
+    assert re.match(
+        r"training, batch 64: no significant difference in the time of an epoch \([ab] .*\)\. Compared with [ab]: [ab] "
+        r"\([\d.]+ times as long, [\d.]+ to [\d.]+\)\.",
+        sentence,
+    )
+
+
+def test_one_alone_and_nothing_at_all(tmp_path: Path) -> None:
+    made_up.write(tmp_path / "one", made_up.trainings({"a": 1.0}, 3))
+    one = rc.open_benchmark(tmp_path / "one")
+    assert headline(one)[0].startswith("Only a was measured: it trains an epoch of lenet5 in ")
+    assert found(one, AT_64).is_different is None
+    asked = Asked("train", "a", 64, 0, 0)
+    made_up.write(tmp_path / "no", [], [asked], failed={made_up.planned(asked).key: "no memory"})
+    nothing = rc.open_benchmark(tmp_path / "no")
+    assert headline(nothing) == ["No subject has a time of training, batch 64: nothing can be said."]
+    assert nothing.failed == {"a, train, batch 64, repetition 0": "no memory"}
+    for shown in (one, nothing):
+        shown.to_html(tmp_path / "page.html")
+        assert Page.of((tmp_path / "page.html").read_text(encoding="utf-8")).texts
+        assert shown.summary()
+        assert shown.to_text()
+        json.dumps(shown.to_json(), allow_nan=False)
+
+
+# what is not there, and what disturbs
+
+
+def test_what_failed_or_cannot_be_stands_in_tables(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+    [failed] = trained.absent
+    assert failed[:6] == ("mxnet", "train", 64, 0, 10, "failed")
+    text = trained.to_text(width=200)
+    assert re.search(r"mxnet +64 +0 +failed", text)
+    assert "it ended with signal 9" in text
+    assert "10 of 70 measurements have failed (mxnet). Rerun the same command to try again." in text
+    text = predicted.to_text(width=200)
+    assert re.search(r"gradient +onnxruntime +1 of 1,000 +0 +not applicable", text)
+    assert "Not applicable: onnxruntime, gradient: a deployed network has no gradient" in text
+
+
+def test_an_interrupted_benchmark_says_what_is_missing(tmp_path: Path) -> None:
+    rest = [Asked("train", "b", 64, 0, repetition) for repetition in range(3)]
+    made_up.write(tmp_path / "b", made_up.trainings({"a": 1.0}, 3), rest)
+    interrupted = rc.open_benchmark(tmp_path / "b")
+    assert [each.status for each in interrupted.absent] == ["not measured yet"]
+    assert "3 of 6 measurements are missing (b). Rerun the same command to resume." in interrupted.summary()
+    assert interrupted.failed == {}
+    made_up.write(tmp_path / "none", [], rest)
+    with pytest.raises(UsageError, match=r"no finished measurement\. Rerun the same command"):
+        rc.open_benchmark(tmp_path / "none")
+
+
+def test_busy_measurements_are_counted(tmp_path: Path) -> None:
+    measured = made_up.trainings({"a": 1.0, "b": 1.0}, 6)
+    others = [0.5 if each.asked.subject == "a" and each.asked.repetition < 3 else 0.05 for each in measured]
+    others[-1] = None
+    measured = [
+        msgspec.structs.replace(each, resources=made_up.resources(used))
+        for each, used in zip(measured, others, strict=True)
+    ]
+    made_up.write(tmp_path / "b", measured)
+    found = rc.open_benchmark(tmp_path / "b")
+    assert found.summary_of_training().busy.tolist() == [0.5, 0]
+    assert found.to_dataframe().busy.sum() == 3
+    text = " ".join(key_notes(found))
+    assert "during 3 of 12 measurements, other programs used more than 0.1 processors on average (a 3)" in text
+    assert "not known for 1 of 12 measurements" in text
+
+
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    measured = made_up.trainings({"a": 1.0}, 2)
+    store = made_up.write(tmp_path / "b", measured)
+    path = store.path(measured[0].key)
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(whole.replace("0.98", "0.99"), encoding="utf-8")
+    with pytest.raises(StoreError, match=f"{path.name} is broken"):
+        rc.open_benchmark(tmp_path / "b")
+    other = msgspec.structs.replace(measured[0], asked=Asked("train", "b", 64, 0, 0))
+    store.save(other)
+    with pytest.raises(StoreError, match="but the manifest asks for"):
+        rc.open_benchmark(tmp_path / "b")
+
+
+@pytest.mark.parametrize("series", [{"cpu": [1.0]}, {"time": [1.0] * 5}])
+def test_series_that_cannot_be_are_named(tmp_path: Path, series: dict[str, list[float | None]]) -> None:
+    [measured] = made_up.trainings({"a": 1.0}, 1)
+    changed = msgspec.structs.replace(measured.resources, series=series)
+    made_up.write(tmp_path / "b", [msgspec.structs.replace(measured, resources=changed)])
+    with pytest.raises(StoreError, match=rf"series '{next(iter(series))}' has \d values at 5 times"):
+        rc.open_benchmark(tmp_path / "b")
+
+
+def test_a_benchmark_is_no_run(trained: rc.Benchmark) -> None:
+    with pytest.raises(UsageError, match=r"is a benchmark, not a run: open it with robustcmp\.open_benchmark"):
+        rc.open_run(trained.store.directory)
+
+
+# for people and programs
+
+
+def test_the_page_has_all_sections(trained: rc.Benchmark, tmp_path: Path) -> None:
+    trained.to_html(tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.findall(r'<section id="([\w-]+)"', html) == SECTIONS
+    assert re.search(r"https?:|//[a-z]|@import|url\((?!#)", html) is None
+    page = Page.of(html)
+    assert "Is one faster? Yes, in every setting." in page.texts
+    for table in everything(trained):
+        assert page.tables.count([list(table.names), *map(list, table.written)]) == 1, table.title
+    assert {*notes(trained)} <= {*page.texts}
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    assert html.count("<svg") == 1 + 1 + 2 + 2
+
+
+def test_a_page_of_predictions_has_what_there_is(predicted: rc.Benchmark) -> None:
+    sections = re.findall(r'<section id="([\w-]+)"', measured_page.to_html(predicted))
+    assert sections == [name for name in SECTIONS if name not in ("learning", "accuracy")]
+
+
+def test_without_matplotlib_the_page_has_tables(trained: rc.Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured_page, "can_draw", lambda: False)
+    html = measured_page.to_html(trained)
+    assert "<svg" not in html
+    assert NO_PICTURES in Page.of(html).texts
+
+
+def test_names_are_no_markup(tmp_path: Path) -> None:
+    name = "<script>x\u001b[31m"
+    made_up.write(tmp_path / "b", made_up.trainings({name: 1.0, "=b": 1.1}))
+    found = rc.open_benchmark(tmp_path / "b")
+    assert "<script>x" not in measured_page.to_html(found)
+    assert "\u001b" not in measured_page.to_html(found) + found.to_text() + found._repr_html_()
+    found.to_csv(tmp_path / "b.csv")
+    text = (tmp_path / "b.csv").read_text(encoding="utf-8")
+    assert "\u001b" not in text
+    assert ",'=b," in text
+
+
+def test_one_screen(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+    for shown in (trained, predicted):
+        lines = repr(shown).splitlines()
+        assert max(map(len, lines)) <= 100
+        assert len(lines) <= 45
+        assert shown.summary() == repr(shown)
+    assert "95 %" in trained._repr_html_()
+
+
+def test_a_row_is_a_process(trained: rc.Benchmark, tmp_path: Path) -> None:
+    frame = trained.to_dataframe()
+    assert len(frame) == 60
+    assert not frame.duplicated(["subject", "batch_size", "repetition"]).any()
+    assert trained.to_markdown().count("| --- |") > 3
+    content = trained.to_json()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert content["answer"] == headline(trained)
+
+
+@pytest.mark.parametrize(
+    ("draw", "panels"),
+    [
+        (lambda plot, figure: plot.learning(figure=figure), 2),
+        (lambda plot, figure: plot.learning(batch_size=64, figure=figure), 1),
+        (lambda plot, figure: plot.time_to_accuracy(figure=figure), 2),
+        (lambda plot, figure: plot.latency(figure=figure), 2),
+        (lambda plot, figure: plot.resources(setting=AT_64, figure=figure), 3),
+    ],
+)
+def test_pictures_are_axes(trained: rc.Benchmark, draw: Callable[[Any, Figure], np.ndarray], panels: int) -> None:
+    figure = Figure()
+    axes = draw(trained.plot, figure)
+    assert axes.shape == (panels,)
+    assert all(panel.figure is figure and panel.get_title() for panel in axes)
+    assert axes[0].get_legend_handles_labels()[1] == ["jax", "tensorflow", "torch"]
+    assert len({line.get_linestyle() for line in axes[0].get_lines()}) >= 3
+
+
+def test_a_line_is_what_was_measured(trained: rc.Benchmark) -> None:
+    [axes] = trained.plot.time_to_accuracy(batch_size=64)
+    first = next(each for each in trained.of(AT_64, "jax"))
+    x, y = (np.asarray(values) for values in axes.get_lines()[0].get_data())
+    assert x == pytest.approx(np.cumsum([epoch.seconds for epoch in first.epochs]))
+    assert y == pytest.approx([100 * epoch.validation_accuracy for epoch in first.epochs])
+
+
+def test_there_is_nothing_to_draw(predicted: rc.Benchmark, trained: rc.Benchmark) -> None:
+    with pytest.raises(UsageError, match="no training was measured, so"):
+        predicted.plot.learning()
+    with pytest.raises(UsageError, match="no training was measured at batch 7, so"):
+        trained.plot.time_to_accuracy(batch_size=7)
+
+
+# published figures
+
+
+def test_published_times_are_ratios_within_their_source(trained: rc.Benchmark) -> None:
+    found = published_performance.beside(trained)
+    logs = [each for each in found if each.source == "DLBench, logs" and each.hardware == "Tesla P4"]
+    by_name = {each.framework: each for each in logs}
+    assert by_name["tensorflow"].seconds == pytest.approx(73.2 / 15)
+    assert by_name["pytorch"].ratio == pytest.approx(358.5 / 73.2)  # both are in both, and TensorFlow is the faster
+    medians = trained.summary_of_training().set_index(["subject", "batch_size"]).epoch_seconds
+    assert by_name["pytorch"].ours == pytest.approx(medians["torch", 64] / medians["tensorflow", 64])
+    assert by_name["pytorch"].our_batch_size == 64  # of 32 and 64, the nearer to 128
+    assert math.isnan(by_name["chainer"].ours)
+    assert all(math.isnan(each.ours) for each in found if each.source == "GTDLBench")  # of other networks each
+
+
+def test_every_source_says_what_differs() -> None:
+    for source in published_performance.sources():
+        assert {"name", "cite", "at", "versions", "differs", "table"} == {*source}
+        assert re.match(r"github\.com/[\w-]+/[\w-]+@[0-9a-f]{8,40}: ", source["at"])
+        for table in source["table"]:
+            assert min(table["seconds"].values()) > 0
+
+
+def test_equivalence_of_nothing_is_nothing(trained: rc.Benchmark) -> None:
+    assert equivalent(trained.processes.iloc[:0]).empty
