@@ -313,6 +313,31 @@ def scale_cells(results: dict[str, Any]) -> str:
     return _table([size, "time"], lines)
 
 
+def scale_workers(results: dict[str, Any]) -> str:
+    """A real comparison in each executor, by turns."""
+    return _executors(results["scale-workers"]["rows"], {"the command": "seconds", "the attacks": "attacks_seconds"})
+
+
+def scale_isolation(results: dict[str, Any]) -> str:
+    """A longer comparison in one process, and in one for each framework."""
+    measured = {"the command": "seconds", "the attacks": "attacks_seconds", "processor time": "cpu"}
+    return _executors(results["scale-isolation"]["rows"], measured)
+
+
+def _executors(rows: Rows, measured: dict[str, str]) -> str:
+    """Times of one comparison in several ways, and ratios within each turn."""
+    turns = [{row["way"]: row for row in rows if row["turn"] == turn} for turn in sorted({row["turn"] for row in rows})]
+
+    def cells(way: str, name: str) -> list[str]:
+        ratios = sorted(turn[way][name] / turn["in process"][name] for turn in turns)
+        spread = f"{median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})" if way != "in process" else "1"
+        return [_seconds(median(turn[way][name] for turn in turns)), spread]
+
+    head = [column for name in measured for column in (name, "ratio")]
+    lines = [[way, *(cell for name in measured.values() for cell in cells(way, name))] for way in turns[0]]
+    return _table(["attacks run", *head], lines)
+
+
 def scale_simulated(results: dict[str, Any]) -> str:
     """What a scheduler with simulated workers needs beside their work."""
     head = ["workers", "models", "groups", "work", "time", "efficiency", "CPU a group", "first result", "memory"]
@@ -334,7 +359,7 @@ def scale_simulated(results: dict[str, Any]) -> str:
 
 
 PAGES = {
-    "scale.md": [scale_cells, scale_simulated, scale_machine],
+    "scale.md": [scale_cells, scale_simulated, scale_workers, scale_isolation, scale_machine],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "deployments.md": [asking, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
