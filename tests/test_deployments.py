@@ -235,6 +235,26 @@ def test_a_run_says_what_was_deployed_from_what(evaluation: rc.Evaluation) -> No
     assert len(again.twins) == 9
 
 
+def test_ties_are_the_images_whose_two_largest_logits_are_the_same(
+    evaluation: rc.Evaluation, calibration: Any, digits: Dataset
+) -> None:
+    trainings = [rc.load_model("lenet1", framework="torch", dataset="digits", seed=seed) for seed in range(3)]
+    deployed = [Classifier(deploy(model, "onnxruntime-int8", calibration=calibration)) for model in trainings]
+    largest = [np.sort(classifier.logits(digits.images), axis=1)[:, -2:] for classifier in deployed]
+    ties = [float((both[:, 0] == both[:, 1]).mean()) for both in largest]
+    assert sum(ties) > 0
+    entries = rc.open_run(evaluation.run.directory).manifest["deployments"]
+    assert [entry["ties"] for entry in entries] == [0.0] * 3 + ties
+    networks = evaluation.deployed_networks.set_index("deployment")
+    assert networks.ties.to_dict() == {"onnxruntime": 0.0, "onnxruntime-int8": pytest.approx(np.mean(ties))}
+    [note] = [note for note in report.notes(evaluation) if "largest logits" in note]
+    assert note == (
+        f"In onnxruntime-int8, the two largest logits are the same for {100 * np.mean(ties):.1f} % of the images; "
+        "the class is the first of them."
+    )
+    assert note in html.unescape(to_html(evaluation))
+
+
 def test_differences_are_those_of_the_outcomes(evaluation: rc.Evaluation) -> None:
     every = evaluation.deployments()
     l2 = every[every.measure == "median L2"].set_index("deployment")
@@ -398,7 +418,8 @@ def test_stored_runs_with_deployed_networks_open(name: str) -> None:
     stored = rc.open_run(RESULTS / name)
     assert stored.sources == ["torch"]
     assert len(stored.deployments()) > 0
-    assert stored.to_text()
+    assert stored.deployed_networks.ties.isna().all()  # stored before they were counted
+    assert "largest logits" not in stored.to_text()
 
 
 class Unasked(OnnxRuntime):

@@ -46,6 +46,7 @@ OF_SIZE = ("deployment", "source", "precision", "bytes", "size", "clean_accuracy
 MEASURED = (
     *OF_SIZE,
     "changed",
+    "ties",
     "logits",
     "distance",
     "seconds_1000",
@@ -75,7 +76,8 @@ def measured(recorded: Recorded) -> pandas.DataFrame:
     """Return what each deployment is, beside its source; a row a deployment.
 
     ``bytes`` is the mean size of its files, and ``size`` its ratio to the source's weights in float32; ``changed``, the
-    mean share of all images of which the class changes; ``logits``, the largest difference of logits, and ``distance``,
+    mean share of all images of which the class changes; ``ties``, that of images whose two largest logits are equal,
+    NaN in runs that were stored before it was counted; ``logits``, the largest difference of logits, and ``distance``,
     the mean root mean square, in standard deviations of the source's logits; ``seconds_1000`` and ``seconds_10000``,
     the median over trainings of how long so many images took, and ``time_…``, the ratio to the source's. ``gate`` is
     ``"passed"`` or ``"not passed"`` for a conversion that should change nothing: its logits and classes, and the images
@@ -101,6 +103,7 @@ def measured(recorded: Recorded) -> pandas.DataFrame:
                 "clean_accuracy": float(np.mean([accuracy[ours] for ours, _ in pairs])),
                 "source_clean_accuracy": float(np.mean([accuracy[theirs] for _, theirs in pairs])),
                 "changed": float(np.mean([entry["changed"] for entry in entries])),
+                "ties": float(np.mean([_number(entry.get("ties")) for entry in entries])),
                 "logits": max(float(entry["logits"]) for entry in entries),
                 "distance": float(np.mean([entry["distance"] for entry in entries])),
                 "seconds_1000": few,
@@ -374,4 +377,9 @@ def _gradient(recorded: Recorded, key: Key, attack: str) -> str:
 
 def _median(entries: Sequence[Mapping[str, Any]], of: str, place: int) -> float:
     """Return the median over trainings of a time, NaN where it was not measured."""
-    return float(np.median([math.nan if entry[of][place] is None else entry[of][place] for entry in entries]))
+    return float(np.median([_number(entry[of][place]) for entry in entries]))
+
+
+def _number(said: float | None) -> float:
+    """Return what a manifest says, NaN for what was not measured."""
+    return math.nan if said is None else said

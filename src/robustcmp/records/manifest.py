@@ -128,6 +128,7 @@ class _Deployed(msgspec.Struct):
     source_bytes: Whole
     seconds: list[float | None]
     source_seconds: list[float | None]
+    ties: Share | None = None
 
 
 class _NotAsked(msgspec.Struct):

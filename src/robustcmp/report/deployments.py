@@ -10,7 +10,7 @@ from ..analysis.control import answers_alike
 from ..analysis.deployments import DEPLOYED_MARGIN, DISTANCE, SUCCESS
 from ..analysis.results import Results
 from ..analysis.significance import ALPHA
-from .format import NOTHING, fixed, number, p_value, percent_2, points, whole
+from .format import NOTHING, fixed, number, p_value, percent, percent_2, points, whole
 from .table import Column, Table
 
 SOURCE = "¹"
@@ -171,6 +171,12 @@ def notes(results: Results) -> list[str]:
     if any(row == "source" for row in results.deployments().gradient):
         said.append(FOLLOWED)
     said += _own_files(results)
+    said += [
+        f"In {row['deployment']}, the two largest logits are the same for "
+        f"{percent(row['ties'], 1 if row['ties'] >= 0.001 else 3)} of the images; the class is the first of them."
+        for row in results.deployed_networks.to_dict("records")
+        if row["ties"] > 0
+    ]
     seen: set[str] = set()
     for model in results.manifest["models"]:  # of the first training of each: others differ in their ranges alone
         found = model["info"].get("deployment", {}).get("notes", []) if model["name"] not in seen else []

@@ -38,8 +38,9 @@ def deployed(
     list of dict
         ``model`` and ``source``, each a name and a training seed; ``exact``, whether both have to answer alike;
         ``logits``, the largest difference of their logits on all images, and ``distance``, the root of its mean square,
-        in standard deviations of the source's; ``changed``, the share of images of which the class changes; ``bytes``
-        and ``source_bytes``, the sizes of the files and of the source's weights; and ``seconds`` and ``source_seconds``
+        in standard deviations of the source's; ``changed``, the share of images of which the class changes; ``ties``,
+        that of images whose two largest logits are the same, so that the class is the first of them; ``bytes`` and
+        ``source_bytes``, the sizes of the files and of the source's weights; and ``seconds`` and ``source_seconds``
         for as many images as `TIMED` says, None where there are fewer.
     """
     entries: list[dict[str, Any]] = []
@@ -62,6 +63,7 @@ def deployed(
                 "logits": float(np.abs(difference).max()),
                 "distance": float(np.sqrt((difference**2).mean())),
                 "changed": float((ours.argmax(axis=1) != theirs.argmax(axis=1)).mean()),
+                "ties": _ties(ours),
                 "bytes": said["bytes"],
                 "source_bytes": _bytes(source.classifier),
                 "seconds": asked[model.key].seconds,
@@ -160,6 +162,11 @@ def _is_exact(model: TrainedModel) -> bool:
     """Say whether a deployed network has to answer as its source; what made a user's own file is not known."""
     own_file = model.info["deployment"].get("own_file", False)
     return conversion(model.classifier.framework.name).is_exact and not own_file
+
+
+def _ties(logits: NDArray[np.float32]) -> float:
+    """Return the share of images with several largest logits: those of eight bits take few values."""
+    return float(((logits == logits.max(axis=1, keepdims=True)).sum(axis=1) > 1).mean())
 
 
 def _bytes(classifier: Classifier) -> int:
