@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -567,7 +568,8 @@ def test_an_environment_is_made_listed_checked_and_removed(
     assert "already exists" in capfd.readouterr().err
     assert hosting.main(["list"]) == 0
     listed = capfd.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in listed] == environments.names()
+    assert [line.partition(":")[0] for line in listed] == environments.known()
+    assert "executorch: not installed; create it with robustcmp hosts create executorch" in listed
     assert "theano: not installed; create it with robustcmp hosts create theano" in listed
     assert any(line.startswith("tiny: tiny 0.1, Python 3") for line in listed)
     assert hosting.main(["check"]) == 0
@@ -582,6 +584,22 @@ def test_an_environment_is_made_listed_checked_and_removed(
     assert left() == []
     assert hosting.main(["remove", "tiny"]) == 2
     assert hosting.main(["check", "tiny"]) == 2
+
+
+def test_where_pip_fails_for_executorch_it_is_said_where_torch_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def run(name: str, command: list[str], lock: object) -> None:
+        if "--requirement" in command:
+            raise HostError("no matching distribution found for torch")
+
+    setup = replace(environments.RUNTIMES["executorch"], python="3")
+    monkeypatch.setitem(environments.RUNTIMES, "executorch", setup)
+    monkeypatch.setattr(environments, "directory", lambda: tmp_path / "hosts")
+    monkeypatch.setattr(environments, "_run", run)
+    assert hosting.main(["create", "executorch", "--python", sys.executable]) == 1
+    assert "found for torch\nIf pip did not find torch: " in capfd.readouterr().err
+    assert left() == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``robustcmp hosts``: the environments of frameworks that run in host processes."""
+"""``robustcmp hosts``: the environments of frameworks and runtimes that run in host processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .screen import show
 def _parser() -> Parser:
     parser = Parser(
         "robustcmp hosts",
-        "Create, list, check and remove the environments of frameworks that run in host processes.",
+        "Create, list, check and remove the environments of frameworks and runtimes that run in host processes.",
         "  robustcmp hosts list\n  robustcmp hosts create theano",
     )
     parser.add_argument("action", choices=["create", "list", "check", "remove"], help="what to do")
@@ -58,11 +58,11 @@ def _create(options: Namespace) -> None:
 
 def _list(options: Namespace) -> None:
     from ..errors import HostError, unknown
-    from ..hosts.environments import described, is_ready, names
+    from ..hosts.environments import described, is_ready, known
 
-    for name in options.names or names():
-        if name not in names():
-            raise unknown("host", name, names())
+    for name in options.names or known():
+        if name not in known():
+            raise unknown("host", name, known())
         try:
             said = (
                 _words(described(name))
@@ -77,10 +77,10 @@ def _list(options: Namespace) -> None:
 def _check(options: Namespace) -> None:
     """Start each host, and see that it is the one that the environment was made with."""
     from ..errors import HostError
-    from ..hosts.environments import described, is_ready, names, start
+    from ..hosts.environments import described, is_ready, known, start
 
     broken = []
-    for name in options.names or filter(is_ready, names()):
+    for name in options.names or filter(is_ready, known()):
         try:
             about = described(name)
             host = start(name)

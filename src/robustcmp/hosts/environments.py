@@ -48,6 +48,8 @@ class Setup:
         For the script.
     compiler : str
         Without it, it is some hundred times slower; none for "".
+    advice : str
+        What to say where pip fails.
     """
 
     script: Path
@@ -55,6 +57,7 @@ class Setup:
     python: str
     arguments: tuple[str, ...] = ()
     compiler: str = ""
+    advice: str = ""
 
     @property
     def lacks(self) -> str:
@@ -73,7 +76,15 @@ SETUPS = {
     "mxnet": Setup(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
     "torch@1.0": Setup(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
 }
-RUNTIMES = {"executorch": Setup(HERE / "executorch_host.py", HERE / "executorch.txt", "3.11")}
+RUNTIMES = {
+    "executorch": Setup(
+        HERE / "executorch_host.py",
+        HERE / "executorch.txt",
+        "3.11",
+        advice="If pip did not find torch: its build for CPUs is in an index of PyTorch's own. Set PIP_EXTRA_INDEX_URL "
+        "to the address that PyTorch's installation page names for CPU, or PIP_FIND_LINKS to a folder with the wheel.",
+    )
+}
 """Those of programs that answer with networks and train none: no frameworks."""
 
 
@@ -86,6 +97,11 @@ def names() -> list[str]:
     """Return the names of all frameworks in hosts: those that robustcmp can make, and those that a user has made."""
     made = [path.parent.name for path in sorted(directory().glob(f"[!.]*/{READY}"))]
     return [name for name in dict.fromkeys([*SETUPS, *made]) if name not in RUNTIMES]
+
+
+def known() -> list[str]:
+    """Return the names of all hosts: those of frameworks, and those of runtimes."""
+    return [*names(), *RUNTIMES]
 
 
 def is_ready(name: str) -> bool:
@@ -101,8 +117,8 @@ def described(name: str) -> dict[str, Any]:
     UsageError
         There is none of that name.
     """
-    if name not in (known := [*names(), *RUNTIMES]):
-        raise unknown("host", name, known)
+    if name not in known():
+        raise unknown("host", name, known())
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
     try:
@@ -218,7 +234,10 @@ def create(
             say(f"creating an environment for {name} with {interpreter}")
             _run(name, [interpreter, "-I", "-m", "venv", str(where)], lock)
             pip = [str(where / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-            _run(name, [*pip, "--require-hashes", "--requirement", str(setup.requirements)], lock)
+            try:
+                _run(name, [*pip, "--require-hashes", "--requirement", str(setup.requirements)], lock)
+            except HostError as error:
+                raise HostError(f"{error}\n{setup.advice}".strip()) from None
             shutil.copy(setup.script, where / SCRIPT)
             shutil.copy(setup.requirements, where / REQUIREMENTS)
             host = run(name, where / PYTHON, setup.script, setup.arguments)
@@ -274,11 +293,11 @@ def _setup(
     reserved: Collection[str],
 ) -> Setup:
     if script is None:
-        if name not in (known := SETUPS | RUNTIMES):
-            raise unknown("host", name, known)
+        if name not in (setups := SETUPS | RUNTIMES):
+            raise unknown("host", name, setups)
         if requirements is not None:
             raise UsageError("requirements are only for a host with a script", parameters=["requirements", "script"])
-        return known[name]
+        return setups[name]
     if name in (*SETUPS, *RUNTIMES, *reserved, "numpy") or not NAME.fullmatch(name):
         raise UsageError(
             f"a host of your own should have a name that no built-in host has, of a-z, 0-9 and @._-; received {name!r}"

@@ -75,6 +75,12 @@ class ExecuTorchHost(TorchHost):  # type: ignore[misc]
 
         return version("executorch")
 
+    def threads(self, count: int) -> None:
+        from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
+
+        super().threads(count)
+        _unsafe_reset_threadpool(count)  # unsafe while a program answers; calls come one at a time
+
     def logits(self, network: Any, images: Array) -> Array:
         return network.logits(images) if isinstance(network, Program) else super().logits(network, images)
 
