@@ -25,6 +25,16 @@ def test_a_float_conversion_answers_as_its_source(source: deployed.Source, tmp_p
     deployed.check_independence(session, images)
 
 
+@pytest.mark.parametrize(("n", "most"), [(8, 16), (16, 16), (40, 48), (100, 128), (500, 512)])
+def test_little_is_filled_up(n: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images = deployed.asked(deployed.SOURCES[0])
+    session = deployed.converted(RUNTIME, model, "", None, tmp_path)
+    ask, asked = session._ask, []  # type: ignore[attr-defined]
+    monkeypatch.setattr(session, "_ask", lambda batch: asked.append(len(batch)) or ask(batch))
+    session(np.resize(images, (n, *images.shape[1:])))
+    assert n <= sum(asked) <= most
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("source", deployed.SOURCES, ids=str)
 def test_a_compiled_network_answers_as_its_source(source: deployed.Source, tmp_path: Path) -> None:
@@ -75,6 +85,21 @@ def test_where_there_is_no_compiler_torch_compile_says_so(monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     assert "C++ compiler" in torch_compile.RUNTIME.missing()
+    monkeypatch.undo()
+    monkeypatch.setenv("CXX", "no-such-compiler")  # Inductor takes no other, whatever there is
+    assert "C++ compiler" in torch_compile.RUNTIME.missing()
+
+
+def test_a_compiler_that_does_not_work_is_one_line(tmp_path: Path) -> None:
+    from torch._inductor import config
+
+    model, _ = deployed.asked(deployed.SOURCES[0])
+    with (
+        config.patch({"cpp.cxx": (None, "/bin/false")}),
+        pytest.raises(DeploymentError, match="No working C\\+\\+ compiler") as error,
+    ):
+        deployed.converted(torch_compile.RUNTIME, model, "", None, tmp_path)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("data_format", ["channels_first", "channels_last"])

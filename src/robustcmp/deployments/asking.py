@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,9 @@ class BatchSession(Session):
         The layout that `ask` takes.
     notes : sequence of str
         As in `Session`.
-    size : int, optional
-        The only size of a batch that `ask` gets, for programs whose answers depend on it in their last bits, or that
-        compile for it. Without it, batches are filled up to one of few sizes.
+    sizes : sequence of int, optional
+        The only sizes of a batch that `ask` gets, ascending, for programs that take no other, compile for each, or
+        whose answers depend on others in their last bits. Without them, batches are filled up to one of few sizes.
 
     Raises
     ------
@@ -51,10 +51,10 @@ class BatchSession(Session):
         shape: tuple[int, int, int],
         data_format: DataFormat,
         notes: Sequence[str] = (),
-        size: int | None = None,
+        sizes: Sequence[int] = (),
     ):
         self.shape, self.notes = shape, list(notes)
-        self._what, self._ask, self._size = what, ask, size
+        self._what, self._ask, self._sizes = what, ask, tuple(sizes)
         self._channels_first = data_format == "channels_first"
         self._lock = threading.Lock()
         self._classes = 0
@@ -71,10 +71,13 @@ class BatchSession(Session):
             return np.zeros((0, self._classes), np.float32)
         x = images.transpose(0, 3, 1, 2) if self._channels_first else images
         with self._lock:
-            if self._size is None:
+            if not self._sizes:
                 return self._rows(padded(x, rounded_up(n, SIZES)))[:n]
-            parts = (x[first : first + self._size] for first in range(0, n, self._size))
-            return np.concatenate([self._rows(padded(part, self._size)) for part in parts])[:n]
+            answers, first = [], 0
+            for size in parts(n, self._sizes):
+                answers.append(self._rows(padded(x[first : first + size], size)))
+                first += size
+            return np.concatenate(answers)[:n]
 
     def _rows(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits of a batch in the network's layout."""
@@ -87,6 +90,25 @@ class BatchSession(Session):
                 f"{logits.shape}: it has to be a classifier with two classes or more"
             )
         return logits
+
+
+def parts(n: int, sizes: Sequence[int]) -> Iterator[int]:
+    """Yield the sizes of the batches that n images are asked in, each one of `sizes`, ascending.
+
+    A batch is the largest that the images left over fill; or a larger one, if at most a quarter of it is filling.
+
+    Examples
+    --------
+    >>> list(parts(300, (16, 64, 256)))
+    [256, 16, 16, 16]
+    >>> list(parts(50, (16, 64, 256)))
+    [64]
+    """
+    while n > 0:
+        nearly = (size for size in sizes if n <= size <= n + size // 4)
+        size = next(nearly, max((size for size in sizes if size <= n), default=sizes[0]))
+        yield size
+        n -= size
 
 
 def images_taken(

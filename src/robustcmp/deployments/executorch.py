@@ -1,4 +1,8 @@
-"""ExecuTorch: a .pte file, a program for phones; asked in an environment of its own, with XNNPACK's kernels."""
+"""ExecuTorch: a .pte file, a program for phones; asked in an environment of its own, with XNNPACK's kernels.
+
+XNNPACK computes in ExecuTorch's own pool of threads, which has one for each core and does not read OMP_NUM_THREADS: the
+host sets its size when it starts, through a function that ExecuTorch calls experimental.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +100,7 @@ class ExecuTorch(Runtime):
                 f"{path} should answer {opened.input[0]} images with a row of logits each, and gives {opened.output}"
             )
         size = opened.input[0]
-        return BatchSession(str(path), opened, shape, layout, [f"asked in batches of {size}"], size)
+        return BatchSession(str(path), opened, shape, layout, [f"asked in batches of {size}"], [size])
 
 
 class _Opened:
