@@ -195,16 +195,18 @@ def asking_machine(results: dict[str, Any]) -> str:
 
 
 def asking(results: dict[str, Any]) -> str:
-    """What asking ONNX Runtime through robustcmp costs, beside asking it directly."""
+    """What asking deployed networks through robustcmp costs, beside asking their runtimes directly."""
 
     def cells(row: dict[str, Any], kind: str) -> list[str]:
         low, middle, high = row[f"{kind}_ratio"]
         each = [f"{1000 * seconds:.1f} ms" for seconds in row[kind].values()]
         return [*each, f"{middle:.2f} ({low:.2f} to {high:.2f})"]
 
-    head = ["model", "CPU, directly", "through robustcmp", "ratio", "wall, directly", "through robustcmp", "ratio"]
+    ways = ["directly", "through robustcmp", "ratio"]
+    rows: Rows = results["deployments"]["rows"]
     return _table(
-        head, ([row["model"], *cells(row, "cpu"), *cells(row, "wall")] for row in results["deployments"]["rows"])
+        ["model", "deployment", *(f"{kind}, {way}" for kind in ("CPU", "wall") for way in ways)],
+        ([row["model"], row["deployment"], *cells(row, "cpu"), *cells(row, "wall")] for row in rows),
     )
 
 
