@@ -124,6 +124,18 @@ def test_warm_up_is_found_where_it_is() -> None:
     assert steadiness(np.concatenate([1.03 * steady[:30], steady[30:]])).warm_up == 0  # 3 % do not matter
 
 
+@pytest.mark.parametrize(("calls", "slow", "share"), [(100, 15, 1), (1000, 75, 1), (100, 5, 0), (1000, 0, 0)])
+def test_a_short_warm_up_is_not_found(calls: int, slow: int, share: int) -> None:
+    """As the notes say it, of 200 cases; here of 20."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(20):
+        times = rng.gamma(400, 1 / 400, calls)
+        times[:slow] *= 9
+        found.append(steadiness(times).warm_up > 0)
+    assert np.mean(found) == pytest.approx(share, abs=0.1)
+
+
 def test_drift_is_found_where_it_is() -> None:
     rng = np.random.default_rng(2)
     steady = rng.gamma(400, 1 / 400, 200)
@@ -522,6 +534,14 @@ def test_a_line_is_what_was_measured(trained: rc.Benchmark) -> None:
     x, y = (np.asarray(values) for values in axes.get_lines()[0].get_data())
     assert x == pytest.approx(np.cumsum([epoch.seconds for epoch in first.epochs]))
     assert y == pytest.approx([100 * epoch.validation_accuracy for epoch in first.epochs])
+
+
+@pytest.mark.parametrize(("slow", "scale"), [(2.0, "linear"), (20.0, "log")])
+def test_times_far_apart_are_on_a_logarithmic_axis(tmp_path: Path, slow: float, scale: str) -> None:
+    made_up.write(tmp_path / "b", made_up.predictions({"a": 1e-3, "b": slow * 1e-3}, 1))
+    [axes] = rc.open_benchmark(tmp_path / "b").plot.latency()
+    assert axes.get_xscale() == scale
+    assert axes.get_title() == "prediction, batch 1 of 1,000, %"
 
 
 def test_there_is_nothing_to_draw(predicted: rc.Benchmark, trained: rc.Benchmark) -> None:

@@ -48,7 +48,9 @@ def steadiness(calls: NDArray[np.float64]) -> Steadiness:
 
     What lies before Pettitt's change point is warm-up, if the point is in the first half, its p is below 0.01, and the
     medians before and after it differ by more than 5 %. There is a drift if Kendall's trend after it has p below 0.01
-    and, over the whole process, would change the time by more than 5 %.
+    and, over the whole process, would change the time by more than 5 %. A short
+    warm-up is not found: in simulations, one of 15 calls in 100 or of 75 in 1,000 was in at least 98 % of cases, one of
+    5 in 100 hardly ever. It hardly moves a median, but it is in p99 and the throughput.
 
     Parameters
     ----------
@@ -57,8 +59,8 @@ def steadiness(calls: NDArray[np.float64]) -> Steadiness:
 
     Examples
     --------
-    >>> steadiness(np.array([9.0, 8.0, 9.5] + [1.0, 1.01, 1.02, 1.01] * 10)).warm_up
-    3
+    >>> steadiness(np.array([9.0] * 12 + [1.0, 1.01, 1.02, 1.01] * 22)).warm_up
+    12
     """
     found, warm_up = change_point(calls), 0
     if found.p < LIKELY and 2 * found.before <= len(calls):

@@ -86,7 +86,7 @@ def in_unit(value: float, like: float) -> str:
     """A time in the unit of another one, without it.
 
     >>> in_unit(0.00123, like=0.5), in_unit(1.02, like=0.5)
-    ('1.23', '1020')
+    ('1.23', '1,020')
     """
     if math.isnan(value):
         return NOTHING

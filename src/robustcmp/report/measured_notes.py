@@ -101,7 +101,9 @@ def _methods(results: Performance) -> Iterator[str]:
     )
     yield (
         "Warm-up is looked for in each process: the calls before Pettitt's change point, if it lies in the first half, "
-        "p < 0.01, and the medians before and after differ by more than 5 %. The first call or step stands apart."
+        "p < 0.01, and the medians before and after differ by more than 5 %. The first call "
+        "or step stands apart. In simulations, a warm-up of 15 calls in 100 or of 75 in 1,000 was found in at least "
+        "98 % of cases, one of 5 in 100 hardly ever: that hardly moves a median, but p99 and images a second."
     )
     frame = results.processes
     if "train" in results.tasks:

@@ -12,14 +12,16 @@ from ...analysis.processes import steadiness
 from ...analysis.speed import Setting
 from ...errors import UsageError
 from ...records.measurement import Measurement
+from ..measured_words import TASKS
 from .style import bare, color, line, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE = 30  # from one end of an axis to the other: no tick between powers of ten
 MOST_POINTS = 200  # of a curve: more are not seen
+CROWDED = 30  # times the shortest: ticks at powers of ten alone
+WIDE = 5  # times the shortest: longer ones are on a logarithmic axis
 
 
 def with_calls(results: Performance) -> list[Setting]:
@@ -69,7 +71,7 @@ def after_warm_up(measurement: Measurement) -> NDArray[np.float64]:
 
 
 def _panel(axes: Axes, results: Performance, setting: Setting) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     for place, subject in enumerate(results.subjects):
         label: str | None = subject
@@ -89,13 +91,14 @@ def _panel(axes: Axes, results: Performance, setting: Setting) -> None:
                 label=label,
             )
             label = None
-    images = f", {setting.images:,} images" if setting.images else ""
-    what = "steps" if setting.task == "train" else "calls"
-    axes.set(title=f"batch {setting.batch_size}{images}: {what}, %", xlabel="milliseconds", xscale="log", ylim=(0, 100))
-    # Written out: the text of a page's pictures stays text, in which powers of ten would be commands.
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > WIDE * low else (1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    of = f" of {setting.images:,}" if setting.images else ""
+    axes.set(title=f"{TASKS[setting.task]}, batch {setting.batch_size}{of}, %", xlabel="milliseconds", ylim=(0, 100))
+    shown = [time for drawn in axes.get_lines() for time in np.asarray(drawn.get_xdata()) if time > 0]
+    if shown and max(shown) > WIDE * min(shown):
+        axes.set_xscale("log")
+        crowded = max(shown) > CROWDED * min(shown)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if crowded else (1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
     axes.legend(frameon=False, loc="lower right")
     bare(axes)
