@@ -26,6 +26,7 @@ from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.base import Runtime
 from robustcmp.deployments.deploying import deploy
+from robustcmp.deployments.kept_back import kept_back
 from robustcmp.deployments.model import DeployedModel
 from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
 from robustcmp.errors import ControlError, DeploymentError, UsageError
@@ -508,6 +509,15 @@ def test_what_libraries_print_is_for_nobody_unless_they_fail(
         logging.getLogger("a_library").removeHandler(handler)
     assert capfd.readouterr() == ("", "")
     assert logging.root.manager.disable == 0
+
+
+def test_streams_that_a_library_keeps_are_the_terminals_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
+    with kept_back():
+        streams = [sys.stdout, sys.stderr]  # as the logs of NNCF and TensorFlow do when they are imported
+        print("converting")
+    for stream in streams:
+        print("later", file=stream)
+    assert capfd.readouterr() == ("later\n", "later\n")
 
 
 # what cannot be -------------------------------------------------------------------------------------------------------

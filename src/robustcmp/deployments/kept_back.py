@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from typing import IO
+from typing import IO, TextIO
 
 from ..errors import DeploymentError
 
@@ -27,12 +27,9 @@ def kept_back() -> Iterator[None]:
     before = logging.root.manager.disable
     with ExitStack() as stack:
         kept = stack.enter_context(tempfile.TemporaryFile())
-        printed = io.TextIOWrapper(io.FileIO(os.dup(kept.fileno()), "w"), errors="backslashreplace", write_through=True)
-        stack.enter_context(printed)
-        for stream in STREAMS:
+        for stream, redirect in zip(STREAMS, (redirect_stdout, redirect_stderr), strict=True):
             stack.enter_context(_sent_to(kept, stream))
-        stack.enter_context(redirect_stdout(printed))
-        stack.enter_context(redirect_stderr(printed))
+            stack.enter_context(redirect(_text(stream)))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         logging.disable(max(before, logging.WARNING))
@@ -54,13 +51,21 @@ def _sent_to(kept: IO[bytes], stream: int) -> Iterator[None]:
         if own is not None and not own.closed:
             own.flush()
     try:
-        screen = os.dup(stream)
+        screen: int | None = os.dup(stream)
     except OSError:  # closed
-        yield
-        return
+        screen = None
+    os.dup2(kept.fileno(), stream)
     try:
-        os.dup2(kept.fileno(), stream)
         yield
     finally:
-        os.dup2(screen, stream)
-        os.close(screen)
+        if screen is None:
+            os.close(stream)
+        else:
+            os.dup2(screen, stream)
+            os.close(screen)
+
+
+def _text(stream: int) -> TextIO:
+    """Return what Python writes to a descriptor with, which stays open: a library that is imported here may keep it."""
+    descriptor = io.FileIO(stream, "w", closefd=False)
+    return io.TextIOWrapper(descriptor, encoding="utf-8", errors="backslashreplace", write_through=True)
