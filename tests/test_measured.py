@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ import robustcmp as rc
 from robustcmp.analysis import published_performance
 from robustcmp.analysis.processes import figures, steadiness
 from robustcmp.analysis.speed import Setting, equivalent
+from robustcmp.cli import report, runs
 from robustcmp.errors import StoreError, UsageError
 from robustcmp.records.measurement import Asked, Epoch
 from robustcmp.report import measured_page
@@ -577,3 +580,49 @@ def test_every_source_says_what_differs() -> None:
 
 def test_equivalence_of_nothing_is_nothing(trained: rc.Benchmark) -> None:
     assert equivalent(trained.processes.iloc[:0]).empty
+
+
+# among runs
+
+
+def test_a_benchmark_is_listed_verified_and_has_its_page(
+    trained: rc.Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "bench"
+    shutil.copytree(trained.store.directory, directory)
+    assert runs.main([str(tmp_path)]) == 0
+    assert "bench train" in capsys.readouterr().out
+    assert runs.main(["verify", str(directory)]) == 0
+    assert report.main([str(directory)]) == 0
+    assert "<html" in (directory / "report.html").read_text()
+    broken = directory / "measurements" / f"{trained.measurements[0].key}.json"
+    broken.write_text(broken.read_text().replace('"place": ', '"place": 1', 1))
+    capsys.readouterr()
+    assert runs.main(["verify", str(directory)]) == 1
+    captured = capsys.readouterr()
+    assert str(broken) in captured.out
+    assert "1 broken" in captured.err
+    broken.unlink()
+    assert runs.main(["verify", str(directory)]) == 1
+    assert runs.main([str(tmp_path)]) == 0
+
+
+def test_trainings_are_logs_of_tensorboard(trained: rc.Benchmark, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.proto.event_pb2 import Event
+
+    written = trained.to_tensorboard(tmp_path)
+    assert len(written) == len(trained.measurements)
+    trained.to_tensorboard(tmp_path)
+    [log] = written[0].iterdir()
+    content, scalars = log.read_bytes(), dict[tuple[str, int], float]()
+    while content:  # records: length, its checksum, an event, its checksum
+        (length,) = struct.unpack("<Q", content[:8])
+        event = Event.FromString(content[12 : 12 + length])
+        scalars |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
+        content = content[16 + length :]
+    epochs = trained.measurements[0].epochs
+    for step, epoch in enumerate(epochs, 1):
+        for name in ("loss", "training_accuracy", "validation_accuracy", "seconds"):
+            assert scalars[name, step] == pytest.approx(getattr(epoch, name))
+    assert len(scalars) == 4 * len(epochs)

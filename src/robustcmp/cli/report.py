@@ -33,8 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     from ..evaluation import open_run
+    from ..measured import open_benchmark
+    from ..records.benchmark_store import BenchmarkStore
 
     directories = [Path(name) for name in (options.run, options.beside) if name]
+    if BenchmarkStore(directories[0]).is_there and not options.beside:
+        page = Path(options.out or directories[0] / "report.html")
+        open_benchmark(directories[0]).to_html(page)
+        say("the page:")
+        show(page)
+        return
     run, *beside = [open_run(directory) for directory in directories]
     names = "-and-".join(directory.resolve().name for directory in directories)
     out = Path(options.out or (f"{names}.html" if beside else directories[0] / "report.html"))

@@ -12,6 +12,7 @@ from .command import Parser, run_command, say
 from .listing import listing_parser, print_listing
 
 if TYPE_CHECKING:
+    from ..records.benchmark_store import BenchmarkStore
     from ..records.store import Run
 
 STATES = ("broken", "missing", "unsealed")
@@ -79,9 +80,14 @@ def _list(options: Namespace, directory: str) -> None:
 
 
 def _verify(options: Namespace, run: Run) -> None:
+    from ..records.benchmark_store import BenchmarkStore
     from ..records.upkeep import verify
 
-    rows = [finding._asdict() | {"file": str(finding.file)} for finding in verify(run)]
+    benchmark = BenchmarkStore(run.directory)
+    if benchmark.is_there:
+        rows = [{"file": str(file), "state": STATES[0], "reason": reason} for file, reason in benchmark.broken()]
+    else:
+        rows = [finding._asdict() | {"file": str(finding.file)} for finding in verify(run)]
     if rows or options.json:
         print_listing(rows, options.json)
     if rows:
@@ -101,10 +107,27 @@ def _repair(options: Namespace, run: Run) -> None:
         say("\n".join(done))
 
 
+def _of_benchmark(store: BenchmarkStore) -> dict[str, Any]:
+    manifest = store.manifest()
+    finished = all(planned.key in store for planned in manifest.plan)
+    return {
+        "model": manifest.about.get("model"),
+        "dataset": manifest.about.get("dataset"),
+        "suite": f"bench {manifest.about.get('what')}",
+        "compared": ", ".join(dict.fromkeys(planned.asked.subject for planned in manifest.plan)),
+        "state": "finished" if finished else "interrupted, or in part failed or not applicable",
+    }
+
+
 def _row(run: Run) -> dict[str, Any]:
+    from ..records.benchmark_store import BenchmarkStore
+
     row: dict[str, Any] = dict.fromkeys(("run", "model", "dataset", "suite", "compared", "images", "state"))
     row["run"] = str(run.directory)
+    benchmark = BenchmarkStore(run.directory)
     try:
+        if benchmark.is_there:
+            return row | _of_benchmark(benchmark)
         manifest = run.manifest()
         if not manifest:
             raise run.lost_manifest

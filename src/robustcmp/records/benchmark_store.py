@@ -73,6 +73,28 @@ class BenchmarkStore:
         self.directory = Path(directory)
 
     @property
+    def is_there(self) -> bool:
+        """Whether the directory says that it is a benchmark, whole or not."""
+        try:
+            with sealed.distrusted():
+                content = sealed.read_json(self.manifest_path, "manifest", required=False)
+        except (FileNotFoundError, SealError):
+            return False
+        return str(content.get("format")).startswith("robustcmp benchmark")
+
+    def broken(self) -> Iterator[tuple[Path, str]]:
+        """Yield each file that is not as it was written, or is missing without a failure, and why."""
+        manifest = self.manifest()
+        for planned in manifest.plan:
+            without = f"{planned.asked.subject} {planned.asked.task}" in manifest.not_applicable
+            if planned.key not in self and (planned.key in manifest.failed or without):
+                continue
+            try:
+                self.load(planned.key)
+            except StoreError as error:
+                yield self.path(planned.key), str(error)
+
+    @property
     def manifest_path(self) -> Path:
         """Where the manifest is."""
         return self.directory / "manifest.json"
