@@ -1,7 +1,7 @@
 """Models that functions make, in whatever process: sound ones, and those that misbehave outside of the tests' process.
 
-They look at the first pixel only. What is planted in one happens once a pixel is 1.0, as in single pixel's candidates
-and in no clean image, unless the variable ``PLANTED_MENDED`` is set.
+They look at the first pixel only. What is planted in one happens once another pixel is 1.0, as in single pixel's
+candidates and in no image that a model is recognised by, unless the variable ``PLANTED_MENDED`` is set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ LABELS = np.arange(N) % 2
 
 def sound(threshold: float = 0.5, planted: Callable[[], object] = lambda: None) -> rc.Model:
     def logits(x: NDArray[Any]) -> NDArray[np.float32]:
-        if x.max() == 1.0 and os.environ.get(HEAD) != str(os.getpid()) and MENDED not in os.environ:
+        if (
+            x.reshape(len(x), -1)[:, 1:].max() == 1.0
+            and os.environ.get(HEAD) != str(os.getpid())
+            and MENDED not in os.environ
+        ):
             planted()
         gap = x[:, 0, 0, 0] - np.float32(threshold)
         return np.stack([gap, -gap], axis=1) * 4
@@ -94,6 +98,32 @@ def grows() -> rc.Model:
 def differs() -> rc.Model:
     """Answers with other last bits outside of the tests' process, as on another CPU."""
     return sound(0.4 if os.environ.get(HEAD) == str(os.getpid()) else 0.40000004)
+
+
+def differs_on_perturbed() -> rc.Model:
+    """Answers other images than the clean ones otherwise, outside of the tests' process."""
+    logits, known = sound(0.4), {image.tobytes() for image in IMAGES}
+
+    def answer(x: NDArray[Any]) -> NDArray[np.float32]:
+        answers = np.asarray(logits(x)).copy()
+        if os.environ.get(HEAD) != str(os.getpid()):
+            perturbed = [image.tobytes() not in known for image in x]
+            answers[perturbed] = answers[perturbed][:, ::-1]
+        return answers
+
+    return rc.wrap_functions(logits=answer)
+
+
+def differs_in_gradient() -> rc.Model:
+    """Has a gradient of the other sign outside of the tests' process."""
+    sign = np.float32(4 if os.environ.get(HEAD) == str(os.getpid()) else -4)
+
+    def vjp(x: NDArray[Any], v: NDArray[Any]) -> NDArray[np.float32]:
+        slope = np.zeros_like(x)
+        slope[:, 0, 0, 0] = (v[:, 0] - v[:, 1]) * sign
+        return slope
+
+    return rc.wrap_functions(logits=sound(0.4), vjp=vjp)
 
 
 def kills_its_worker() -> rc.Model:

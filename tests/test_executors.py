@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import planted
 import pytest
@@ -31,9 +32,15 @@ from robustcmp.records.store import Run
 from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
+from robustcmp.runs.identity import Identity
 from robustcmp.runs.isolated import Child, Died, Limits, last_lines, resident
 
 GIB = 2**30
+FGSM = """
+[attacks.fgsm]
+attack = "FGSM"
+epsilons = 4
+"""
 Evaluate = Callable[..., rc.Evaluation]
 
 
@@ -123,18 +130,46 @@ def test_missing_repeats_are_added_in_another_process(evaluate: Evaluate, tmp_pa
     assert [len(cost.cells) for cost in more.run.costs()] == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("kind", "differing", "suite"),
+    [
+        ("differs", "its clean logits", PIXEL_AND_WALK),
+        ("differs_on_perturbed", "its logits on perturbed images", PIXEL_AND_WALK),
+        ("differs_in_gradient", "its gradients", FGSM),
+    ],
+)
 def test_a_model_that_differs_in_another_process_stays_in_this_one(
-    evaluate: Evaluate, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    kind: str, differing: str, suite: str, evaluate: Evaluate, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    models = {"a": made("sound"), "b": made("differs")}
+    (tmp_path / "suite.toml").write_text(suite)
+    models = {"a": made("sound"), "b": made(kind)}
     with caplog.at_level(logging.WARNING, logger="robustcmp"):
         ev = evaluate(models, Isolated())
     assert [record.getMessage() for record in caplog.records] == [
-        "b/0 stays in this process: in another, its clean logits differ, if only in their last bits, from those in the "
+        f"b/0 stays in this process: in another, {differing} differ, if only in their last bits, from those in the "
         "process that compares"
     ]
-    assert ev.dataset.identical(evaluate(models, out=tmp_path / "here").dataset)
-    assert ev.costs().set_index("model").worker.to_dict() == {"a": "numpy", "b": ""}
+    here = evaluate(models, out=tmp_path / "here")
+    assert answers(ev.run.directory) == answers(here.run.directory)
+    costs = ev.costs()
+    assert set(costs[costs.model == "b"].worker) == {""}
+
+
+def test_a_gradient_that_no_attack_follows_may_differ_in_another_process(evaluate: Evaluate) -> None:
+    ev = evaluate({"b": made("differs_in_gradient")}, Isolated())
+    assert set(ev.costs().worker) == {"numpy"}
+
+
+def test_a_gradient_that_varies_is_compared_by_its_sketch() -> None:
+    one = Identity("w", "l", "p", "g", [1.0, 2.0], [1.0, -1.0], gradient_noise=1e-7)
+    other = msgspec.structs.replace(one, gradient="other")
+    assert one.difference(other, needs_gradient=True) == ""
+    masked = msgspec.structs.replace(other, gradient_sketch=[-1.0, 1.0])
+    assert one.difference(masked, needs_gradient=True) == "its gradients"
+    steady = msgspec.structs.replace(one, gradient_noise=0.0)
+    assert steady.difference(other, needs_gradient=True) == "its gradients"
+    assert steady.difference(other, needs_gradient=False) == ""
+    assert one.difference(msgspec.structs.replace(one, weights=None), needs_gradient=False) == "its weights"
 
 
 # failures ------------------------------------------------------------------------------------------------------------

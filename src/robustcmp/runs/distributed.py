@@ -254,7 +254,7 @@ class Distributed:
     """Groups on workers of Dask, one at a time on each; needs the extra ``distributed``.
 
     Models travel as what they are loaded from, their files and the images by digest. A model that was passed itself, an
-    attack that cannot be imported, and a model that gives other logits on every worker, are done in the process of the
+    attack that cannot be imported, and a model that is another on every worker, are done in the process of the
     comparison meanwhile. A group whose process dies, hangs, or reaches a limit is a failure (`Evaluation.failed`), as
     with `Isolated`. One whose worker is lost is done by another, and fails with the third.
 

@@ -22,7 +22,7 @@ network nevertheless.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -86,6 +86,23 @@ class Identity(msgspec.Struct, frozen=True):
             )
         )
 
+    def difference(self, other: Identity, needs_gradient: bool) -> str:
+        """Say what an attack's cells depend on that differs in a model of another process; nothing if all is the same.
+
+        Bits that vary from pass to pass are compared by their sketches, except those of the clean logits: cells whose
+        logits another process cannot repeat are this process's.
+        """
+        if self.logits != other.logits:
+            return "its clean logits"
+        alike = _agreeing(self.logits_sketch, other.logits_sketch) == 1 if self.noise else self.probes == other.probes
+        if not alike:
+            return "its logits on perturbed images"
+        if needs_gradient:
+            likeness = _agreeing(self.gradient_sketch, other.gradient_sketch)
+            if not (likeness > 0.5 if self.gradient_noise else self.gradient == other.gradient):
+                return "its gradients"
+        return "" if self.weights == other.weights else "its weights"
+
     def steadied(self, stored: Sequence[Identity]) -> Identity:
         """Return this identity without its noise: bits that vary are those of an earlier session that is like it."""
         if not self.noise and not self.gradient_noise:
@@ -114,31 +131,50 @@ def identify(
     needs_gradient : bool
         Whether an attack follows its gradient.
     """
-    some = probes(images)
-    logits, again = classifier.logits(images), classifier.logits(images)
-    answers, answers_again = classifier.logits(some), classifier.logits(some)
-    noise = max(_difference(logits, again), _difference(answers, answers_again))
-    slopes = slopes_again = None
-    if needs_gradient:
+    one, again = (_Look.at(classifier, images, labels, needs_gradient) for _ in range(2))
+    noise = max(_difference(one.logits, again.logits), _difference(one.answers, again.answers))
+    gradient_noise = 0.0 if one.slopes is None or again.slopes is None else _difference(one.slopes, again.slopes)
+    identity = msgspec.structs.replace(one.identity(classifier), noise=noise, gradient_noise=gradient_noise)
+    return identity, one.logits
+
+
+def identify_once(
+    classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], needs_gradient: bool
+) -> Identity:
+    """Return what `identify` does, at half its cost, for a comparison with an identity whose noise is known."""
+    return _Look.at(classifier, images, labels, needs_gradient).identity(classifier)
+
+
+class _Look(NamedTuple):
+    """What a model answers once: to the attacked images and to the probes, with its gradient there if it is needed."""
+
+    logits: NDArray[np.float32]
+    answers: NDArray[np.float32]
+    slopes: NDArray[np.float32] | None
+
+    @classmethod
+    def at(
+        cls, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], needs_gradient: bool
+    ) -> _Look:
+        some = probes(images)
+        logits, answers = classifier.logits(images), classifier.logits(some)
+        if not needs_gradient:
+            return cls(logits, answers, None)
+        followed = classifier.gradient_source  # the model that a deployed network was converted from
+        answers_there = answers if followed is None else followed.logits(some)
         classes = np.tile(labels[:FEW], len(some) // len(labels[:FEW]))
-        followed = classifier.gradient_source
-        if followed is not None:  # of the model that a deployed network was converted from
-            answers_there = followed.logits(some)
-            both = (answers_there, answers_there)
-        else:
-            followed, both = classifier, (answers, answers_again)
-        slopes, slopes_again = (followed.vjp(some, cross_entropy(np.nan_to_num(each), classes)[1]) for each in both)
-    identity = Identity(
-        weights=classifier.weights_digest,
-        logits=digest({"logits": logits}),
-        probes=digest({"logits": answers}),
-        gradient=None if slopes is None else digest({"gradient": slopes}),
-        logits_sketch=_sketch(answers),
-        gradient_sketch=[] if slopes is None else _sketch(slopes),
-        noise=noise,
-        gradient_noise=0.0 if slopes is None or slopes_again is None else _difference(slopes, slopes_again),
-    )
-    return identity, logits
+        slope = cross_entropy(np.nan_to_num(answers_there), classes)[1]
+        return cls(logits, answers, (followed or classifier).vjp(some, slope))
+
+    def identity(self, classifier: Classifier) -> Identity:
+        return Identity(
+            weights=classifier.weights_digest,
+            logits=digest({"logits": self.logits}),
+            probes=digest({"logits": self.answers}),
+            gradient=None if self.slopes is None else digest({"gradient": self.slopes}),
+            logits_sketch=_sketch(self.answers),
+            gradient_sketch=[] if self.slopes is None else _sketch(self.slopes),
+        )
 
 
 def probes(images: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -23,6 +23,7 @@ from ..models.classifier import Classifier
 from ..models.preflight import in_unit_bounds
 from ..records.cell import AttackResult
 from ..zoo.origins import Origin
+from .identity import Identity, identify_once
 from .plan import Plan, Task
 
 MOST_MODELS = 64  # that a process keeps ready
@@ -87,8 +88,8 @@ class Work:
         Those that it needs; the first is the one that it runs in.
     device : str
         Where it runs.
-    logits : str
-        The digest of its clean logits, which it has to have there as well.
+    identity : Identity
+        What it has to be there as well.
     attack : attack
         With its settings, and what is known of finished repeats.
     attack_name : str
@@ -110,7 +111,7 @@ class Work:
     files: dict[str, tuple[str, str]]
     frameworks: tuple[str, ...]
     device: Device
-    logits: str
+    identity: Identity
     attack: RunnableAttack
     attack_name: str
     data: str
@@ -176,7 +177,7 @@ class Packer:
             files=self._files[model.key],
             frameworks=tuple(dict.fromkeys([framework, *model.origin.frameworks])),
             device="cuda" if classifier.on_gpu else "cpu",
-            logits=self.plan.logits[model.key],
+            identity=self.plan.identities[model.key],
             attack=attack,
             attack_name=task.attack,
             data=self._data_digest(traced),
@@ -207,6 +208,13 @@ class Other(Exception):
     """A model is not the same here as where its work was made, so its results would not be either."""
 
 
+class _Ready(NamedTuple):
+    """A loaded model, and what of it was compared with the one that its works were made for."""
+
+    classifier: Classifier
+    compared: set[str]
+
+
 class Bench:
     """Where works are done: models stay ready from one to the next.
 
@@ -219,7 +227,7 @@ class Bench:
     def __init__(self, fetch: Callable[[str], Any]):
         self._fetch = fetch
         self._data: OrderedDict[str, Arrays] = OrderedDict()
-        self._models: OrderedDict[tuple[Any, ...], Classifier] = OrderedDict()
+        self._models: OrderedDict[tuple[Any, ...], _Ready] = OrderedDict()
 
     def outcomes(self, work: Work, at_once: int | None, asked: Callable[[int], object]) -> Iterator[Timed]:
         """Yield the result of each repeat of a work.
@@ -239,14 +247,16 @@ class Bench:
             The model is not the same here.
         """
         data = self._kept(self._data, work.data, lambda: self._fetch(work.data), 2)
-        key = (work.origin, *work.files.items(), work.device, work.batch_size, work.parts, work.data, work.logits)
-        classifier = self._kept(self._models, key, lambda: self._ready(work, data), MOST_MODELS)
-        classifier = classifier.with_callback(asked)
+        same = work.identity.in_key(needs_gradient=True).values()
+        key = (work.origin, *work.files.items(), work.device, work.batch_size, work.parts, work.data, *same)
+        ready = self._kept(self._models, key, lambda: _Ready(self._loaded(work, data), set()), MOST_MODELS)
+        _compare(ready, work, data)
+        classifier = ready.classifier.with_callback(asked)
         classifier.at_once = at_once
         for made in timed(classifier, work.attack, data["images"], data["labels"], work.seed, work.repeats):
             yield made if work.keep_images else made._replace(result=replace(made.result, adversarials=None))
 
-    def _ready(self, work: Work, data: Arrays) -> Classifier:
+    def _loaded(self, work: Work, data: Arrays) -> Classifier:
         """Return a model, loaded and compiled as it was where the work was made."""
         with tempfile.TemporaryDirectory(prefix="robustcmp-") as directory:
             paths = {}
@@ -261,8 +271,6 @@ class Bench:
                 raise Other("it cannot be compiled, as it was in the process that compares")
         classifier = classifier.with_batch_size(work.batch_size)
         classifier.workers = work.parts
-        if digest({"logits": classifier.logits(data["images"])}) != work.logits:
-            raise Other("its clean logits differ, if only in their last bits, from those in the process that compares")
         return classifier
 
     @staticmethod
@@ -273,3 +281,15 @@ class Bench:
                 kept.popitem(last=False)
         kept.move_to_end(key)
         return kept[key]
+
+
+def _compare(ready: _Ready, work: Work, data: Arrays) -> None:
+    """Raise `Other` if what a work's cells depend on is not as in the process that compares; asked once a model."""
+    needs_gradient = work.attack.needs_gradient
+    names = work.identity.in_key(needs_gradient).keys()
+    if names <= ready.compared:
+        return
+    here = identify_once(ready.classifier, data["images"], data["labels"], needs_gradient)
+    if differing := work.identity.difference(here, needs_gradient):
+        raise Other(f"{differing} differ, if only in their last bits, from those in the process that compares")
+    ready.compared.update(names)
