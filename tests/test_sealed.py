@@ -30,7 +30,10 @@ from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, U
 from robustcmp.files import remove_left_over, temporary_beside, write_atomically, write_text_atomically
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import read_weights, write_weights
+from robustcmp.records import costs
 from robustcmp.records.cell import AttackResult, Cell
+from robustcmp.records.costs import Cost
+from robustcmp.records.journal import Journal
 from robustcmp.records.store import Run
 from robustcmp.records.upkeep import repair, verify
 from robustcmp.zoo.recipes import SHIPPED
@@ -661,6 +664,42 @@ def test_what_cannot_be_a_lock_is_named(tmp_path: Path, make: Callable[[Path], o
     make(tmp_path / locks.NAME)
     with pytest.raises(StoreError, match=r"\.writer\.lock cannot be used as a lock"), locks.sole_writer(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("content", ["important", None])
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path, content: str | None) -> None:
+    elsewhere = tmp_path / "elsewhere.txt"
+    if content is not None:
+        elsewhere.write_text(content)
+    (tmp_path / locks.NAME).symlink_to(elsewhere)
+    said = r"\.writer\.lock cannot be used as a lock: is a link\. Remove it"
+    with pytest.raises(StoreError, match=said), locks.sole_writer(tmp_path):
+        pass
+    assert (elsewhere.read_text() if elsewhere.exists() else None) == content
+
+
+COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25)
+LOGS: dict[str, Callable[[Path], None]] = {
+    "log.txt": lambda path: Journal(path.parent).note("begun"),
+    "costs.jsonl": lambda path: costs.log(path, COST),
+}
+INSTEAD: dict[str, Callable[[Path], object]] = {
+    "a link": lambda path: path.symlink_to(path.with_name("elsewhere.txt")),
+    "a link to nothing": lambda path: path.symlink_to(path.with_name("nothing")),
+    "a pipe": os.mkfifo,
+    "a directory": Path.mkdir,
+}
+
+
+@pytest.mark.parametrize("instead", INSTEAD)
+@pytest.mark.parametrize("name", LOGS)
+def test_nothing_is_added_to_what_is_no_file(tmp_path: Path, name: str, instead: str) -> None:
+    (tmp_path / "elsewhere.txt").write_text("important")
+    INSTEAD[instead](tmp_path / name)
+    with pytest.raises(StoreError, match=rf"nothing can be added to .*{name}: .*\. Remove it"):
+        LOGS[name](tmp_path / name)
+    assert (tmp_path / "elsewhere.txt").read_text() == "important"
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_a_lock_is_not_kept_by_a_process_that_was_forked(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DiskError, UsageError
+from .errors import DiskError, StoreError, UsageError
 
 TEMPORARY = ".tmp"
 SURELY_DEAD = 86400.0  # seconds without a change, after which nobody is still writing a temporary file
 REGULAR = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+OWN = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file is too large"}
 
 
@@ -95,9 +96,20 @@ def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
         os.close(descriptor)
 
 
-def _regular(path: str | os.PathLike[str]) -> tuple[int, int]:
+def open_own(path: Path, flags: int = 0) -> int:
+    """Return the descriptor of a file that is changed where it lies, or raise `OSError` for what is no regular file.
+
+    A link is none: in a directory from somebody else it could lead to any file of this user.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "is a link", str(path))
+    descriptor, _ = _regular(path, OWN | flags)
+    return descriptor
+
+
+def _regular(path: str | os.PathLike[str], flags: int = REGULAR) -> tuple[int, int]:
     """Return the descriptor of a regular file and its size, or raise `OSError` for what is none."""
-    descriptor = os.open(path, REGULAR)
+    descriptor = os.open(path, flags, 0o666)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
@@ -297,8 +309,10 @@ def append_line(path: Path, line: str) -> None:
     ------
     DiskError
         There is no room for the line. The file is as it was.
+    StoreError
+        It is a link, a directory, a pipe, or cannot be written.
     """
-    with room_for(path, len(line)), open(path, "a+b", buffering=0) as file:
+    with room_for(path, len(line)), open(_appendable(path), "a+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 1, 0))
         torn = file.read(1) not in (b"", b"\n")
@@ -310,3 +324,17 @@ def append_line(path: Path, line: str) -> None:
         except OSError:
             file.truncate(size)
             raise
+
+
+def _appendable(path: Path) -> int:
+    """Return the descriptor of a file that lines are added to, made if it is not there."""
+    try:
+        return open_own(path, os.O_CREAT | os.O_APPEND)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise
+        raise StoreError(
+            f"nothing can be added to {path}: {error.strerror}. Remove it, or name another directory, and rerun the "
+            "same command: what is finished is kept.",
+            parameters=["out"],
+        ) from None

@@ -13,7 +13,6 @@ import errno
 import json
 import os
 import secrets
-import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .errors import StoreError
-from .files import Writer, open_regular, room_for, temporary_beside
+from .files import Writer, open_own, open_regular, room_for, temporary_beside
 
 try:
     import fcntl
@@ -163,15 +162,11 @@ def _opened(path: Path) -> tuple[int, bool] | None:
     except FileExistsError:
         pass
     try:
-        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0))  # a pipe would be waited for
+        return open_own(path), False
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _unusable(path, "it is no regular file")
-    return descriptor, False
 
 
 def _unusable(path: Path, reason: str) -> StoreError:
