@@ -19,7 +19,7 @@ import robustcmp as rc
 from robustcmp.analysis.costs import COLUMNS
 from robustcmp.attacks import AttackResult
 from robustcmp.records.cell import Cell
-from robustcmp.records.costs import Cost, log, logged
+from robustcmp.records.costs import Cost, broken, log, logged
 from robustcmp.records.store import Run
 from robustcmp.sealed import to_json
 
@@ -76,8 +76,31 @@ def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -
     line = path.read_bytes()
     path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
     assert list(logged(path)) == [COST]
+    assert broken(path) == 0
     log(path, COST)
     assert list(logged(path)) == [COST, COST]
+    assert broken(path) == 0
+
+
+def test_a_record_without_its_line_break_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "costs.jsonl"
+    log(path, COST)
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert list(logged(path)) == [COST]
+    log(path, COST)
+    assert list(logged(path)) == [COST, COST]
+
+
+@pytest.mark.parametrize("place", [0, 40, -2])
+def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "costs.jsonl"
+    log(path, COST)
+    line = bytearray(path.read_bytes())
+    line[place] ^= 1
+    for content in (bytes(line), bytes(line) + path.read_bytes()):
+        path.write_bytes(content)
+        assert broken(path) == 1
+    assert list(logged(path)) == [COST]
 
 
 def test_fields_of_a_later_version_are_no_error(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_changed_record_of_costs_is_left_out_and_said(run: Path, caplog: pytes
     text = (run / "costs.jsonl").read_text()
     (run / "costs.jsonl").write_text(text.replace('"images": 5', '"images": 6', 1))
     assert Run(run).costs() == before[1:]
-    assert "1 records were changed and are left out" in caplog.text
+    assert "1 lines are no records, or were changed, and are left out" in caplog.text
 
 
 def test_two_cells_exchanged(run: Path) -> None:

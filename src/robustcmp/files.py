@@ -302,8 +302,17 @@ def write_text_atomically(path: Path, text: str) -> None:
     write_bytes_atomically(path, text.encode())
 
 
-def append_line(path: Path, line: str) -> None:
+def append_line(path: Path, line: str, is_whole: Callable[[bytes], bool] = bool) -> None:
     """Append a line to a text file, on a line of its own whatever a killed process left, and flush it to the disk.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which is made if it is not there.
+    line : str
+        The line.
+    is_whole : callable, optional
+        Says of a last line without a line break whether it is kept; what a killed process left of a line is removed.
 
     Raises
     ------
@@ -316,6 +325,11 @@ def append_line(path: Path, line: str) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 1, 0))
         torn = file.read(1) not in (b"", b"\n")
+        if torn:
+            file.seek(0)
+            last = file.read().rpartition(b"\n")[2]
+            if not is_whole(last):
+                torn, size = False, file.truncate(size - len(last))
         left = b"\n" * torn + line.encode() + b"\n"
         try:
             while left:

@@ -51,33 +51,37 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def log(path: Path, cost: Cost) -> None:
-    """Append a record to a log, which is made if it is not there."""
-    append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None))
+    """Append a record to a log, which is made if it is not there, in the place of what a killed process left of one."""
+    append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None), lambda line: _record(line) is not None)
 
 
 def logged(path: Path, required: bool = True) -> Iterator[Cost]:
     """Yield the records of a log, none if there is no log.
 
-    A line that is no record, or is not as it was written, is left out: a process that is killed while it writes leaves
-    part of one. A record without a seal counts only if none is required.
+    A line that is no record, or is not as it was written, is left out. A record without a seal counts only if none is
+    required.
     """
     return (cost for cost in _read(path, required) if cost is not None)
 
 
 def broken(path: Path, required: bool = True) -> int:
-    """Return how many records of a log were changed; part of a record is none."""
+    """Return how many lines of a log are no records; a last one without a line break is what a killed process left."""
     return sum(cost is None for cost in _read(path, required))
 
 
 def _read(path: Path, required: bool) -> Iterator[Cost | None]:
-    """Yield the records of a log, None for one that was changed."""
+    """Yield the records of a log, None for a line that is none."""
     try:
-        lines = read_bytes(path).splitlines()
+        *lines, last = read_bytes(path).split(b"\n")
     except FileNotFoundError:
         return
-    for line in lines:
-        try:
-            yield msgspec.convert(from_json(line, KIND, required=required), Cost)
-        except (SealError, msgspec.ValidationError):
-            if line.endswith(b"}"):
-                yield None
+    yield from (_record(line, required) for line in lines if line.strip())
+    if (cost := _record(last, required)) is not None:
+        yield cost
+
+
+def _record(line: bytes, required: bool = True) -> Cost | None:
+    try:
+        return msgspec.convert(from_json(line, KIND, required=required), Cost)
+    except (SealError, msgspec.ValidationError):
+        return None

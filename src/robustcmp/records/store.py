@@ -481,7 +481,9 @@ class Run:
         """
         try:
             if changed := costs.broken(self._costs_path, self.is_sealed):
-                _log.warning("%s: %d records were changed and are left out", self._costs_path, changed)
+                _log.warning(
+                    "%s: %d lines are no records, or were changed, and are left out", self._costs_path, changed
+                )
             return list(costs.logged(self._costs_path, self.is_sealed))
         except SealError as error:
             raise StoreError(

@@ -83,7 +83,7 @@ def verify(run: Run) -> Iterator[Finding]:
     log = run.directory / "costs.jsonl"
     with suppress(FileNotFoundError):
         if changed := costs.broken(log, required):
-            yield Finding(log, "broken", f"{changed} of its records were changed. They are left out.")
+            yield Finding(log, "broken", f"{changed} of its lines are no records, or were changed. They are left out.")
         elif costs.broken(log):
             yield Finding(log, "unsealed", OLDER)
 
