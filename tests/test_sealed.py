@@ -30,7 +30,7 @@ from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, U
 from robustcmp.files import remove_left_over, temporary_beside, write_atomically, write_text_atomically
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import read_weights, write_weights
-from robustcmp.records import costs
+from robustcmp.records import costs, store
 from robustcmp.records.cell import AttackResult, Cell
 from robustcmp.records.costs import Cost
 from robustcmp.records.journal import Journal
@@ -249,6 +249,10 @@ def replaced(name: str, values: Any, **options: Any) -> Damage:
         (replaced("queries", np.ones(5)), r"queries should be int64, received float64"),
         (replaced("extras/start", np.float64(1)), r"extras/start should have the shape \(5, …\), received \(\)"),
         (replaced("adversarials", np.float32(0)), r"adversarials should have the shape \(5, …\), received \(\)"),
+        (
+            replaced("adversarials", np.zeros((5, 36), np.float32)),
+            r"adversarials should have the axes \(images, height",
+        ),
         (lambda file: file.pop("linf"), "linf is missing"),
     ],
 )
@@ -312,6 +316,54 @@ def huge(secret: Path, name: str, file: h5py.File) -> None:
     dtype = file[name].dtype
     del file[name]
     file.create_dataset(name, (2**28,), dtype, chunks=(2**16,), compression="gzip", fillvalue=1)
+
+
+@pytest.mark.parametrize("kind", ["cell", "clean", "contested", "results"])
+def test_a_large_file_without_a_seal_is_refused_unread(run: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = cells(run)[0] if kind == "cell" else run / f"{kind}.h5"
+    stored = Run.open(run)
+    stored.manifest()
+    read: dict[str, Callable[[], object]] = {
+        "cell": lambda: stored.load(path.stem),
+        "clean": lambda: stored.read_clean(""),
+        "contested": lambda: stored.read_arrays("contested", "", lambda file: None),
+        "results": stored.read_results,
+    }
+    with open(path, "r+b") as file:
+        file.truncate(2**24)
+    asked = []
+    monkeypatch.setattr(os, "read", lambda descriptor, n, real=os.read: asked.append(n) or real(descriptor, n))  # type: ignore[func-returns-value]
+    with pytest.raises(StoreError, match=rf"{path.name} is broken \(it has no seal\)"):
+        read[kind]()
+    assert sum(asked) < 2**20
+
+
+def more(file: h5py.File) -> None:
+    file.create_dataset("more", data=np.zeros(2**16), compression="gzip")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("clean", more, "expected the arrays images alone, received more as well"),
+        ("contested", more, "expected the arrays .*, success alone, received more as well"),
+        ("contested", lambda file: file.pop("counts"), "counts is missing"),
+        ("contested", replaced("index", np.arange(N + 1)), "index should be a list of at most 12 places"),
+        ("contested", replaced("right", np.ones((9, 1), bool)), r"right should have the shape \(2, 1\), received"),
+        ("contested", replaced("attacks", np.array(["a"] * 9, "S")), "attacks should be a list of at most 2 names"),
+        ("clean", replaced("images", np.ones((5, 36), np.float32)), r"images should have the axes \(images, height"),
+    ],
+)
+def test_arrays_that_the_manifest_knows_nothing_of(run: Path, name: str, damage: Damage, said: str) -> None:
+    changed(run / f"{name}.h5", damage, name)
+    with pytest.raises(StoreError, match=rf"{name}\.h5 is broken \({said}"):
+        used(run)
+
+
+def test_images_larger_than_a_network_can_take(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "LAYER_VALUES", 35)
+    with pytest.raises(StoreError, match=r"at most 35 values an image, received the shape \(5, 6, 6, 1\)"):
+        Run.open(run).adversarials(cells(run)[0].stem)
 
 
 STRANGE = [external, virtual, soft, external_link, other_filter, cycle, huge]

@@ -175,7 +175,7 @@ class Evaluation(Results):
             no such attack.
         """
         contested = self._models_for("conditioning").run_conditioning(attacks, progress)
-        stored = self.run.read_arrays("contested", self.question, Contested.from_arrays)
+        stored = self._stored_contested()
         if stored is not None:
             contested = contested.beside(stored)
         self.run.write_arrays("contested", self.question, contested.to_arrays())

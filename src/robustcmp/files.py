@@ -28,6 +28,7 @@ TEMPORARY = ".tmp"
 SURELY_DEAD = 86400.0  # seconds without a change, after which nobody is still writing a temporary file
 REGULAR = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 OWN = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+SMALL, END = 2**20, 512  # bytes
 NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file is too large"}
 
 
@@ -78,15 +79,25 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     return open(descriptor, "rb")
 
 
-def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
+def read_regular(
+    path: str | os.PathLike[str], limit: int, look: Callable[[bytes, bytes], object] | None = None
+) -> bytes:
     """Return the bytes of a file, or raise `OSError` for what is none, or larger than the limit.
 
-    Without a file object, which would take longer than reading a small file.
+    Without a file object, which would take longer than reading a small file. Before the rest of one that is not small
+    is read, `look` is called with its first and its last 512 bytes, and may raise.
     """
     descriptor, size = _regular(path)
     try:
         if size > limit:
             raise OSError(errno.EFBIG, f"expected at most {limit:,} bytes, received {size:,}", str(path))
+        if look is not None and size > SMALL:
+            ends = []
+            for start in (0, size - END):
+                os.lseek(descriptor, start, os.SEEK_SET)
+                ends.append(os.read(descriptor, END))
+            look(*ends)
+            os.lseek(descriptor, 0, os.SEEK_SET)
         parts = []
         while size > 0 and (part := os.read(descriptor, size)):
             parts.append(part)

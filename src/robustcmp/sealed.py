@@ -17,7 +17,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import EllipsisType
 from typing import Any
@@ -82,25 +82,38 @@ def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:
         return file.read(len(start)) == start
 
 
-def check(path: str | os.PathLike[str], kind: str) -> None:
+def check(path: str | os.PathLike[str], kind: str, limit: int = LARGEST) -> None:
     """Raise `SealError` unless a file is as it was sealed; its content is not looked at."""
-    _check(read_bytes(path), kind, required=True)
+    _check(_bytes(path, kind, True, limit), kind, required=True)
+
+
+def _bytes(path: str | os.PathLike[str], kind: str, required: bool, limit: int) -> bytes:
+    """Return the bytes of a file; where a seal is required, one without is refused before it is read whole."""
+    with distrusted():
+        return read_regular(path, limit, (lambda first, last: _seal_of(first, last, kind)) if required else None)
+
+
+def _seal_of(first: bytes, last: bytes, kind: str) -> str:
+    """Return what the seal says that begins or ends a file, or raise `SealError` if there is none of that kind."""
+    block = first if first.startswith(MARK) else last
+    if not block.startswith(MARK):
+        raise SealError("it has no seal")
+    said = block.rstrip(b"\0").decode("ascii", "replace")
+    title = said.partition(", sha256 ")[0]
+    if title != f"robustcmp {kind}":
+        raise SealError(f"expected a file of the kind {kind!r}, received {title[len(MARK) :][:40]!r}")
+    return said
 
 
 def _check(content: bytes, kind: str, required: bool) -> bytes:
     """Return HDF5's part of a file's bytes, or raise `SealError` unless they are as they were sealed."""
     in_front = content.startswith(MARK)
-    block = content[:BLOCK] if in_front else content[-BLOCK:]
-    if not block.startswith(MARK):
-        if required:
-            raise SealError("it has no seal")
+    if not required and not in_front and not content[-BLOCK:].startswith(MARK):
         return content
-    said = block.rstrip(b"\0").decode("ascii", "replace")
+    said = _seal_of(content[:BLOCK], content[-BLOCK:], kind)
     received = seal(kind, memoryview(content)[BLOCK:] if in_front else memoryview(content)[:-BLOCK])
     if said != received:
-        title, _, expected = said.partition(", sha256 ")
-        if title != f"robustcmp {kind}":
-            raise SealError(f"expected a file of the kind {kind!r}, received {title[len(MARK) :][:40]!r}")
+        expected = said.partition(", sha256 ")[2]
         raise SealError(
             f"expected SHA-256 {expected[:64]}, received {received[-64:]}: the file was changed after it was written, "
             "or it is not whole"
@@ -146,7 +159,7 @@ def opened(path: str | os.PathLike[str], kind: str, *, required: bool = True, li
         It is not as it was written, or holds what robustcmp does not write. So is everything that goes wrong while it
         is open.
     """
-    with from_bytes(read_bytes(path, limit), kind, required=required) as file:
+    with from_bytes(_bytes(path, kind, required, limit), kind, required=required) as file:
         yield file
 
 
@@ -219,6 +232,13 @@ class Hdf5:
         most = stored * (DEFLATED if array.compression else 1)
         if stored > self.size or declared > most:
             raise SealError(f"{name} declares {declared:,} bytes, but the file has {stored:,} of it")
+
+    def check_names(self, names: Collection[str]) -> None:
+        """Raise `SealError` unless the file has the arrays of these names and no others."""
+        if missing := sorted({*names} - self.arrays.keys()):
+            raise SealError(f"{missing[0]} is missing")
+        if others := sorted(self.arrays.keys() - {*names}):
+            raise SealError(f"expected the arrays {', '.join(sorted(names))} alone, received {others[0]} as well")
 
     def strings(self, name: str) -> NDArray[np.str_]:
         """Return an array of strings, one after another: many may be one and the same long one in the file."""

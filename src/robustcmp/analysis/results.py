@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..errors import SealError, UsageError
 from ..records.checks import Checked
 from ..records.contested import Contested
+from ..sealed import Hdf5
 from . import paper
 from .conditioning import PICKS, Conditioning
 from .control import control
@@ -502,15 +503,19 @@ class Results(Recorded):
     def conditioned(self) -> Conditioning | None:
         """Rates on the subsets of fewer models, None if `Evaluation.run_conditioning` has not been run."""
 
-        def read(arrays: dict[str, NDArray[Any]]) -> Contested:
-            contested = Contested.from_arrays(arrays)
-            if len(contested.right) != len(self.labels):
-                raise SealError(f"expected {len(self.labels)} models, received {len(contested.right)}")
+        stored = self._stored_contested()
+        return None if stored is None else Conditioning(self, stored)
+
+    def _stored_contested(self) -> Contested | None:
+        """Return what is stored of contested images, None if there is nothing of this question."""
+
+        def read(file: Hdf5) -> Contested:
+            contested = Contested.from_file(file, *sizes)
             self._check_attacks(contested.attacks)
             return contested
 
-        stored = self.run.read_arrays("contested", self.question, read)
-        return None if stored is None else Conditioning(self, stored)
+        sizes = len(self.labels), len(self.attacks), self.manifest["images"]["of"]
+        return self.run.read_arrays("contested", self.question, read, Contested.most_bytes(*sizes))
 
     def _check_attacks(self, attacks: list[str]) -> None:
         """Raise `SealError` for attacks that the run has not, or twice."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from ..errors import SealError
+from ..sealed import Hdf5
+
+NAMES = ("attacks", "index", "right", "success", "counts")  # of its arrays
 
 
 @dataclass(frozen=True)
@@ -49,23 +51,38 @@ class Contested:
         """Return it as arrays, for the store."""
         return vars(self) | {"attacks": np.array(self.attacks, "S")}
 
+    @staticmethod
+    def most_bytes(models: int, attacks: int, of: int) -> int:
+        """Return how many bytes a file of so many models, attacks and images has at the most."""
+        return 2**20 + 2 * of * (8 + models * (1 + 8 * attacks))
+
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Contested:
-        """The inverse of `to_arrays`; raises `SealError` for what that does not return."""
-        names, right = arrays["attacks"], arrays["right"]
-        if names.dtype.kind != "S" or names.ndim != 1 or right.ndim != 2:
-            raise SealError("attacks should be a list of names, and right should have the axes (models, images)")
-        models, images = right.shape
-        form = {
+    def from_file(cls, file: Hdf5, models: int, attacks: int, of: int) -> Contested:
+        """Read what `to_arrays` returned, of so many models, and of at most so many attacks and images.
+
+        Raises
+        ------
+        SealError
+            The file has other arrays; nothing of them was read.
+        """
+        file.check_names(NAMES)
+        file.check("attacks")
+        file.check("index", np.int64, (...,))
+        names, index = file.arrays["attacks"], file.arrays["index"]
+        if names.dtype.kind != "S" or names.ndim != 1 or len(names) > attacks:
+            raise SealError(f"attacks should be a list of at most {attacks} names")
+        if index.ndim != 1 or len(index) > of:
+            raise SealError(f"index should be a list of at most {of} places, received the shape {index.shape}")
+        images = len(index)
+        form: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
             "index": (np.int64, (images,)),
             "right": (np.bool_, (models, images)),
             "success": (np.float64, (models, len(names), images)),
             "counts": (np.int64, (2,)),
         }
         for name, (dtype, shape) in form.items():
-            array = arrays[name]
-            if array.dtype != dtype or array.shape != shape:
-                raise SealError(f"{name} should be {np.dtype(dtype)} {shape}, received {array.dtype} {array.shape}")
+            file.check(name, dtype, shape)
+        arrays = {name: file.array(name) for name in NAMES}
         if (arrays["counts"] < 0).any() or (arrays["index"] < 0).any():
             raise SealError("counts and places of images should not be below 0")
-        return cls([name.decode() for name in names.tolist()], *(arrays[name] for name in form))
+        return cls([name.decode() for name in arrays["attacks"].tolist()], *(arrays[name] for name in form))

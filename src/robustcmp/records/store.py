@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import h5py
 import numpy as np
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError, nearest
 from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
+from ..limits import LAYER_VALUES
 from ..locks import NAME as LOCK
 from ..locks import Lock, sole_writer
 from . import costs, results_file
@@ -279,7 +281,9 @@ class Run:
         content, path = sealed.hdf5(_kind(cell.key), write), self.cell_path(cell.key)
         try:
             with sealed.from_bytes(content, _kind(cell.key)) as file:
-                self._read_cell(file, cell.key)
+                known_arrays = self._read_cell(file, cell.key)
+                if images is not None:
+                    _check_images(file, "adversarials", len(known_arrays["success"]))
         except SealError as error:
             raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
         self.write_file(path, content)
@@ -366,7 +370,7 @@ class Run:
                     f"{self.cell_path(key)} was stored without images. Delete it, and rerun with keep_images=True.",
                     parameters=["keep_images"],
                 )
-            self._check_images(file, self._read_cell(file, key))
+            _check_images(file, "adversarials", len(self._read_cell(file, key)["success"]))
             images: NDArray[np.float32] = file.array("adversarials")
             return images
 
@@ -386,17 +390,13 @@ class Run:
         with self.cell(key) as file:
             arrays = self._read_cell(file, key)
             if "adversarials" in file.arrays:
-                self._check_images(file, arrays)
+                _check_images(file, "adversarials", len(arrays["success"]))
 
     def check_seal(self, key: str) -> None:
         """Check that a cell's file is as it was written, whatever the manifest says; raise as `check_cell` does."""
         path = f"{self._cells}{os.sep}{key}.h5"
         with _cell_errors(path):
             sealed.check(path, _kind(key))
-
-    @staticmethod
-    def _check_images(file: sealed.Hdf5, arrays: Mapping[str, NDArray[Any]]) -> None:
-        file.check("adversarials", np.float32, (len(arrays["success"]), ...))
 
     # arrays beside the cells ---------------------------------------------------------------------------------------
 
@@ -410,14 +410,12 @@ class Run:
 
         self.write_file(self.directory / f"{name}.h5", sealed.hdf5(name, write))
 
-    @overload
-    def read_arrays(self, name: str, answers: str) -> dict[str, NDArray[Any]] | None: ...
-    @overload
-    def read_arrays(self, name: str, answers: str, read: Callable[[dict[str, NDArray[Any]]], T]) -> T | None: ...
-    def read_arrays(self, name: str, answers: str, read: Callable[[dict[str, NDArray[Any]]], Any] = dict) -> Any:
-        """Return what `read` makes of what `write_arrays` wrote.
+    def read_arrays(
+        self, name: str, answers: str, read: Callable[[sealed.Hdf5], T], limit: int = sealed.LARGEST
+    ) -> T | None:
+        """Return what `read` makes of what `write_arrays` wrote, once it has checked what the file declares.
 
-        None if there is nothing, or it belongs to another question.
+        None if there is nothing, or it belongs to another question. A file of more than `limit` bytes is broken.
 
         Raises
         ------
@@ -426,10 +424,10 @@ class Run:
         """
         path = self.directory / f"{name}.h5"
         try:
-            with sealed.opened(path, name, required=self.is_sealed) as file:
+            with sealed.opened(path, name, required=self.is_sealed, limit=limit) as file:
                 if file.attribute("answers") != answers:
                     return None
-                return read({array_name: file.array(array_name) for array_name in file.arrays})
+                return read(file)
         except FileNotFoundError:
             return None
         except SealError as error:
@@ -453,13 +451,12 @@ class Run:
         """
         return self.read_arrays("clean", answers, self._clean)
 
-    def _clean(self, arrays: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return the clean images among the arrays of their file, or raise `SealError` if they are none."""
-        images = arrays["images"]
-        used = self._known["images"]["used"] if self._known else len(images)
-        if images.dtype != np.float32 or images.ndim != 4 or len(images) != used:
-            raise SealError(f"images should be float32 ({used}, H, W, C), received {images.dtype} {images.shape}")
-        return images
+    def _clean(self, file: sealed.Hdf5) -> NDArray[np.float32]:
+        """Return the clean images of their file, or raise `SealError` if they are none, before they are read."""
+        file.check_names(["images"])
+        stored = len(file.arrays["images"]) if file.arrays["images"].ndim else 0
+        _check_images(file, "images", self._known["images"]["used"] if self._known else stored)
+        return file.array("images")
 
     # costs -------------------------------------------------------------------------------------------------------
 
@@ -595,6 +592,17 @@ class Run:
 def runs_in(directory: str | os.PathLike[str]) -> list[Run]:
     """Return the runs that lie side by side in a directory, finished or not; none where it is no directory."""
     return [Run(path) for path in sorted(Path(directory).glob("*/")) if _is_run(path)]
+
+
+def _check_images(file: sealed.Hdf5, name: str, count: int) -> None:
+    """Raise `SealError` unless an array declares so many images, of a size that a network can take."""
+    file.check(name, np.float32, (count, ...))
+    shape = file.arrays[name].shape
+    if len(shape) != 4 or math.prod(shape[1:]) > LAYER_VALUES:
+        raise SealError(
+            f"{name} should have the axes (images, height, width, channels) and at most {LAYER_VALUES:,} values an "
+            f"image, received the shape {shape}"
+        )
 
 
 @contextmanager

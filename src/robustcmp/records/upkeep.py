@@ -180,7 +180,7 @@ def discard_broken(run: Run) -> None:
 
 def _answers(run: Run) -> dict[Path, Callable[[], object]]:
     """Return how to read the files that hold answers to further questions, if they are there."""
-    arrays = {run.directory / f"{name}.h5": partial(run.read_arrays, name, "") for name in ARRAYS}
+    arrays = {run.directory / f"{name}.h5": partial(run.read_arrays, name, "", lambda file: None) for name in ARRAYS}
     return arrays | {run.directory / f"{name}.json": partial(run.read_answer, name, "", dict) for name in ANSWERS}
 
 
