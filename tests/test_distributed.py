@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -404,10 +405,20 @@ def below(pid: int) -> Iterator[str]:
             yield from below(int(child))
 
 
-def test_no_scheduler_is_a_usage_error(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr(distributed, "CONNECT_SECONDS", 1)
-    with pytest.raises(UsageError, match=r"no scheduler of Dask answers at tcp://127.0.0.1:9"):
-        evaluate(MODELS, Distributed(scheduler="tcp://127.0.0.1:9"))
+def test_no_scheduler_is_a_usage_error_before_anything_else(
+    evaluate: Evaluate,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(distributed, "GREET_SECONDS", 1)
+    for address in ("tcp://127.0.0.1:9", "127.0.0.1", "tcp://127.0.0.1:many", "nowhere://127.0.0.1:9"):
+        with pytest.raises(UsageError, match=rf"no scheduler of Dask answers at {address}: .") as no:
+            evaluate({"a": rc.from_function("no_such_module:model")}, Distributed(scheduler=address))
+        assert no.value.parameters == ("scheduler",)
+    assert not (tmp_path / "run").exists()
+    gc.collect()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.slow

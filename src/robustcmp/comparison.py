@@ -42,7 +42,7 @@ from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
 from .runs.deployed import converted, deployed, not_asked, parted, twins_by_deployment
-from .runs.executor import Executor, Failures, execute
+from .runs.executor import Executor, Failures, LooksAhead, execute
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import CellStore, Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
@@ -195,6 +195,8 @@ def evaluate(
     (3, ['jax', 'torch'])
     """
     question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
+    if isinstance(executor, LooksAhead):
+        executor.check()
     with (
         progress_of(progress) as shown,
         enough_memory("this comparison", "batch_size or n"),

@@ -6,6 +6,7 @@ does each in a process of its own, as `robustcmp.runs.isolated` does, so that no
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -41,6 +42,7 @@ from .work import Packer, Timed, Work
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend
 LOOK_SECONDS = 0.5  # between two looks at who is there
 CONNECT_SECONDS = 30
+GREET_SECONDS = 10  # for a scheduler to say that it is there, before models are loaded
 CANCELLED_SECONDS = 10  # after which a cancelled group is handed out again, if its worker is still there
 ANSWER_SECONDS = 600  # for the results of a group to arrive
 TTL_SECONDS = 60  # after which a local worker that gives no sign of life is replaced
@@ -291,6 +293,26 @@ class Distributed:
         self.limits = Limits(group_seconds, group_memory)
         self.limits.check()
 
+    def check(self) -> None:
+        """Raise `UsageError` if the scheduler does not answer."""
+        if self.scheduler is None:
+            return
+        asked: Future[None] = Future()
+
+        def ask(address: str) -> None:
+            try:
+                asyncio.run(_greet(address))
+                asked.set_result(None)
+            except BaseException as error:
+                asked.set_exception(error)
+
+        # A notebook has a loop of its own in this thread.
+        threading.Thread(target=ask, args=(self.scheduler,), name="robustcmp greeting", daemon=True).start()
+        try:
+            asked.result()
+        except (OSError, ValueError, TypeError, ImportError) as error:
+            raise _no_answer(self.scheduler, error) from None
+
     def execute(
         self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]
     ) -> Iterator[Finished | Failed]:
@@ -321,6 +343,21 @@ class Distributed:
             yield from head.done(groups, home)
 
 
+async def _greet(address: str) -> None:
+    """Ask a scheduler who it is, or raise `OSError` if nobody answers, `ValueError` if it is no scheduler."""
+    from distributed import Security, rpc
+
+    async with rpc(address, timeout=GREET_SECONDS, connection_args=Security().get_connection_args("client")) as peer:
+        said = await asyncio.wait_for(peer.identity(), GREET_SECONDS)
+    if said.get("type") != "Scheduler":
+        raise ValueError(f"a {str(said.get('type'))[:40].lower()} of Dask answers there")
+
+
+def _no_answer(address: str, error: Exception) -> UsageError:
+    reason = str(error) or f"no answer within {GREET_SECONDS} s"
+    return UsageError(f"no scheduler of Dask answers at {address}: {reason}", parameters=["scheduler"])
+
+
 class _Head:
     """Hands groups to workers."""
 
@@ -349,9 +386,7 @@ class _Head:
         try:
             self._client = Client(self._address, set_as_default=False, timeout=CONNECT_SECONDS, name="robustcmp")
         except (OSError, ValueError) as error:
-            raise UsageError(
-                f"no scheduler of Dask answers at {self._address}: {error}", parameters=["scheduler"]
-            ) from None
+            raise _no_answer(self._address, error) from None
         self._client.subscribe_topic(self._topic, lambda event: self._asked(*event[1]))
         threading.Thread(target=self._work_at_home, daemon=True).start()
         return self

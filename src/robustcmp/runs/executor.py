@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -96,6 +96,15 @@ class Executor(Protocol):
         asked : callable
             Called with an attack's name and a number of queries, as they are asked.
         """
+        ...
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """An executor that can say before any work whether it could begin."""
+
+    def check(self) -> None:
+        """Raise `UsageError` if what it needs does not answer; called before models are loaded."""
         ...
 
 
