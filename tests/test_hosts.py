@@ -556,6 +556,16 @@ def left() -> list[str]:
     return sorted(os.listdir(environments.directory())) if environments.directory().exists() else []
 
 
+def test_what_another_process_of_this_number_left_is_not_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path))  # may be on a disk that machines share
+    for name in ("tiny", f".tiny~{os.getpid()}"):
+        (environments.directory() / name / "bin").mkdir(parents=True)
+    environments.remove("tiny")
+    assert list(environments.directory().iterdir()) == []
+
+
 def test_an_environment_is_made_listed_checked_and_removed(
     tmp_path: Path, tiny_host: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

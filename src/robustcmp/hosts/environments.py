@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -323,7 +324,7 @@ def remove(name: str) -> None:
     if not (NAME.fullmatch(name) and (whole.exists() or left)):
         raise UsageError(f"there is no environment of a host {name!r} in {directory()}")
     if whole.exists():  # out of sight first: one that is half removed should not be found
-        left.append(whole.rename(directory() / f".{name}~{os.getpid()}"))
+        left.append(whole.rename(directory() / f".{name}~{secrets.token_hex(8)}"))
     for path in left:
         shutil.rmtree(path)
 
