@@ -97,6 +97,18 @@ def test_without_dask_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch)
         Distributed(workers=1)
 
 
+@pytest.mark.usefixtures("none_left")
+def test_workers_of_this_machine_say_as_resources_what_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import Client
+
+    monkeypatch.setattr(distributed, "_gpus", lambda: 2)
+    with distributed._Local(1) as local, Client(local.address, set_as_default=False) as client:
+        client.wait_for_workers(1, timeout=60)
+        [worker] = client.scheduler_info()["workers"].values()
+    expected = {f"robustcmp-{name}": 1 for name in distributed.about().frameworks} | {"robustcmp-gpu": 2}
+    assert worker["resources"] == expected
+
+
 def test_what_a_worker_lacks_is_named() -> None:
     here = distributed.about()
     assert set(frameworks.installed()) <= set(here.frameworks)

@@ -95,6 +95,13 @@ def about() -> About:
     return About(own_version(), {name: frameworks.versions(name) for name in frameworks.available()}, _gpus())
 
 
+def resources() -> str:
+    """Return what this process can do as resources of a Dask worker, for other clients: the head asks `about`."""
+    here = about()
+    entries = {f"robustcmp-{name}": 1 for name in here.frameworks} | {"robustcmp-gpu": here.gpus}
+    return " ".join(f"{name}={count}" for name, count in entries.items() if count)
+
+
 def _gpus() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     with suppress(OSError):
@@ -661,6 +668,7 @@ class _Local:
         options = ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--death-timeout", str(CONNECT_SECONDS)]
         threads = str(max(1, cores() // self._count))
         place = ["--name", name, "--nthreads", threads, "--local-directory", self._directory]
+        place += ["--resources", resources()]
         with open(self._output(name), "wb") as output:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "distributed.cli.dask_worker", self.address, *options, *place],
