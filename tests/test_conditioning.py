@@ -151,7 +151,7 @@ class Stub:
     twins: ClassVar[list[Twins]] = []
 
     def __init__(self, rates: list[float], n: int = 100):
-        self.models = [str(place) for place in range(len(rates))]
+        self.models = self.sources = [str(place) for place in range(len(rates))]
         self.manifest = {
             "models": [{"name": name, "training_seed": 0} for name in self.models],
             "images": {"of": 1000},
