@@ -93,6 +93,7 @@ def test_a_training_is_measured_step_by_step(tmp_path: Path) -> None:
     assert measured.device == "cpu"
 
 
+@pytest.mark.slow
 def test_a_measured_training_takes_the_steps_of_fit(tmp_path: Path) -> None:
     job = TrainingJob("lenet1", "digits", "default", "torch", 0, 32, 1)
     measured = job.do(lambda: None)
@@ -163,6 +164,7 @@ def test_frameworks_that_answer_differently_are_not_measured(tmp_path: Path, mon
     assert not list((tmp_path / "run" / "measurements").iterdir())
 
 
+@pytest.mark.slow
 def test_one_framework_can_stand_twice(tmp_path: Path) -> None:
     rc.benchmark("train", "lenet1", frameworks={"a": "torch", "b": "torch"}, epochs=0.05, out=tmp_path / "run", **SHORT)
     assert sorted(each.asked.subject for each in stored(tmp_path / "run")) == ["a", "b"]
@@ -184,6 +186,7 @@ def test_a_process_that_dies_fails_alone(tmp_path: Path, others: Callable[[str],
     assert found.failed
 
 
+@pytest.mark.slow
 def test_a_slow_network_is_slow(tmp_path: Path, others: Callable[[str], Any]) -> None:
     rc.benchmark("predict", models={"slow": others("slow")}, frameworks=[], images=[32], out=tmp_path / "run", **SHORT)
     measured = next(each for each in stored(tmp_path / "run") if each.asked.task == "forward")
@@ -356,6 +359,7 @@ def test_the_command_measures_and_writes_a_page(tmp_path: Path, capsys: pytest.C
     assert "batch_sizes should be 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_failure_is_the_status_of_the_command_and_is_tried_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,8 @@ def test_recipes_that_ship_can_be_read(model: str) -> None:
     names = [path.name for path in recipes.SHIPPED.iterdir() if path.name.endswith(".toml")]
     assert f"{model}.toml" in names
     assert {name.removesuffix(".toml") for name in names} == set(ARCHITECTURES)
-    for dataset in ("mnist", "digits") if model.startswith("lenet") else ("cifar10",):
+    digits = get_architecture(model).input_shape == (28, 28, 1)
+    for dataset in ("mnist", "digits") if digits else ("cifar10",):
         recipe = load_recipe(model, dataset)
         assert isinstance(recipe, Recipe)
         assert recipe == load_recipe(model, dataset, "default")

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +136,14 @@ def compiled(module: Any) -> Any:
 
     compile: Any = torch.compile
     fast = compile(module, dynamic=False)  # with a free batch, kernels of int8 return another layout than it expects
+    met: set[int] = set()  # sizes of batches; a new one is compiled, which warns
 
     def ask(images: Any) -> Any:
         try:
-            with _compiling():
-                return fast(images)
+            with _compiling(), nullcontext() if len(images) in met else quiet():
+                answer = fast(images)
+            met.add(len(images))
+            return answer
         except torch._dynamo.exc.BackendCompilerFailed as error:
             raise DeploymentError(f"Inductor cannot compile this network: {first_line(error)}") from None
 
