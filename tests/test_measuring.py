@@ -308,6 +308,26 @@ def test_what_a_process_and_its_children_use_is_seen() -> None:
     assert (seen.energy is None) == ("energy" in seen.missing)
 
 
+LATE = """
+import os, subprocess, sys, time
+time.sleep(0.3)
+subprocess.Popen([sys.executable, "-c", "import time; end = time.monotonic() + 1\\nwhile time.monotonic() < end: pass"])
+time.sleep(1.2)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system does not tell at once who was started")
+def test_what_starts_late_and_briefly_is_not_taken_for_another_program() -> None:
+    began = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-c", LATE])
+    watch = machine.Watch(process.pid, began)
+    while process.poll() is None:
+        watch.look()
+        time.sleep(machine.LOOK_SECONDS)
+    assert watch.ended(0.0).cpu_seconds > 0.3, "what it was given of a second"
+
+
 def test_an_interruption_ends_the_process_and_keeps_what_is_finished(
     tmp_path: Path, others: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

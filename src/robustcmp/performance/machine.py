@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..records.measurement import Resources
 
 POWERCAP = Path("/sys/class/powercap")
+PROC = Path("/proc")
 LOOK_SECONDS = 0.1
 FAMILY_SECONDS = 2.0  # between two looks at which processes there are, which takes longer than all else
 
@@ -52,6 +53,7 @@ class Watch:
         self._family: dict[int, Any] = {}
         self._cpu: dict[int, float] = {}  # of each process that was ever seen
         self._family_seen = float("-inf")
+        self._is_told_of_children = any(PROC.glob("self/task/*/children"))
         self._peak = 0
         self._energy = _Energy()
         self.missing: dict[str, str] = {}
@@ -96,12 +98,9 @@ class Watch:
     def _own(self, now: float) -> tuple[float, int]:
         """Return the processor time of all that was ever seen, and the memory of what is there."""
         gone = (self._psutil.NoSuchProcess, self._psutil.AccessDenied, self._psutil.ZombieProcess)
-        if now - self._family_seen >= FAMILY_SECONDS:
-            self._family_seen = now
-            with suppress(*gone):
-                first = self._family.get(self._pid) or self._psutil.Process(self._pid)
-                there = {process.pid: process for process in [first, *first.children(recursive=True)]}
-                self._family = {pid: self._family.get(pid, process) for pid, process in there.items()}
+        with suppress(*gone):
+            there = self._started(now)
+            self._family = {pid: self._family.get(pid) or self._psutil.Process(pid) for pid in there}
         memory = 0
         for pid, process in list(self._family.items()):
             with suppress(*gone), process.oneshot():
@@ -109,6 +108,16 @@ class Watch:
                 self._cpu[pid] = times.user + times.system
                 memory += process.memory_info().rss
         return sum(self._cpu.values()), memory
+
+    def _started(self, now: float) -> list[int]:
+        """Return the process and all that it has started: on Linux at every look, elsewhere now and then."""
+        if self._is_told_of_children:
+            return list(_descendants(self._pid))
+        if now - self._family_seen >= FAMILY_SECONDS:
+            self._family_seen = now
+            others = self._psutil.Process(self._pid).children(recursive=True)
+            return [self._pid, *(process.pid for process in others)]
+        return list(self._family)
 
     def ended(self, cpu_seconds: float) -> Resources:
         """Return all that was seen, given the processor time that the system counted in the end."""
@@ -124,6 +133,15 @@ class Watch:
             missing=self.missing,
             sampling_seconds=round(time.thread_time() - self._spent, 4),
         )
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """Yield a process and those that it and its threads have started, and that are there."""
+    yield pid
+    for threads in PROC.glob(f"{pid}/task/*/children"):
+        with suppress(OSError):  # it ended meanwhile
+            for child in threads.read_text().split():
+                yield from _descendants(int(child))
 
 
 def _value(look: Callable[[], float | None]) -> float | None:
