@@ -332,7 +332,12 @@ def _executors(rows: Rows, measured: dict[str, str]) -> str:
 
     def cells(way: str, name: str) -> list[str]:
         ratios = sorted(turn[way][name] / turn["in process"][name] for turn in turns)
-        spread = f"{median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})" if way != "in process" else "1"
+        spread = (
+            f"{median(ratios):.2f}"
+            if len(turns) == 1
+            else f"{median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
+        )
+        spread = "1" if way == "in process" else spread
         return [_seconds(median(turn[way][name] for turn in turns)), spread]
 
     head = [column for name in measured for column in (name, "ratio")]
