@@ -56,7 +56,7 @@ class Benchmark(Performance):
         pandas.DataFrame
             task, subject, images, batch_size, repetition; call_seconds (the median after warm-up), p90, p95, p99,
             throughput; epochs, epoch_seconds, first_epoch_seconds, seconds_to_accuracy, convergence_epoch, loss,
-            training_accuracy, validation_accuracy, cpu_seconds_an_epoch; ready_seconds, first_seconds, calls, warm_up
+            training_accuracy, validation_accuracy; ready_seconds, first_seconds, calls, warm_up
             (calls), warm_up_seconds, drift, drifts, seconds, cpu_seconds, processors, peak_memory, gpu, gpu_memory,
             energy, others (processors that other programs used), busy, load_before, load_after, threads, device,
             version, parameters, bytes, place (in the random order), began. NaN where there is none.

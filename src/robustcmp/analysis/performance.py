@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import xarray
 
 OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds", "seconds_to_accuracy", "convergence_epoch"]
-OF_TRAINING += ["loss", "training_accuracy", "validation_accuracy", "cpu_seconds_an_epoch"]
+OF_TRAINING += ["loss", "training_accuracy", "validation_accuracy", "cpu_seconds"]
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
 OF_ALL = ["ready_seconds", "processors", "peak_memory", "gpu", "gpu_memory", "energy", "parameters", "bytes"]
 RESERVED = {*SETTING, "subject", "repetition", "time", "seconds"}  # no series is called so
@@ -181,8 +181,8 @@ class Performance:
             were busy), reason (why there is none); epoch_seconds (of the epochs after the first), first_epoch_seconds,
             call_seconds (a step, after warm-up), seconds_to_accuracy (NaN if not reached by half of them) with reached
             (by how many), convergence_epoch (the first within a point of the best validation accuracy), loss,
-            training_accuracy and validation_accuracy (of the last epoch), cpu_seconds_an_epoch, ready_seconds,
-            processors (used on average), peak_memory, gpu, gpu_memory, energy, parameters, bytes.
+            training_accuracy and validation_accuracy (of the last epoch), cpu_seconds (of the whole process),
+            ready_seconds, processors (used on average), peak_memory, gpu, gpu_memory, energy, parameters, bytes.
         """
         return self._summary(["train"], [*OF_TRAINING, *OF_ALL])
 

@@ -156,7 +156,6 @@ def _of_epochs(measurement: Measurement, accuracy: float | None) -> dict[str, fl
         "loss": math.nan if last is None or last.loss is None else last.loss,
         "training_accuracy": last.training_accuracy if last else math.nan,
         "validation_accuracy": last.validation_accuracy if last else math.nan,
-        "cpu_seconds_an_epoch": measurement.resources.cpu_seconds / shares if shares else math.nan,
     }
 
 

@@ -112,7 +112,7 @@ def used(results: Performance) -> Table:
     """What processes use."""
     frame = _summaries(results)
     figures: dict[str, tuple[str, Write]] = {
-        "cpu_seconds_an_epoch": ("processor time an epoch", seconds),
+        "cpu_seconds": ("processor time, imports included", seconds),
         "processors": ("processors used", significant),
         "peak_memory": ("peak memory", size),
         "gpu": ("GPU used", percent),
