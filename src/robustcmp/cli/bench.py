@@ -31,7 +31,7 @@ def _parser() -> Parser:
         "  python -m robustcmp.bench predict --model lenet5 --images 1000 10000 --deploy onnxruntime litert-int8",
         usage="%(prog)s {train,predict} [options]",
     )
-    parser.add_argument("what", choices=[*WHAT], help="; ".join(f"{name}: {said}" for name, said in WHAT.items()))
+    parser.add_argument("task", choices=[*WHAT], help="; ".join(f"{name}: {said}" for name, said in WHAT.items()))
     network = parser.add_argument_group("what to measure")
     network.add_argument(
         "--model", default="lenet5", metavar="NAME", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml"
@@ -55,7 +55,7 @@ def _parser() -> Parser:
     train.add_argument("--tensorboard", metavar="DIR", help="write logs of TensorBoard into this directory")
     predict = parser.add_argument_group("prediction")
     predict.add_argument("--images", type=int, nargs="+", default=[1000], metavar="N", help="numbers of test images")
-    predict.add_argument("--deploy", nargs="+", default=[], metavar="NAME", help="also convert the weights, see eval")
+    predict.add_argument("--deploy", nargs="+", metavar="NAME", help="also convert the weights, see eval")
     predict.add_argument("--weights-of", metavar="FRAMEWORK", help="whose training all of them compute with")
     output = parser.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="default: runs/bench-train-MODEL-DATASET, or bench-predict")
@@ -78,9 +78,9 @@ def _bench(given: Sequence[str]) -> None:
     from ..zoo.recipes import default_dataset
 
     dataset = options.dataset or default_dataset(options.model, options.recipe)
-    options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{dataset}"
+    options.out = options.out or f"runs/bench-{options.task}-{Path(options.model).stem}-{dataset}"
     found = benchmark(
-        options.what,
+        options.task,
         options.model,
         **_arguments(options, given),
         dataset=dataset,
@@ -99,7 +99,7 @@ def _bench(given: Sequence[str]) -> None:
 def _arguments(options: Namespace, given: Sequence[str]) -> dict[str, Any]:
     return {
         "frameworks": options.framework,
-        "deployments": options.deploy,
+        "deployments": options.deploy or [],
         "recipe": options.recipe,
         "training_seed": options.training_seed,
         "weights_of": options.weights_of,
