@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import robustcmp as rc
+
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 AIMS = {"fgsm": "1.25", "single_pixel": "1.25", "boundary": "2"}
@@ -365,8 +367,43 @@ def scale_simulated(results: dict[str, Any]) -> str:
     return _table(head, lines)
 
 
+def measured_training(_: dict[str, Any]) -> str:
+    """What the stored benchmark of trainings found."""
+    found = rc.open_benchmark(DOCS / "measurements" / "train-lenet5-digits")
+    tests = found.tests()
+    lines = []
+    for row in found.summary_of_training().sort_values("epoch_seconds").to_dict("records"):
+        name = row["subject"]
+        against = tests[(tests.a == name) | (tests.b == name)]
+        slower = int(((against.p_adjusted < 0.05) & ((against.ratio > 1) == (against.b == name))).sum())
+        lines.append(
+            [
+                name,
+                f"{1000 * row['epoch_seconds']:.0f} ms",
+                f"{1000 * row['epoch_seconds_low']:.0f} to {1000 * row['epoch_seconds_high']:.0f} ms",
+                f"{1000 * row['first_epoch_seconds']:.0f} ms",
+                str(slower),
+                f"{row['peak_memory'] / 2**20:,.0f} MiB",
+                f"{row['validation_accuracy']:.1%}",
+                f"{row['busy']:.0%}",
+            ]
+        )
+    head = [
+        "framework",
+        "an epoch",
+        "95 %",
+        "the first",
+        "slower than it",
+        "memory",
+        "accuracy",
+        "busy",
+    ]
+    return _table(head, lines)
+
+
 PAGES = {
     "scale.md": [scale_cells, scale_simulated, scale_workers, scale_isolation, scale_machine],
+    "training-and-prediction.md": [measured_training],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "deployments.md": [asking, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
