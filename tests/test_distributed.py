@@ -29,6 +29,7 @@ from robustcmp.executors import Distributed, Isolated
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.runs import distributed, work
+from robustcmp.runs.local_workers import LocalWorkers
 from robustcmp.zoo.from_files import FromFile
 from robustcmp.zoo.from_zoo import FromZoo
 
@@ -102,7 +103,7 @@ def test_workers_of_this_machine_say_as_resources_what_they_have(monkeypatch: py
     from distributed import Client
 
     monkeypatch.setattr(distributed, "_gpus", lambda: 2)
-    with distributed._Local(1) as local, Client(local.address, set_as_default=False) as client:
+    with LocalWorkers(1, distributed.resources()) as local, Client(local.address, set_as_default=False) as client:
         client.wait_for_workers(1, timeout=60)
         [worker] = client.scheduler_info()["workers"].values()
     expected = {f"robustcmp-{name}": 1 for name in distributed.about().frameworks} | {"robustcmp-gpu": 2}
@@ -197,7 +198,7 @@ def test_a_worker_that_is_lost_loses_no_group(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(distributed, "TTL_SECONDS", 5)
+    monkeypatch.setattr("robustcmp.runs.local_workers.TTL_SECONDS", 5)
     models = {"a": made("sound"), "b": made("slow"), "c": made("other")}
     lost: list[int] = []
 

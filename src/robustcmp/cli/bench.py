@@ -6,12 +6,13 @@ import json
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GroupError
-from .command import Parser, run_command, say
+from .command import Parser, run_command
 from .log_lines import log_lines_dropped
 from .screen import screen_width, show, use_color
 
@@ -79,13 +80,8 @@ def _bench(given: Sequence[str]) -> None:
 
     dataset = options.dataset or default_dataset(options.model, options.recipe)
     options.out = options.out or f"runs/bench-{options.task}-{Path(options.model).stem}-{dataset}"
-    found = benchmark(
-        options.task,
-        options.model,
-        **_arguments(options, given),
-        dataset=dataset,
-        progress=None if options.quiet else _tell,
-    )
+    with _shown(options.quiet) as progress:
+        found = benchmark(options.task, options.model, **_arguments(options, given), dataset=dataset, progress=progress)
     _print(options, found)
     if options.tensorboard:
         found.to_tensorboard(options.tensorboard)
@@ -117,12 +113,19 @@ def _arguments(options: Namespace, given: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _tell(done: int, of: int, what: str) -> None:
-    """Show how far it is: a line that changes at a terminal, every tenth of the way elsewhere."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        print(f"\r\033[K{done} of {of}  {what}", end="\n" if done == of else "", file=sys.stderr, flush=True)
-    elif done % max(1, of // 10) == 0:
-        say(f"{done} of {of}  {what}")
+@contextmanager
+def _shown(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress of measurements as a bar."""
+    from tqdm import tqdm
+
+    with tqdm(disable=quiet, unit="measurement") as bar:
+
+        def progress(done: int, of: int, what: str) -> None:
+            bar.total = of
+            bar.set_postfix_str(what)
+            bar.update(done - bar.n)
+
+        yield progress
 
 
 def _print(options: Namespace, found: Benchmark) -> None:

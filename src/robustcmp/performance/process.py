@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 import msgspec
 
 from ..records.measurement import Resources
-from ..runs.isolated import TAIL, last_lines
+from ..runs.isolated import death
 from .child import Answer, Job, Request
 from .machine import LOOK_SECONDS, Watch, load, waited_children
 from .outcome import NotApplicable, Outcome
@@ -99,11 +99,7 @@ def _answer(process: subprocess.Popen[bytes], out: IO[bytes], errors: IO[bytes])
     try:
         answer = msgspec.json.decode(out.read(), type=Answer)
     except msgspec.DecodeError:
-        errors.seek(max(0, errors.seek(0, os.SEEK_END) - TAIL))
-        wrote = last_lines(errors.read().decode("utf-8", "replace"))
-        status = process.returncode
-        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        raise Failure(f"its process ended by {how}." + (f" It wrote last: {wrote}" if wrote else "")) from None
+        raise Failure(death(process.returncode, errors)) from None
     if not answer.applicable:
         raise NotApplicable(answer.error)
     if answer.error:

@@ -11,11 +11,6 @@ import logging
 import math
 import os
 import queue
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -35,20 +29,18 @@ from ..provenance import own_version
 from ..threads import Stopped, cores
 from .child import Asked, Done, End, Lacking, Raised, Refused
 from .executor import Failed, Finished, InProcess
-from .isolated import Child, Died, Limits, last_lines
+from .isolated import Child, Died, Limits
+from .local_workers import CLOSE_SECONDS, CONNECT_SECONDS, LocalWorkers
 from .plan import Plan, Task
 from .work import Packer, Timed, Work
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend
 LOOK_SECONDS = 0.5  # between two looks at who is there
-CONNECT_SECONDS = 30
 GREET_SECONDS = 10  # for a scheduler to say that it is there, before models are loaded
 CANCELLED_SECONDS = 10  # after which a cancelled group is handed out again, if its worker is still there
 ANSWER_SECONDS = 600  # for the results of a group to arrive
-TTL_SECONDS = 60  # after which a local worker that gives no sign of life is replaced
 MOST_KILLED = 3  # workers, by one group
 LONELY_SECONDS = 60  # how long a group waits once no worker is there that could do it
-MOST_STARTS = 3  # of local workers that end before they are there
 
 _log = logging.getLogger("robustcmp")
 
@@ -344,7 +336,7 @@ class Distributed:
             yield from InProcess().execute(plan, home, asked)
             return
         with ExitStack() as stack:
-            local = stack.enter_context(_Local(self.workers)) if self.workers is not None else None
+            local = stack.enter_context(LocalWorkers(self.workers, resources())) if self.workers is not None else None
             address = local.address if local else self.scheduler or ""
             head = stack.enter_context(_Head(address, local, plan, packer, self.limits, asked))
             yield from head.done(groups, home)
@@ -371,7 +363,7 @@ class _Head:
     def __init__(
         self,
         address: str,
-        local: _Local | None,
+        local: LocalWorkers | None,
         plan: Plan,
         packer: Packer,
         limits: Limits,
@@ -405,8 +397,8 @@ class _Head:
             ending = partial(self._client.run, dismiss, workers=addresses, on_error="ignore")
             thread = threading.Thread(target=ending, daemon=True)
             thread.start()
-            thread.join(LOOK_SECONDS * 10)  # one that is stopped answers nothing
-        self._client.close(timeout=LOOK_SECONDS * 10)
+            thread.join(CLOSE_SECONDS)  # one that is stopped answers nothing
+        self._client.close(timeout=CLOSE_SECONDS)
 
     def done(self, groups: list[_Group], home: list[Task]) -> Iterator[Finished | Failed]:
         """Yield what comes of the groups, from workers, and of the tasks that stay at home."""
@@ -608,79 +600,3 @@ class _Head:
 
 def _raised(error: Exception) -> Iterator[Finished | Failed]:
     raise error
-
-
-class _Local:
-    """A scheduler and workers on this machine, which end with it. A worker that ends, or is silent, is replaced."""
-
-    def __init__(self, count: int):
-        self._count, self._started, self._failed = count, 0, 0
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._seen: set[str] = set()
-
-    def __enter__(self) -> _Local:
-        import dask
-        from distributed import LocalCluster
-
-        self._directory = tempfile.mkdtemp(prefix="robustcmp-workers-")
-        with dask.config.set({"distributed.scheduler.worker-ttl": f"{TTL_SECONDS}s"}):
-            self._cluster = LocalCluster(
-                n_workers=0,
-                host="127.0.0.1",
-                protocol="tcp://",
-                dashboard_address="127.0.0.1:0",  # none is shown, but a port is opened
-                scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.CRITICAL,
-            )
-        self.address: str = self._cluster.scheduler_address
-        self.restart(set())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes.values():
-            _kill(process)
-        self._cluster.close(timeout=LOOK_SECONDS * 10)
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def restart(self, there: set[str]) -> None:
-        """Start workers in the place of those that are gone, given the names of those that are there."""
-        self._seen |= there
-        for name, process in list(self._processes.items()):
-            if process.poll() is None and (name in there or name not in self._seen):
-                continue
-            if name not in self._seen:
-                self._failed += 1
-                if self._failed == MOST_STARTS:
-                    wrote = last_lines(self._output(name).read_text(errors="replace"))
-                    raise RobustcmpError(f"the workers of Dask do not start on this machine. One wrote last: {wrote}")
-            _kill(process)
-            del self._processes[name]
-        while len(self._processes) < self._count:
-            self._start()
-
-    def _output(self, name: str) -> Path:
-        return Path(self._directory, f"{name}.txt")
-
-    def _start(self) -> None:
-        name = f"local-{self._started}"
-        self._started += 1
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        options = ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--death-timeout", str(CONNECT_SECONDS)]
-        threads = str(max(1, cores() // self._count))
-        place = ["--name", name, "--nthreads", threads, "--local-directory", self._directory]
-        place += ["--resources", resources()]
-        with open(self._output(name), "wb") as output:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "distributed.cli.dask_worker", self.address, *options, *place],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C is for the head
-                env={**os.environ, "PYTHONPATH": path},
-            )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

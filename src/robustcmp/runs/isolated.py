@@ -176,10 +176,7 @@ class Child:
             status = self._process.wait(5)
         except subprocess.TimeoutExpired:  # it has closed the connection and lives on
             return "its process hung up."
-        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        self._output.seek(max(0, self._output.seek(0, os.SEEK_END) - TAIL))
-        wrote = last_lines(self._output.read().decode("utf-8", "replace"))
-        return f"its process ended by {how}." + (f" It wrote last: {wrote}" if wrote else "")
+        return death(status, self._output)
 
     def kill(self) -> None:
         """End the process; may be called while another thread waits for its messages."""
@@ -196,6 +193,14 @@ class Child:
         self._connection.close()
         process.wait()
         self._output.close()
+
+
+def death(status: int, output: IO[bytes]) -> str:
+    """Say how a process ended, and what it wrote last, from its status and its output."""
+    how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
+    wrote = last_lines(output.read().decode("utf-8", "replace"))
+    return f"its process ended by {how}." + (f" It wrote last: {wrote}" if wrote else "")
 
 
 def last_lines(text: str) -> str:
