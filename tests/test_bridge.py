@@ -18,7 +18,7 @@ from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import FunctionsModel
-from robustcmp.models.preflight import in_unit_bounds
+from robustcmp.models.preflight import check_model, in_unit_bounds
 
 N = 24
 
@@ -83,6 +83,37 @@ def test_gradients_follow_the_bounds_and_the_outputs(bounds: tuple[float, float]
         z, direction = np.log(p), v - p * v.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(classifier.logits(x), z, atol=1e-5)
     np.testing.assert_allclose(classifier.vjp(x, v), (upper - lower) * vjp(inner, direction), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+@pytest.mark.parametrize("outputs", ["binary-logit", "binary-probability"])
+def test_one_number_for_two_classes(outputs: str, shape: tuple[int, ...]) -> None:
+    logits, vjp = linear()
+    one, other = np.float32([0, 1, 0]), np.float32([0, -1, 0])
+    bounds = (-1, 3)
+
+    def number(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        z = logits(x)[:, 1].reshape(shape)
+        return z if outputs == "binary-logit" else 1 / (1 + np.exp(-z))
+
+    def vjp_of_number(x: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        assert v.shape == number(x).shape
+        p = number(x)
+        slope = 1 if outputs == "binary-logit" else p * (1 - p)
+        return vjp(x, (v * slope).reshape(-1, 1) * one)
+
+    model = rc.wrap_functions(logits=number, vjp=vjp_of_number, bounds=bounds, outputs=outputs)
+    x, v = drawn(), np.random.default_rng(2).normal(size=(6, 2)).astype(np.float32)
+    classifier, inner = Classifier(in_unit_bounds(model)), -1 + 4 * drawn()
+    z = logits(inner)[:, 1]
+    p = 1 / (1 + np.exp(-z))
+    expected = np.stack([0 * z, z] if outputs == "binary-logit" else [np.log(1 - p), np.log(p)], axis=1)
+    np.testing.assert_allclose(classifier.logits(x), expected, atol=1e-5)
+    np.testing.assert_array_equal(classifier.predict(x), (z > 0).astype(np.int64))
+    along = v[:, 1] if outputs == "binary-logit" else v[:, 1] * (1 - p) - v[:, 0] * p
+    np.testing.assert_allclose(classifier.vjp(x, v), 4 * vjp(inner, along[:, None] * one), atol=1e-4)
+    assert not np.allclose(classifier.vjp(x, v), 4 * vjp(inner, along[:, None] * other), atol=1e-4)
+    check_model("m", classifier, x, np.zeros(6, np.int64))
 
 
 def test_torch_tensors_have_the_gradient_of_vjp() -> None:

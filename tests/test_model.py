@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import eagerpy as ep
@@ -494,6 +495,23 @@ def test_answers_that_are_no_logits(framework: TrainableFramework, wrong: str) -
     function, message = WRONG[wrong]
     with pytest.raises(ModelError, match=message):
         check_model("m", Classifier(wrapped(framework, function)), IMAGES, LABELS)
+
+
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "an object with logits": lambda z: SimpleNamespace(logits=z, hidden_states=None),
+    "a mapping with logits": lambda z: {"loss": None, "logits": z},
+    "a mapping of one": lambda z: {"dense": z},
+    "a tuple of one": lambda z: (z,),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_logits_are_found_in_what_a_model_answers(framework: TrainableFramework, answer: str) -> None:
+    tensors = in_layout(linear, framework.data_format)
+    native = NETWORK[framework.name](lambda x: ANSWERS[answer](tensors(x)))
+    classifier = Classifier(wrap(native, framework=framework.name, device="cpu"))
+    np.testing.assert_allclose(classifier.logits(IMAGES), linear_logits(IMAGES), rtol=1e-4, atol=1e-4)
+    check_model("m", classifier, IMAGES, LABELS)
 
 
 def test_logits_that_sum_to_one_by_chance_are_no_probabilities(framework: TrainableFramework) -> None:

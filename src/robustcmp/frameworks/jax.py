@@ -35,6 +35,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..threads import cores
+from .answer import one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
@@ -296,7 +297,7 @@ class Jax(TrainableFramework):
         where = _device(device)
         like = jax.device_put(jnp.zeros(0), where)
         if not isinstance(native, JaxNetwork):
-            return _full_precision(jax.jit(native)), like
+            return _full_precision(jax.jit(lambda x: one_tensor(native(x)))), like
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         native.parameters = jax.device_put(native.parameters, where)
         compiled = jax.jit(partial(apply, native.architecture))

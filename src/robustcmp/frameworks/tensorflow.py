@@ -37,6 +37,7 @@ from ..networks.architecture import (
 from ..networks.untrusted import check_archive, check_hdf5
 from ..networks.weights import Weights, paired
 from ..threads import cores
+from .answer import one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
@@ -151,7 +152,7 @@ class TensorFlow(TrainableFramework):
 
         def function(x: tf.Tensor) -> tf.Tensor:
             with tf.device(where):
-                return native(x, training=False)
+                return one_tensor(native(x, training=False))
 
         with tf.device(where):
             return tf.function(function, reduce_retracing=True), tf.zeros(0)

@@ -37,6 +37,7 @@ from ..networks.architecture import (
 )
 from ..networks.untrusted import check_archive, is_archive
 from ..networks.weights import Weights, paired
+from .answer import one_tensor
 from .base import Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
 
 _log = logging.getLogger("robustcmp")
@@ -183,7 +184,7 @@ class Torch(TrainableFramework):
 
         def function(x: torch.Tensor) -> torch.Tensor:
             with torch.set_grad_enabled(x.requires_grad), _full_precision(where):
-                return module(x)  # type: ignore[no-any-return]
+                return one_tensor(module(x))  # type: ignore[no-any-return]
 
         return function, torch.zeros(0, device=where)
 

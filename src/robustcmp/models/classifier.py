@@ -375,9 +375,14 @@ class Classifier:
 
 
 def _logits(answer: NDArray[np.float32]) -> NDArray[np.float32]:
-    if answer.ndim != 2:
+    if answer.ndim != 2 or answer.shape[1] == 1:
         wanted = f"{len(answer)} images with logits ({len(answer)}, classes)"
-        raise ModelError(f"the model should return {wanted}, received shape {answer.shape}")
+        one_number = answer.shape in ((len(answer),), (len(answer), 1))
+        remedy = (
+            '. If it is one number for two classes, say so: robustcmp.wrap(..., outputs="binary-logit"), or '
+            '"binary-probability"; if it is a class, an attack needs what it is computed from'
+        )
+        raise ModelError(f"the model should return {wanted}, received shape {answer.shape}{remedy * one_number}")
     return answer
 
 

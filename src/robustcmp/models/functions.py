@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, UsageError
 from .model import FunctionsModel, check_wrapping
+from .outputs import BINARY
 
 Logits = Callable[[NDArray[np.float32]], NDArray[np.floating[Any]]]
 VJP = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.floating[Any]]]
@@ -44,7 +45,8 @@ def wrap_functions(
         The smallest and the largest value of a pixel.
     outputs : str, default "logits"
         ``"probabilities"`` if `logits` returns probabilities; their logarithm is used, and `vjp` is that of the
-        probabilities.
+        probabilities. ``"binary-logit"`` or ``"binary-probability"`` if it returns one number an image, (N,) or (N, 1);
+        then v has this shape, too.
     info : dict, optional
         Notes that are stored with results.
 
@@ -75,15 +77,16 @@ def wrap_functions(
     (2, 3)
     """
     lower, upper = check_wrapping(bounds, outputs)
+    rows = (1, 2) if outputs in BINARY else (2,)
     if not callable(logits):
         raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
     if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
         _log.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
-        vjp = finite_differences(_checked(logits, "logits", np.float64), lower, upper)
+        vjp = finite_differences(_checked(logits, "logits", rows, np.float64), lower, upper)
     elif not (vjp is None or callable(vjp)):
         raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')
     return FunctionsModel(
-        _checked(logits, "logits"),
+        _checked(logits, "logits", rows),
         None if vjp is None else _checked(vjp, "vjp"),
         "numpy",
         (lower, upper),
@@ -96,17 +99,22 @@ def wrap_functions(
 
 
 def _checked(
-    function: Callable[..., Any], name: str, dtype: type[np.floating[Any]] = np.float32
+    function: Callable[..., Any], name: str, rows: tuple[int, ...] = (), dtype: type[np.floating[Any]] = np.float32
 ) -> Callable[..., NDArray[Any]]:
-    """Return a function whose answers are of a dtype, or that raises where they are no numbers, or no logits."""
+    """Return a function whose answers are of a dtype, or that raises where they are no numbers, or no rows.
+
+    `rows` are the numbers of axes that an answer with a row for each image may have; none where it is no such answer.
+    """
 
     def checked(*arrays: NDArray[np.float32]) -> NDArray[Any]:
         answer = np.asarray(function(*arrays))
         if answer.dtype.kind not in "fiu":
             raise ModelError(f"{name} should return an array of numbers, received dtype {answer.dtype}")
-        if name == "logits" and (answer.ndim != 2 or len(answer) != len(arrays[0])):
+        if rows and (answer.ndim not in rows or len(answer) != len(arrays[0])):
+            remedy = '. If that is one number for two classes, pass outputs="binary-logit" or "binary-probability"'
             raise ModelError(
-                f"logits should return (N, K), one row for each of {len(arrays[0])} images, received {answer.shape}"
+                f"{name} should return (N, K), one row for each of {len(arrays[0])} images, received {answer.shape}"
+                f"{remedy * (answer.shape == (len(arrays[0]),))}"
             )
         return answer.astype(dtype)
 
@@ -126,7 +134,7 @@ def finite_differences(logits: Logits, lower: float, upper: float) -> VJP:
                 moves[np.arange(len(places)), places] = step
                 moves = moves.reshape(-1, *image.shape)
                 above, below = np.minimum(image + moves, upper), np.maximum(image - moves, lower)
-                rise = (logits(above) - logits(below)) @ weights
+                rise = (logits(above) - logits(below)).reshape(len(places), -1) @ weights.reshape(-1)
                 slopes[places] = rise / (above - below).sum(axis=(1, 2, 3), dtype=np.float64)
         return gradient
 

@@ -15,11 +15,8 @@ from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
 from .classifier import Classifier
-from .preflight import (
-    check_images,
-)
-
-OUTPUTS = ("logits", "probabilities")
+from .outputs import as_logits, check_outputs, pulled_back
+from .preflight import check_images
 
 
 class Model(fb.models.base.ModelWithPreprocessing):
@@ -69,12 +66,11 @@ class Model(fb.models.base.ModelWithPreprocessing):
         self.architecture: Architecture | None = None
 
     def __call__(self, inputs: Any) -> Any:
-        outputs = super().__call__(inputs)
-        if self.outputs == "logits":
-            return outputs
-        # softmax(log p) = p; the floor keeps a probability of exactly zero finite.
-        p, restore = ep.astensor_(outputs)
-        return restore(p.maximum(float(np.finfo(np.float32).tiny)).log())
+        return as_logits(super().__call__(inputs), self.outputs)
+
+    def without_preprocessing(self, inputs: Any) -> Any:
+        """Return the logits of tensors that are what the network itself takes."""
+        return as_logits(self._model(inputs), self.outputs)
 
     @property
     def weights(self) -> Weights | None:
@@ -139,9 +135,8 @@ class FunctionsModel(Model):
             raise ModelError(self.no_gradient)
         _, std, flip_axis = self._preprocess_args  # transform_bounds keeps the bounds' change here
         inner = self._preprocess(ep.astensor(images)).raw
-        if self.outputs == "probabilities":  # of their logarithm
-            p = np.asarray(self._model(inner))
-            v = (v / np.maximum(p, np.finfo(np.float32).tiny)).astype(np.float32)
+        if self.outputs != "logits":
+            v = pulled_back(v, np.asarray(self._model(inner)), self.outputs)
         gradient: NDArray[np.float32] = self._vjp(inner, v)
         if gradient.shape != images.shape:
             raise ModelError(
@@ -181,7 +176,8 @@ def wrap(
     outputs : str, default "logits"
         ``"probabilities"`` for a network whose final softmax cannot be removed. The logarithm of the probabilities is
         used; gradients vanish where the softmax saturates in float32, and gradient attacks then look weaker than
-        they are.
+        they are. ``"binary-logit"`` or ``"binary-probability"`` for one number an image, which is of class 1 where a
+        logit is above 0, a probability above a half.
     device : str, optional
         ``"auto"`` (the default), ``"cpu"`` or ``"cuda"``.
     info : dict, optional
@@ -244,8 +240,7 @@ def check_wrapping(bounds: tuple[float, float], outputs: str) -> tuple[float, fl
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds!r}") from None
     if not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
         raise UsageError(f"bounds should be two finite numbers, the smaller one first; received {bounds}")
-    if outputs not in OUTPUTS:
-        raise unknown("outputs", outputs, OUTPUTS)
+    check_outputs(outputs)
     return lower, upper
 
 

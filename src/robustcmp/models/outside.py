@@ -41,7 +41,7 @@ def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDAr
     if preprocessing.get("flip_axis") is not None:
         x = np.flip(x, preprocessing["flip_axis"])
     x = (x - along(preprocessing, "mean", 0)) / along(preprocessing, "std", 1)
-    logits = classifier.ask(model._model, np.ascontiguousarray(x, np.float32))
+    logits = classifier.ask(model.without_preprocessing, np.ascontiguousarray(x, np.float32))
     classes: NDArray[np.int64] = logits.argmax(axis=1)
     return classes
 

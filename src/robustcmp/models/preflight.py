@@ -68,6 +68,7 @@ def _first(bad: NDArray[np.bool_]) -> int:
 
 SOME = 32  # images that a model is asked about before any work
 ALONE = 4  # of them, one at a time
+SUMS_TO_ONE = 1e-2  # also in bfloat16, where the probabilities of ten classes sum to 1 within 0.01
 DEPENDENCE = (
     1e-3  # of the largest logit, between batches: rounding makes 3e-6, batch norm by the batch's statistics 0.1
 )
@@ -110,18 +111,23 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         )
     if not np.isfinite(logits).all():
         raise ModelError(f"model {name!r} returns NaN or infinity; check its weights and preprocessing")
-    insisted = getattr(unwrapped(classifier.model), "outputs", "logits") == "probabilities"
-    if not insisted and logits.shape[1] > 1 and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, atol=1e-4):
+    outputs = getattr(unwrapped(classifier.model), "outputs", "logits")
+    if outputs == "logits" and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, atol=SUMS_TO_ONE):
         raise ModelError(
             f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), but logits are "
             "expected: with probabilities, gradients vanish and success rates come out too low. "
             "Remove its last softmax, "
             'or keep it with robustcmp.wrap(..., outputs="probabilities").'
         )
-    if insisted and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
+    if outputs == "probabilities" and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
         raise ModelError(
             f'model {name!r} was wrapped with outputs="probabilities", but its outputs do not sum to 1. '
             "Omit outputs if it returns logits."
+        )
+    if outputs == "binary-probability" and not (np.exp(logits).sum(axis=1) < 1 + SUMS_TO_ONE).all():
+        raise ModelError(
+            f'model {name!r} was wrapped with outputs="binary-probability", but its outputs are not in [0, 1]. '
+            'If they are logits, pass outputs="binary-logit".'
         )
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(
