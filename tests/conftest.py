@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import shutil
@@ -157,9 +158,32 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "whole_zoo: what takes minutes, for `make zoo-check`")
     config.addinivalue_line("markers", "slow: what takes long by its nature, for `make test-slow`")
     config.addinivalue_line("markers", "gpu: skip for a framework that sees no GPU; `pytest -m gpu` where there is one")
+    config.addinivalue_line("markers", "brought(group, what, typed, got): a line of docs/what-you-can-bring.md")
     config.addinivalue_line("markers", "needs(*capabilities): skip for a framework that lacks one of them")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(FirstFailure(config))
+        if target := config.getoption("--brought"):
+            config.pluginmanager.register(Brought(Path(target)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--brought", metavar="FILE", help="keep in a JSON file how tests of what people bring ended")
+
+
+class Brought:
+    """Keeps what was tried of the things that people bring, and how it ended, for tools/brought.py."""
+
+    def __init__(self, target: Path):
+        self.target, self.rows = target, json.loads(target.read_text()) if target.exists() else {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, row in report.user_properties:
+            if name == "brought" and (report.when == "call" or report.skipped):
+                reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+                self.rows[report.nodeid] = dict(row) | {"outcome": report.outcome, "reason": reason}
+
+    def pytest_sessionfinish(self) -> None:
+        self.target.write_text(json.dumps(self.rows, indent=1, sort_keys=True) + "\n")
 
 
 class FirstFailure:
@@ -183,6 +207,8 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True)  # before the marks are looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        for mark in item.iter_markers("brought"):
+            item.user_properties.append(("brought", mark.kwargs))
         if "[theano-resnet20" in item.name:  # Theano compiles a minute or two for each; it has small networks as well
             item.add_marker("whole_zoo")
     # What asks trained models comes last, so that a mistake elsewhere is seen in the first minutes.
