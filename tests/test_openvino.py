@@ -157,3 +157,34 @@ def test_nothing_is_reported_to_anybody(tmp_path: Path) -> None:
     home = {**os.environ, "HOME": str(tmp_path), "ROBUSTCMP_CACHE": cache}
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=home, check=True)
     assert not (tmp_path / "intel").exists()
+
+
+INTERRUPTED = """
+import gc, signal, sys
+from pathlib import Path
+import numpy as np
+import pytest
+from robustcmp.deployments.openvino import RUNTIME
+
+images = np.zeros((2, *map(int, sys.argv[2:])), np.float32)
+networks = [RUNTIME.open(Path(sys.argv[1])) for _ in range(2)]
+for network in networks:
+    network(images)
+del network
+while networks:  # the first one ends first
+    del networks[0]
+    gc.collect()
+with pytest.raises(KeyboardInterrupt):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
+print("interrupted")
+"""
+
+
+def test_a_signal_after_two_networks_is_handled(tmp_path: Path) -> None:
+    """The stack for signal handlers was freed when the second ended: a segmentation fault (OpenVINO 2026.4)."""
+    model, images = deployed.asked(deployed.SOURCES[0])
+    RUNTIME.convert(model, "", None, tmp_path / "network.xml")
+    command = [sys.executable, "-X", "faulthandler", "-c", INTERRUPTED, tmp_path / "network.xml"]
+    ended = subprocess.run([*command, *map(str, images.shape[1:])], capture_output=True, text=True, timeout=300)
+    assert (ended.returncode, ended.stdout) == (0, "interrupted\n"), ended.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -65,9 +66,7 @@ class OpenVINO(Runtime):
         weights = path.with_suffix(".bin")
         if not weights.is_file():
             raise DeploymentError(f"the weights of {path} are missing: expected the file {weights} beside it")
-        ov = _openvino()
-        core = ov.Core()
-        core.set_property({"ENABLE_MMAP": False})  # a file may change while it is used
+        core = _core()
         try:
             network = core.read_model(path, weights)
         except Exception as error:
@@ -107,6 +106,19 @@ def _openvino() -> ModuleType:
     except ImportError as error:
         raise DeploymentError(f"openvino cannot be imported: {first_line(error)}") from None
     return cast(ModuleType, openvino)
+
+
+@cache
+def _core() -> Any:
+    """Return what reads and runs networks: one for all, which lives as long as the process.
+
+    The first network that runs in a core gives this thread another stack for signal handlers (OpenVINO 2026.4), and the
+    core's end frees it. Where two cores do, the end of the second brings back the freed stack of the first: the next
+    Ctrl-C would be a segmentation fault.
+    """
+    core = _openvino().Core()
+    core.set_property({"ENABLE_MMAP": False})  # a file may change while it is used
+    return core
 
 
 def _quantised(network: Any, calibration: NDArray[np.float32] | None) -> Any:
