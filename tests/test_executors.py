@@ -22,11 +22,13 @@ import pytest
 from conftest import PIXEL_AND_WALK, answers
 
 import robustcmp as rc
+from robustcmp import comparison
 from robustcmp.cli.eval import main
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
 from robustcmp.executors import Executor, InProcess, Isolated
 from robustcmp.frameworks import NAMES
+from robustcmp.models.classifier import Classifier
 from robustcmp.records.costs import Cost, logged
 from robustcmp.records.store import Run
 from robustcmp.report.notes import notes
@@ -55,7 +57,7 @@ def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
     suite = tmp_path / "suite.toml"
     suite.write_text(PIXEL_AND_WALK)
 
-    def call(models: dict[str, Any], executor: Executor | None = None, **options: Any) -> rc.Evaluation:
+    def call(models: dict[str, Any], executor: Executor | str | None = None, **options: Any) -> rc.Evaluation:
         defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 5, "progress": False}
         return rc.evaluate(models, planted.IMAGES, planted.LABELS, executor=executor, **defaults | options)
 
@@ -379,6 +381,19 @@ def test_the_log_is_for_people(evaluate: Evaluate) -> None:
     time.sleep(0.01)
     evaluate({"a": made("sound")})  # nothing is missing
     assert (ev.run.directory / "log.txt").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(("seconds", "worker"), [(0, "numpy"), (comparison.LONG, "")])
+def test_what_takes_long_is_isolated_by_itself(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch, seconds: float, worker: str
+) -> None:
+    monkeypatch.setattr(comparison, "LONG", seconds)
+    ev = evaluate({"a": made("sound")}, "auto")
+    assert {*ev.costs().worker} == {worker}
+    monkeypatch.setattr(Classifier, "rate", None)  # nothing is missing, so nothing is measured
+    evaluate({"a": made("sound")}, "auto")
+    with pytest.raises(UsageError, match="executor should be one of"):
+        evaluate({"a": made("sound")}, "isolated")
 
 
 # the command ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -42,7 +42,8 @@ from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
 from .runs.deployed import converted, deployed, not_asked, parted, twins_by_deployment
-from .runs.executor import Executor, Failures, LooksAhead, execute
+from .runs.executor import Executor, Failures, InProcess, LooksAhead, execute
+from .runs.isolated import Isolated
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import CellStore, Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
@@ -53,6 +54,7 @@ from .runs.twins import twins
 _log = logging.getLogger("robustcmp")
 RATE_SECONDS = 0.3
 ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
+LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/scale.md
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def evaluate(
     progress: bool | Progress = True,
     about: dict[str, Any] | None = None,
     device: Device = "auto",
-    executor: Executor | None = None,
+    executor: Executor | Literal["auto"] | None = None,
     keep_cells: bool = False,
 ) -> Evaluation:
     """Attack the images that all models classify correctly, and compare how often each model is fooled.
@@ -156,8 +158,9 @@ def evaluate(
         Notes for the manifest, JSON types: ``model`` and ``dataset`` appear in headings.
     device : str, default "auto"
         Where origins are loaded: ``"auto"``, ``"cpu"`` or ``"cuda"``. Models that are passed stay on their device.
-    executor : Executor, optional
-        Runs the cells: `robustcmp.executors.InProcess` (the default), `Isolated` or `Distributed`.
+    executor : Executor or "auto", optional
+        Runs the cells: `robustcmp.executors.InProcess` (the default), `Isolated` or `Distributed`. ``"auto"`` is
+        `Isolated` where the attacks that are missing take more than about three minutes, `InProcess` elsewhere.
     keep_cells : bool, default False
         Use stored cells of the same weights even if they were computed on a machine whose results differ in the last
         bits; the run then says so. Without it these cells are computed again, after a warning. Cells are only kept
@@ -195,6 +198,8 @@ def evaluate(
     (3, ['jax', 'torch'])
     """
     question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
+    if isinstance(executor, str) and executor != "auto":
+        raise UsageError(f'executor should be one of robustcmp.executors, "auto" or None, received {executor!r}')
     if isinstance(executor, LooksAhead):
         executor.check()
     with (
@@ -347,14 +352,18 @@ class Comparison:
         """The store as it is once cells have been adopted; nothing is written."""
         return AdoptingStore(self.store, self.adopted)
 
-    def execute(self, executor: Executor | None, progress: Progress) -> Evaluation:
+    def execute(self, executor: Executor | Literal["auto"] | None, progress: Progress) -> Evaluation:
         """Run the attacks that are missing, and put all results together."""
         seal_older(self.store)
         self._adopt()
         self.store.write_manifest(self.manifest)
         discard_broken(self.store)
-        failures = execute(self.plan, self.store, executor, progress)
+        failures = execute(self.plan, self.store, self._by_length() if executor == "auto" else executor, progress)
         return (self.without(failures) if failures else self).assembled()
+
+    def _by_length(self) -> Executor:
+        """Return `Isolated` where what is missing takes so long that starting processes hardly counts."""
+        return Isolated() if sum(self.seconds().values()) > LONG else InProcess()
 
     def without(self, failures: Failures) -> Comparison:
         """Return the comparison without what failed; the manifest says why."""
@@ -402,12 +411,13 @@ class Comparison:
     def seconds(self) -> dict[str, float]:
         """Return about how long each attack would take for what is missing, by the forward rates of the models now."""
         rates: dict[str, float] = {}
-        for model in self.plan.models:
-            if model.name not in rates:
-                classifier = model.classifier
-                rates[model.name] = classifier.rate(self.plan.images, classifier.batch_size, RATE_SECONDS)
         taken = dict.fromkeys(self.question.suite.attacks, 0.0)
         for cell, queries in self.plan.queries(self.known).items():
+            if not queries:
+                continue
+            if cell.model not in rates:
+                classifier = self.plan.model((cell.model, cell.training_seed)).classifier
+                rates[cell.model] = classifier.rate(self.plan.images, classifier.batch_size, RATE_SECONDS)
             taken[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
         return taken
 

@@ -11,7 +11,7 @@ from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import ControlError, GroupError, UsageError
 from .command import Parser, run_command, say
@@ -134,7 +134,7 @@ def _add_machine(group: _ArgumentGroup) -> None:
         "--isolate",
         action=BooleanOptionalAction,
         help="attack in a process for each framework, so that a crash there ends one attack on one model; models are "
-        "loaded and checked in the command's process",
+        "loaded and checked in the command's process (default: if attacks take more than about three minutes)",
     )
     group.add_argument(
         "--group-seconds", type=float, metavar="S", help="longest time of one attack on one model, with loading it"
@@ -206,8 +206,8 @@ def _evaluate(given: Sequence[str]) -> None:
     return None
 
 
-def _executor(options: Namespace) -> Executor:
-    """Return who does the attacks, by the options."""
+def _executor(options: Namespace) -> Executor | Literal["auto"]:
+    """Return who does the attacks, by the options; "auto" where they say nothing."""
     from ..executors import Distributed, InProcess, Isolated
 
     gib, seconds = options.group_memory, options.group_seconds
@@ -221,7 +221,9 @@ def _executor(options: Namespace) -> Executor:
         raise UsageError("workers and limits need processes: --no-isolate cannot be combined with them")
     if elsewhere:
         return Distributed(workers=workers, scheduler=scheduler, **limits)
-    return Isolated(**limits) if options.isolate or limited else InProcess()
+    if options.isolate or limited:
+        return Isolated(**limits)
+    return "auto" if options.isolate is None else InProcess()
 
 
 def _arguments(
