@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .measured import Benchmark, open_benchmark
     from .measuring import benchmark
     from .models.functions import wrap_functions
+    from .models.metered import metered
     from .models.model import Model, predict, wrap
     from .runs.subset import common_subset
     from .zoo.carrying import same_weights
@@ -47,6 +48,7 @@ __all__ = [
     "from_function",
     "load_dataset",
     "load_model",
+    "metered",
     "open_benchmark",
     "open_deployed",
     "open_run",
@@ -72,6 +74,7 @@ _HOME = {
     "from_function": "zoo.from_files",
     "load_dataset": "data",
     "load_model": "zoo.from_zoo",
+    "metered": "models.metered",
     "open_benchmark": "measured",
     "open_deployed": "deployments.deploying",
     "open_run": "evaluation",
