@@ -35,12 +35,13 @@ from ..networks.architecture import (
     Shape,
     is_trainable,
 )
-from ..networks.untrusted import check_archive, is_archive
+from ..networks.untrusted import check_archive, check_no_program, is_archive
 from ..networks.weights import Weights, paired
 from .answer import one_tensor
 from .base import Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
 
 _log = logging.getLogger("robustcmp")
+SAFETENSORS = ".safetensors"
 
 
 def _device(name: Device) -> torch.device:
@@ -94,7 +95,7 @@ def _full_precision(device: torch.device) -> AbstractContextManager[None]:
 class Torch(TrainableFramework):
     name = "torch"
     data_format = "channels_first"
-    files = (".pt", ".pth")
+    files = (".pt", ".pth", SAFETENSORS)
     differences = {
         "initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)",
         "batch norm": "the variance moves towards that of n - 1 values",
@@ -172,24 +173,20 @@ class Torch(TrainableFramework):
             yield
 
     def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
-        if not isinstance(native, torch.nn.Module):
-            raise ModelError(f"expected a torch.nn.Module, received {type(native).__name__}")
-        if any(module.training for module in native.modules()):
-            raise UsageError(
-                "the torch module is in training mode, where dropout and batch norm make its answers random. "
-                "Call module.eval() first."
-            )
         where = _device(device)
-        module = native.to(where)
+        module = _checked(native).to(where)
+        dtype = _dtype(module)
 
         def function(x: torch.Tensor) -> torch.Tensor:
             with torch.set_grad_enabled(x.requires_grad), _full_precision(where):
-                return one_tensor(module(x))  # type: ignore[no-any-return]
+                if dtype == torch.float32:
+                    return one_tensor(module(x))  # type: ignore[no-any-return]
+                return _in_precision(module, dtype, x)
 
         return function, torch.zeros(0, device=where)
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
-        if not isinstance(native, torch.nn.Module):
+        if not isinstance(native, (torch.nn.Module, torch.export.ExportedProgram)):
             return None
         try:
             tensors = [tensor.detach().cpu().contiguous() for tensor in native.state_dict().values()]
@@ -270,7 +267,70 @@ class Torch(TrainableFramework):
         return _Trainer(native, architecture, momentum, weight_decay)
 
 
+def _checked(native: Any) -> torch.nn.Module:
+    """Return the module of a network that can be asked, or raise saying what to do first."""
+    if isinstance(native, torch.export.ExportedProgram):
+        return native.module()  # how its layers behave was settled by the export, whatever `training` says
+    if not isinstance(native, torch.nn.Module):
+        raise ModelError(f"expected a torch.nn.Module, received {type(native).__name__}")
+    tensors = [*native.parameters(), *native.buffers()]
+    if any(torch.nn.parameter.is_lazy(tensor) for tensor in tensors):
+        raise UsageError(
+            "the torch module has lazy layers, whose weights would be drawn at random by the first call. Call it once "
+            "with a batch of images, and load its trained weights."
+        )
+    if any(tensor.is_meta for tensor in tensors):
+        raise UsageError(
+            "some tensors of the torch module have no values: they are on the device 'meta'. Load its weights with "
+            "module.load_state_dict(state, assign=True), or load it without offloading."
+        )
+    if any(getattr(module, "training", False) for module in native.modules()):  # a frozen ScriptModule has none
+        raise UsageError(
+            "the torch module is in training mode, where dropout and batch norm make its answers random. "
+            "Call module.eval() first, before torch.export or torch.nn.DataParallel too; of a torch.export program "
+            "pass the ExportedProgram, not its module()."
+        )
+    return native
+
+
+def _dtype(module: torch.nn.Module) -> torch.dtype:
+    """Return what a module computes in: the type of its first parameter in float16, bfloat16, float32 or float64."""
+    known = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    return next((tensor.dtype for tensor in module.parameters() if tensor.dtype in known), torch.float32)
+
+
+def _in_precision(module: torch.nn.Module, dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
+    """Return the float32 answer for float32 images of a module that computes in another type.
+
+    The gradient of a confident loss is below the smallest float16. So what is pulled back is scaled to 1 for each image
+    before it enters the module, and scaled back when it has left it.
+    """
+    x = x.view_as(x)
+    answer: torch.Tensor = one_tensor(module(x.to(dtype)))
+    if not answer.requires_grad:
+        return answer
+    answer = answer.view_as(answer)
+    scales: list[torch.Tensor] = []
+
+    def scale(v: torch.Tensor) -> torch.Tensor:
+        largest = v.flatten(1).abs().amax(1) if v.ndim > 1 else v.abs()
+        scales[:] = [torch.where(largest > 0, largest, torch.ones_like(largest))]
+        return v / _beside(scales[0], v)
+
+    answer.register_hook(scale)  # type: ignore[no-untyped-call]
+    if x.requires_grad:
+        x.register_hook(lambda gradient: gradient * _beside(scales[0], gradient))  # type: ignore[no-untyped-call]
+    return answer
+
+
+def _beside(values: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a value for each image in the dimensions of a tensor of images or logits."""
+    return values.reshape(-1, *[1] * (tensor.ndim - 1))
+
+
 def _state_dict(path: Path) -> dict[str, Any]:
+    if path.suffix == SAFETENSORS:
+        return _safetensors(path)
     _check_archive(path)
     try:
         with warnings.catch_warnings():
@@ -294,6 +354,25 @@ def _state_dict(path: Path) -> dict[str, Any]:
             "with torch.save(network.state_dict(), path)."
         )
     return dict(content)
+
+
+def _safetensors(path: Path) -> dict[str, Any]:
+    try:
+        from safetensors.torch import load_file
+    except ImportError:
+        raise UsageError(
+            f'{path} takes the package safetensors, which is not installed: pip install "robustcmp[safetensors]"'
+        ) from None
+    try:
+        content: dict[str, Any] = load_file(path)
+    except Exception as error:  # a broken file can raise anything
+        raise WeightsError(
+            f"{path} is no whole safetensors file ({type(error).__name__}: {' '.join(str(error).split())[:200]}). Save "
+            "it with safetensors.torch.save_model(network, path), or copy it again."
+        ) from None
+    if not content:
+        raise WeightsError(f"{path} holds no tensors. Save it with safetensors.torch.save_model(network, path).")
+    return content
 
 
 def _is_state_dict(content: Any) -> bool:
@@ -331,12 +410,8 @@ def _check_archive(path: Path) -> None:
     if not is_archive(path):
         return  # torch before 1.6
     check_archive(path)
+    check_no_program(path)
     with zipfile.ZipFile(path) as archive:
-        if any(name.endswith("/constants.pkl") for name in archive.namelist()):
-            raise WeightsError(
-                f"{path} holds a TorchScript program, which is not run. Save its weights with "
-                "torch.save(network.state_dict(), path)."
-            )
         packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
     if packed:
         raise WeightsError(

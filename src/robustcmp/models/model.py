@@ -163,7 +163,8 @@ def wrap(
     Parameters
     ----------
     native : torch.nn.Module, keras.Model, or a function of JAX arrays
-        Images to logits (N, K). A torch module must be in evaluation mode. A JAX function is compiled: arrays that
+        Images to logits (N, K). A torch module must be in evaluation mode; images are cast to the type of its first
+        parameter, such as bfloat16. A program of `torch.export` is taken, too. A JAX function is compiled: arrays that
         it closes over are constants.
     bounds : tuple of float, default (0, 1)
         The smallest and the largest value of a pixel, before preprocessing.

@@ -17,6 +17,12 @@ from .. import limits
 from ..documents import check_regular
 from ..errors import UsageError, WeightsError
 
+# What a file of PyTorch holds beside tensors, how its user opens it, and the entries that it is known by.
+PROGRAMS = (
+    ("TorchScript", "torch.jit.load(path)", ("/constants.pkl",)),
+    ("torch.export", "torch.export.load(path)", ("models/model.json", "serialized_exported_program.json")),
+)
+
 
 def check_file(path: Path) -> None:
     """Raise `WeightsError` unless a path is a file that ends: not a pipe or a device, and not empty."""
@@ -58,6 +64,21 @@ def check_archive(path: Path) -> None:
         raise _broken(path, "zip archive", error) from None
     if damaged:
         raise WeightsError(f"{path} is damaged: {damaged} is not what was written. Copy it again.")
+
+
+def check_no_program(path: Path) -> None:
+    """Raise `WeightsError` for a program of TorchScript or `torch.export`, which is code and not data."""
+    if path.suffix not in (".pt", ".pth", ".pt2") or not is_archive(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    for kind, opened, marks in PROGRAMS:
+        if any(name.endswith(marks) for name in names):
+            raise WeightsError(
+                f"{path} holds a {kind} program, which is not run: opening it could run code. Save its weights with "
+                "torch.save(network.state_dict(), path) and name their network with architecture; or, if you trust "
+                f"it, return {opened} from a function of your own and name that as module:function."
+            )
 
 
 def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:

@@ -29,7 +29,7 @@ from ..frameworks import Device, TrainableFramework, check_framework, get_framew
 from ..models.classifier import Classifier
 from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
-from ..networks.untrusted import check_archive, check_file, check_hdf5
+from ..networks.untrusted import check_archive, check_file, check_hdf5, check_no_program
 from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes, is_sealed, read_weights
 
 ONNX = ".onnx"
@@ -96,6 +96,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         if not Path(self.source).is_file():
             hint = ". Code is named without .py, as module:function" if ".py:" in self.source else ""
             raise UsageError(f"there is no file {self.source}{hint}")
+        check_no_program(Path(self.source))
         if self.architecture is None and Path(self.source).suffix not in WHOLE:
             raise _no_architecture(self.source)
 
@@ -336,8 +337,8 @@ def load_network(
     ----------
     source : str
         A file: canonical weights for any framework (``.h5`` of robustcmp, ``.npz`` of NumPy), an ONNX network of
-        robustcmp's layers for any framework (``.onnx``), a state dict of torch (``.pt``, ``.pth``), a whole model of
-        Keras (``.keras``) or its weights (``.weights.h5``).
+        robustcmp's layers for any framework (``.onnx``), a state dict of torch (``.pt``, ``.pth``,
+        ``.safetensors``), a whole model of Keras (``.keras``) or its weights (``.weights.h5``).
         Or code, ``module:function``: it takes nothing and returns a trained network, or what `wrap` makes of one.
     framework : str
         The framework that runs it.
@@ -364,6 +365,8 @@ def load_network(
     if is_function(source):
         return _as_model(_called(source), adapter, source, device, {})
     path = Path(source)
+    if path.is_file():
+        check_no_program(path)
     if not path.name.endswith((*adapter.files, *CANONICAL)):
         raise UsageError(f"{framework} reads {', '.join((*adapter.files, *CANONICAL))}, received {source}")
     check_file(path)

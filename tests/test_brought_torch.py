@@ -1,0 +1,362 @@
+"""What people bring from PyTorch: it is attacked beside another model, or a message says what to do."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.errors import ModelError, UsageError, WeightsError
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.preflight import check_model
+from robustcmp.zoo.from_files import file_origins, load_network
+
+torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.* is (deprecated|not supported):DeprecationWarning")
+
+N, SIDE, CLASSES = 24, 8, 3
+brought = partial(pytest.mark.brought, group="PyTorch", typed="rc.wrap(network)", got="a comparison")
+
+
+def convolutional(seed: int = 0) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3),
+            torch.nn.BatchNorm2d(4),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(4 * (SIDE - 2) ** 2, CLASSES),
+        ).eval()
+
+
+def drawn(n: int = N, side: int = SIDE) -> NDArray[np.float32]:
+    return np.random.default_rng(0).random((n, side, side, 3), dtype=np.float32)
+
+
+def answered(network: Any, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what a network answers without robustcmp, for images (N, H, W, C)."""
+    with torch.no_grad():
+        answer: NDArray[np.float32] = network(torch.tensor(images.transpose(0, 3, 1, 2))).float().numpy()
+    return answer
+
+
+def compared(model: Any, images: NDArray[np.float32], tmp_path: Path) -> None:
+    """Attack a model at the labels that it gives, with and without its gradient."""
+    suite = tmp_path / "suite.toml"
+    suite.write_text(
+        f'description = "two"\nimages = {len(images)}\nrepeats = 1\n'
+        '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 10\nmax_epsilon = 0.5\n'
+        '[attacks.single_pixel]\nattack = "SinglePixel"\nmax_pixels = 3\n'
+    )
+    labels = Classifier(model).predict(images)
+    ev = rc.evaluate({"brought": model}, images, labels, suite=suite, n=len(images), progress=False)
+    rates = ev.rates()["brought"]
+    assert set(rates) == {"fgsm", "single_pixel"}
+    assert rates["fgsm"] > 0
+
+
+def check_same(network: Any, plain: Any, atol: float, images: NDArray[np.float32] | None = None) -> Any:
+    """Compare logits and the gradient of what was brought with those of a float32 module; return its model."""
+    images = drawn() if images is None else images
+    model = rc.wrap(network, device="cpu")
+    received, expected = Classifier(model), Classifier(rc.wrap(plain, device="cpu"))
+    logits = received.logits(images)
+    assert logits.dtype == np.float32
+    np.testing.assert_allclose(logits, answered(plain, images), atol=atol)
+    v = np.random.default_rng(1).normal(size=logits.shape).astype(np.float32)
+    np.testing.assert_allclose(received.vjp(images, v), expected.vjp(images, v), atol=2 * atol)
+    check_model("m", received, images, logits.argmax(axis=1))
+    compiled = received.compiled(images)
+    np.testing.assert_allclose(compiled.logits(images), logits, atol=1e-4)
+    return model
+
+
+# precision ------------------------------------------------------------------------------------------------------------
+
+PRECISIONS = {"float16": 5e-3, "bfloat16": 3e-2, "float64": 1e-5}
+
+
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(name, marks=brought(what=f"a module in {name}")) for name in PRECISIONS]
+)
+def test_a_module_in_another_precision(dtype: str, tmp_path: Path) -> None:
+    plain = convolutional()
+    network = copy.deepcopy(plain).to(getattr(torch, dtype))
+    model = check_same(network, plain, PRECISIONS[dtype])
+    assert Classifier(model).parameters()
+    compared(model, drawn(), tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_below_the_smallest_float16_arrive(dtype: str) -> None:
+    plain = convolutional()
+    network = copy.deepcopy(plain).to(getattr(torch, dtype))
+    images, v = drawn(), np.zeros((N, CLASSES), np.float32)
+    v[:, 0], v[0] = 1e-12, 0  # one image has no gradient
+    received, expected = (Classifier(rc.wrap(each, device="cpu")).vjp(images, v) for each in (network, plain))
+    assert not received[0].any()
+    np.testing.assert_allclose(received * 1e12, expected * 1e12, atol=2e-2)
+
+
+def test_batches_of_a_module_in_bfloat16_differ_by_its_rounding() -> None:
+    layers = [torch.nn.Flatten(), torch.nn.Linear(192, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)]
+    classifier = Classifier(rc.wrap(torch.nn.Sequential(*layers).eval().bfloat16(), device="cpu"))
+    check_model("m", classifier, drawn(32), classifier.predict(drawn(32)))
+
+
+# kinds of modules -----------------------------------------------------------------------------------------------------
+
+
+def exported(network: Any) -> Any:
+    images = torch.tensor(drawn(2).transpose(0, 3, 1, 2))
+    return torch.export.export(network, (images,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+
+
+def traced(network: Any) -> Any:
+    return torch.jit.trace(network, torch.tensor(drawn(2).transpose(0, 3, 1, 2)))
+
+
+KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "torch.nn.DataParallel, on a CPU": ("rc.wrap(parallel.eval())", lambda n: torch.nn.DataParallel(n).eval()),
+    "a module from torch.jit.trace": ("rc.wrap(traced)", traced),
+    "a module from torch.jit.script": ("rc.wrap(scripted)", lambda n: torch.jit.script(n)),
+    "a module from torch.jit.freeze": ("rc.wrap(frozen)", lambda n: torch.jit.freeze(torch.jit.script(n))),
+    "a module from torch.compile": ("rc.wrap(compiled)", lambda n: torch.compile(n, backend="eager")),
+    "a program from torch.export": ("rc.wrap(exported)", exported),
+    "a module in the memory format channels-last": (
+        "rc.wrap(network)",
+        lambda n: n.to(memory_format=torch.channels_last),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=brought(what=kind, typed=typed)) for kind, (typed, _) in KINDS.items()]
+)
+def test_a_kind_of_module(kind: str, tmp_path: Path) -> None:
+    plain = convolutional()
+    model = check_same(KINDS[kind][1](copy.deepcopy(plain)), plain, 1e-5)
+    compared(model, drawn(), tmp_path)
+
+
+class Answering(torch.nn.Module):  # type: ignore[misc]
+    """A classifier like those of transformers, which answer an object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = convolutional()
+
+    def forward(self, pixel_values: Any) -> Any:
+        return SimpleNamespace(loss=None, logits=self.network(pixel_values), hidden_states=None)
+
+
+MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
+
+
+@brought(
+    what="an answer with `.logits`, and a processor with mean and standard deviation",
+    typed='rc.wrap(network, preprocessing={"mean": processor.image_mean, "std": processor.image_std, "axis": -3})',
+)
+def test_an_answer_with_logits_and_a_processor(tmp_path: Path) -> None:
+    model = rc.wrap(Answering().eval(), preprocessing={"mean": MEAN, "std": STD, "axis": -3}, device="cpu")
+    images = drawn()
+    expected = answered(convolutional(), ((images - np.float32(MEAN)) / np.float32(STD)).astype(np.float32))
+    np.testing.assert_allclose(Classifier(model).logits(images), expected, atol=1e-5)
+    compared(model, images, tmp_path)
+
+
+# messages -------------------------------------------------------------------------------------------------------------
+
+
+@brought(what="a module left in training mode", got="the message: call module.eval() first")
+@pytest.mark.parametrize("kind", ["plain", "DataParallel", "exported"])
+def test_training_mode(kind: str) -> None:
+    network = convolutional().train()
+    made = {
+        "plain": lambda: network,
+        "DataParallel": lambda: torch.nn.DataParallel(network.eval()),  # which is a module with a mode of its own
+        "exported": lambda: exported(network.eval()).module(),
+    }
+    with pytest.raises(UsageError, match=r"training mode.*module\.eval\(\)"):
+        rc.wrap(made[kind](), device="cpu")
+
+
+@brought(what="lazy layers that have no weights yet", got="the message: call it once, and load its weights")
+def test_lazy_layers() -> None:
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(CLASSES)).eval()
+    with pytest.raises(UsageError, match=r"lazy layers.*Call it once"):
+        rc.wrap(network, device="cpu")
+    network(torch.rand(2, 3, SIDE, SIDE))
+    check_same(network, copy.deepcopy(network), 1e-5)
+
+
+@brought(what="tensors on the device meta, all or some", got="the message: load its weights, without offloading")
+@pytest.mark.parametrize("some", [False, True])
+def test_tensors_without_values(some: bool) -> None:
+    network = convolutional()
+    (network[4] if some else network).to("meta")
+    with pytest.raises(UsageError, match=r"device 'meta'.*load_state_dict"):
+        rc.wrap(network, device="cpu")
+
+
+@brought(what="a model that is not deterministic", got="the message: switch off dropout and any other randomness")
+def test_not_deterministic() -> None:
+    class Noisy(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.nn.functional.dropout(x.flatten(1)[:, :CLASSES], training=True)
+
+    with pytest.raises(ModelError, match="switch off dropout"):
+        rc.evaluate({"m": rc.wrap(Noisy().eval())}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
+
+
+# files ----------------------------------------------------------------------------------------------------------------
+
+DESIGN = "lenet5"
+
+
+@pytest.fixture
+def state() -> dict[str, Any]:
+    network = rc.frameworks.get_framework("torch").build(rc.networks.architecture.get_architecture(DESIGN), 3, "cpu")
+    return dict(network.state_dict())
+
+
+@brought(what="a `.safetensors` file", typed="robustcmp eval --weights torch=a.safetensors --architecture lenet5")
+def test_safetensors(tmp_path: Path, state: dict[str, Any]) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "a.safetensors"
+    safetensors.save_file(state, path)
+    (origin,) = file_origins([f"torch={path}"], DESIGN)["torch"]
+    loaded = origin.load("cpu").native.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
+
+
+@pytest.mark.parametrize("broken", ["cut", "text", "empty", "another network"])
+def test_a_broken_file_of_safetensors(broken: str, tmp_path: Path, state: dict[str, Any]) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    path = tmp_path / "a.safetensors"
+    content = {
+        "cut": lambda: safetensors.save(state)[:-100],
+        "text": lambda: b"\xff" * 64,
+        "empty": lambda: safetensors.save({}),
+        "another network": lambda: safetensors.save({"a.weight": torch.zeros(2, 2)}),
+    }
+    path.write_bytes(content[broken]())
+    with pytest.raises(WeightsError, match=r"a\.safetensors"):
+        load_network(str(path), "torch", DESIGN, device="cpu")
+
+
+@brought(
+    what="a TorchScript file `.pt`",
+    typed="robustcmp eval --weights torch=a.pt",
+    got="the message: it is a program, which could run code; save its weights, or return it from module:function",
+)
+@pytest.mark.parametrize("architecture", [None, DESIGN])
+def test_a_file_of_torchscript(architecture: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    torch.jit.save(torch.jit.script(convolutional()), str(path))
+    with pytest.raises(WeightsError, match=r"TorchScript program, which is not run.*torch\.jit\.load.*module:function"):
+        file_origins([f"torch={path}"], architecture)
+    with pytest.raises(WeightsError, match="TorchScript program, which is not run"):
+        load_network(str(path), "torch", architecture, device="cpu")
+
+
+@brought(
+    what="a torch.export file `.pt2`",
+    typed="robustcmp eval --weights torch=a.pt2",
+    got="the message: it is a program, which could run code; save its weights, or return it from module:function",
+)
+def test_a_file_of_torch_export(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt2"
+    torch.export.save(exported(convolutional()), path)
+    with pytest.raises(WeightsError, match=r"torch\.export program, which is not run.*torch\.export\.load"):
+        file_origins([f"torch={path}"])
+    with pytest.raises(WeightsError, match=r"torch\.export program, which is not run"):
+        load_network(str(path), "torch", device="cpu")
+
+
+@brought(
+    what="a TorchScript or torch.export file that you trust",
+    typed="robustcmp eval --weights torch=nets:mine",
+)
+@pytest.mark.parametrize("opened", ["torch.jit.load('a.pt')", "torch.export.load('a.pt2')"])
+def test_a_program_from_a_function(opened: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = convolutional()
+    torch.jit.save(torch.jit.script(plain), "a.pt")
+    torch.export.save(exported(plain), "a.pt2")
+    module = f"brought_{'jit' if 'jit' in opened else 'export'}"
+    Path(f"{module}.py").write_text(f"import torch\n\n\ndef mine():\n    return {opened}\n")
+    (origin,) = file_origins([f"torch={module}:mine"])["torch"]
+    np.testing.assert_allclose(Classifier(origin.load("cpu")).logits(drawn()), answered(plain, drawn()), atol=1e-5)
+
+
+# libraries ------------------------------------------------------------------------------------------------------------
+
+
+def library(name: str) -> Any:
+    """Import a library, or skip: torchvision ends in a RuntimeError beside a torch that was built otherwise."""
+    try:
+        return import_module(name)
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"{name} cannot be imported: {error}")
+
+
+@brought(
+    what="torchvision: resnet18, 224 × 224, 1,000 classes",
+    typed='rc.wrap(resnet18(weights=…).eval(), preprocessing={"mean": …, "std": …, "axis": -3})',
+)
+def test_torchvision(tmp_path: Path) -> None:
+    models = library("torchvision.models")
+    network = models.resnet18(weights=None).eval()
+    model = rc.wrap(network, preprocessing={"mean": MEAN, "std": STD, "axis": -3}, device="cpu")
+    images = drawn(2, 224)
+    expected = answered(network, ((images - np.float32(MEAN)) / np.float32(STD)).astype(np.float32))
+    assert expected.shape == (2, 1000)
+    np.testing.assert_allclose(Classifier(model).logits(images), expected, atol=1e-4)
+    compared(model, images, tmp_path)
+
+
+@brought(what="timm: a ResNet", typed="rc.wrap(timm.create_model(…).eval())")
+def test_timm(tmp_path: Path) -> None:
+    timm = library("timm")
+    network = timm.create_model("resnet10t", pretrained=False, num_classes=CLASSES).eval()
+    images = drawn(4, 32)
+    check_same(network, copy.deepcopy(network), 1e-4, images)
+    compared(rc.wrap(network, device="cpu"), images, tmp_path)
+
+
+@brought(what="transformers: a vision transformer for classes", typed="rc.wrap(ViTForImageClassification(…).eval())")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_transformers(dtype: str, tmp_path: Path) -> None:
+    transformers = library("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=SIDE,
+        patch_size=4,
+        num_labels=CLASSES,
+        initializer_range=0.5,  # of a tenth, no image changes its class
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = transformers.ViTForImageClassification(config).eval()
+    images = drawn(4)
+    with torch.no_grad():
+        expected = network(torch.tensor(images.transpose(0, 3, 1, 2))).logits.numpy()
+    model = rc.wrap(network.to(getattr(torch, dtype)), device="cpu")
+    np.testing.assert_allclose(Classifier(model).logits(images), expected, atol=1e-4 if dtype == "float32" else 0.2)
+    compared(model, images, tmp_path)
