@@ -368,9 +368,9 @@ def test_mistakes_are_found_before_anything_is_loaded(
 
 
 def test_files_that_a_framework_does_not_read(folder: Path) -> None:
-    Path("own.safetensors").touch()
-    with pytest.raises(UsageError, match=r"reads .*\.h5, \.npz, \.onnx, received own.safetensors"):
-        load_network("own.safetensors", installed()[0], "lenet1")
+    Path("own.gguf").touch()
+    with pytest.raises(UsageError, match=r"reads .*\.h5, \.npz, \.onnx, received own.gguf"):
+        load_network("own.gguf", installed()[0], "lenet1")
     if "torch" in installed():
         np.savez("own.npz", **zoo_weights("torch").weights)
         with pytest.raises(UsageError, match=r"should be a name or FILE.toml, received nets:torch_network"):
