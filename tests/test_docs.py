@@ -228,3 +228,10 @@ DIGESTS = runpy.run_path(str(ROOT / "docs/results/digests.py"))
 def test_no_figure_of_a_published_run_has_changed(run: str) -> None:
     stored = json.loads(DIGESTS["STORED"].read_text(encoding="utf-8"))
     assert DIGESTS["of_run"](run) == stored["runs"][run], "see docs/results/digests.py"
+
+
+def test_the_page_of_what_people_bring_shows_how_its_tests_ended() -> None:
+    text = (ROOT / "docs/what-you-can-bring.md").read_text(encoding="utf-8")
+    brought = runpy.run_path(str(ROOT / "tools/brought.py"))
+    assert brought["page"](text) == text, "run python tools/brought.py"
+    assert len(text.splitlines()) > 20

@@ -35,13 +35,12 @@ def _got(row: dict[str, Any]) -> str:
     return str(row.get("got", "a comparison"))
 
 
-def main() -> None:
-    """Put the table between its marks."""
-    rows = json.loads(RESULTS.read_text())
-    text = PAGE.read_text()
+def page(text: str) -> str:
+    """Return the page with the table between its marks."""
+    distinct = {(row["group"], row["what"], row["outcome"]): row for row in json.loads(RESULTS.read_text()).values()}
     pattern = re.compile(re.escape(MARKS[0]) + ".*" + re.escape(MARKS[1]), re.DOTALL)
-    PAGE.write_text(pattern.sub(lambda _: f"{MARKS[0]}\n\n{table([*rows.values()])}\n{MARKS[1]}", text))
+    return pattern.sub(lambda _: f"{MARKS[0]}\n\n{table([*distinct.values()])}\n{MARKS[1]}", text)
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page(PAGE.read_text()))
