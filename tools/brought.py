@@ -37,7 +37,10 @@ def _got(row: dict[str, Any]) -> str:
 
 def page(text: str) -> str:
     """Return the page with the table between its marks."""
-    distinct = {(row["group"], row["what"], row["outcome"]): row for row in json.loads(RESULTS.read_text()).values()}
+    rows = sorted(json.loads(RESULTS.read_text()).values(), key=lambda row: row["outcome"] == "passed")
+    distinct = {
+        (row["group"], row["what"]): row for row in rows
+    }  # what was tried anywhere, rather than where it was not
     pattern = re.compile(re.escape(MARKS[0]) + ".*" + re.escape(MARKS[1]), re.DOTALL)
     return pattern.sub(lambda _: f"{MARKS[0]}\n\n{table([*distinct.values()])}\n{MARKS[1]}", text)
 
