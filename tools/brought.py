@@ -40,7 +40,7 @@ def page(text: str) -> str:
     rows = sorted(json.loads(RESULTS.read_text()).values(), key=lambda row: row["outcome"] == "passed")
     distinct = {
         (row["group"], row["what"]): row for row in rows
-    }  # what was tried anywhere, rather than where it was not
+    }  # tried anywhere, rather than not
     pattern = re.compile(re.escape(MARKS[0]) + ".*" + re.escape(MARKS[1]), re.DOTALL)
     return pattern.sub(lambda _: f"{MARKS[0]}\n\n{table([*distinct.values()])}\n{MARKS[1]}", text)
 
