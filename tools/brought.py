@@ -38,9 +38,7 @@ def _got(row: dict[str, Any]) -> str:
 def page(text: str) -> str:
     """Return the page with the table between its marks."""
     rows = sorted(json.loads(RESULTS.read_text()).values(), key=lambda row: row["outcome"] == "passed")
-    distinct = {
-        (row["group"], row["what"]): row for row in rows
-    }  # tried anywhere, rather than not
+    distinct = {(row["group"], row["what"]): row for row in rows}  # tried anywhere, rather than not
     pattern = re.compile(re.escape(MARKS[0]) + ".*" + re.escape(MARKS[1]), re.DOTALL)
     return pattern.sub(lambda _: f"{MARKS[0]}\n\n{table([*distinct.values()])}\n{MARKS[1]}", text)
 
