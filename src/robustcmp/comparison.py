@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,18 +15,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from . import limits
 from .analysis.control import answers_alike
 from .analysis.results import Results
-from .attacks.suite import Suite, load_suite
-from .errors import ControlError, SealError, UsageError, check_count, check_seed, enough_memory
+from .attacks.suite import Suite
+from .errors import ControlError, SealError, UsageError, enough_memory
 from .evaluation import Evaluation
 from .files import digest
 from .frameworks import Device
-from .models.batches import check_batch_size
-from .models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels
 from .provenance import made_with, processor
-from .records.attack import declared_extras
 from .records.checks import Checked
 from .records.contested import Contested
 from .records.manifest import FORMAT
@@ -47,6 +42,7 @@ from .runs.isolated import Isolated
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import CellStore, Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
+from .runs.question import Question, validate
 from .runs.subset import Subset, common
 from .runs.transfer import run_transfer
 from .runs.twins import twins
@@ -55,46 +51,6 @@ _log = logging.getLogger("robustcmp")
 RATE_SECONDS = 0.3
 ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
 LONG = 180.0  # seconds of attacks beside which processes of their own cost less than a twentieth: docs/scale.md
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a comparison asks, checked before any work.
-
-    Attributes
-    ----------
-    suite : Suite
-        The attacks.
-    images, labels : ndarray
-        Every image that was passed, (N, H, W, C) float32 in [0, 1], and its class.
-    n : int
-        How many images are attacked at the most.
-    repeats : dict of str to int
-        How often each attack is repeated on each training.
-    spread : bool
-        Whether each training has repeats of its own.
-    seed : int
-        The attacks' seed.
-    batch_size : int, optional
-        How many candidates are asked at once, if the caller says so.
-    """
-
-    suite: Suite
-    images: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    n: int
-    repeats: dict[str, int]
-    spread: bool
-    seed: int
-    batch_size: int | None
-
-    def shared_by(self, models: Sequence[TrainedModel]) -> Question:
-        """Return the question with the repeats of each training, where they are spread over several."""
-        fewest = min(Counter(model.name for model in models).values())
-        if not self.spread or fewest == 1:
-            return replace(self, spread=False)
-        repeats = {attack: math.ceil(count / fewest) for attack, count in self.repeats.items()}
-        return replace(self, suite=self.suite.only_draws(), repeats=repeats)
 
 
 def evaluate(
@@ -420,40 +376,6 @@ class Comparison:
                 rates[cell.model] = classifier.rate(self.plan.images, classifier.batch_size, RATE_SECONDS)
             taken[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
         return taken
-
-
-def validate(
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    suite: str | os.PathLike[str] | Suite,
-    n: int | None,
-    repeats: int | Mapping[str, int] | None,
-    spread: bool,
-    seed: int,
-    batch_size: int | None,
-) -> Question:
-    """Return what is asked, checked; raise `UsageError` for what cannot be used. No model is looked at."""
-    loaded = load_suite(suite)
-    declared_extras(loaded.records)
-    n = loaded.images if n is None else n
-    repeated = loaded.repeated(repeats)
-    check_numbers(n, batch_size, seed)
-    images = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
-    labels = check_labels(labels, len(images))
-    if not len(images):
-        raise UsageError("expected at least one image, received none")
-    if batch_size is not None:
-        check_batch_size(batch_size, images)
-        batch_size = int(batch_size)  # JSON knows no NumPy
-    return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size)
-
-
-def check_numbers(n: int | None, batch_size: int | None, seed: int) -> None:
-    """Raise `UsageError` for a number that `evaluate` cannot use; None stands for what is found out later."""
-    for name, count, most in (("n", n, limits.IMAGES), ("batch_size", batch_size, limits.BATCH_SIZE)):
-        if count is not None:
-            check_count(name, count, most)
-    check_seed(seed)
 
 
 def manifest_of(

@@ -166,9 +166,10 @@ def _evaluate(given: Sequence[str]) -> None:
         logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
-    from ..comparison import check_numbers, evaluate
+    from ..comparison import evaluate
     from ..frameworks import check_device
     from ..runs.conditioning import check_conditional
+    from ..runs.question import check_numbers
 
     suite = load_suite(options.suite)
     repeats = suite.repeated(_repeats(options.repeats or [], suite))
@@ -263,8 +264,9 @@ def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | Non
 
 def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
-    from ..comparison import estimate, validate
+    from ..comparison import estimate
     from ..report.format import duration
+    from ..runs.question import validate
 
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size")
     question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
