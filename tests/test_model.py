@@ -481,6 +481,7 @@ WRONG: dict[str, tuple[Function, str]] = {
     "infinity": (lambda x: linear(x) * 1e38 * 1e38, "returns NaN or infinity"),
     "probabilities": (lambda x: linear(x).softmax(), r"returns probabilities.*softmax.*outputs=\"probabilities\""),
     "one number": (lambda x: linear(x)[:, 0], r"logits \(17, classes\), received shape \(17,\)"),
+    "a column": (lambda x: linear(x)[:, :1], r"received shape \(17, 1\)\. If it is one number for two classes, say so"),
     "an image": (lambda x: x, r"received shape \(17, 4, 5, 3\)"),
     "one row": (
         lambda x: linear(x).sum(axis=0, keepdims=True),
@@ -512,6 +513,13 @@ def test_logits_are_found_in_what_a_model_answers(framework: TrainableFramework,
     classifier = Classifier(wrap(native, framework=framework.name, device="cpu"))
     np.testing.assert_allclose(classifier.logits(IMAGES), linear_logits(IMAGES), rtol=1e-4, atol=1e-4)
     check_model("m", classifier, IMAGES, LABELS)
+
+
+def test_several_tensors_are_no_logits(framework: TrainableFramework) -> None:
+    tensors = in_layout(linear, framework.data_format)
+    native = NETWORK[framework.name](lambda x: (tensors(x), tensors(x)))
+    with pytest.raises(ModelError, match="one tensor of logits, received a tuple of 0, 1"):
+        Classifier(wrap(native, framework=framework.name, device="cpu")).logits(IMAGES)
 
 
 def test_logits_that_sum_to_one_by_chance_are_no_probabilities(framework: TrainableFramework) -> None:
@@ -550,6 +558,12 @@ def test_a_probability_of_zero_has_a_finite_logarithm(framework: TrainableFramew
 def test_insisting_on_probabilities_where_there_are_logits_is_an_error(framework: TrainableFramework) -> None:
     with pytest.raises(ModelError, match="probabilities"):
         check_model("m", Classifier(wrapped(framework, outputs="probabilities")), IMAGES, LABELS)
+
+
+def test_insisting_on_one_probability_where_there_is_a_logit_is_an_error(framework: TrainableFramework) -> None:
+    model = wrapped(framework, lambda x: 9 * linear(x)[:, 0], outputs="binary-probability")
+    with pytest.raises(ModelError, match=r'not in \[0, 1\]. If they are logits, pass outputs="binary-logit"'):
+        check_model("m", Classifier(model), IMAGES, LABELS % 2)
 
 
 def test_a_model_that_answers_differently_when_asked_twice() -> None:

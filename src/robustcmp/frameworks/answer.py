@@ -10,34 +10,38 @@ import eagerpy as ep
 from ..errors import ModelError
 
 
-def one_tensor(answer: Any) -> Any:
-    """Return the tensor (N, K) in float32 of what a network answers.
+def logits_in(answer: Any) -> Any:
+    """Return the part of an answer that is its logits; the answer itself where there is no saying.
 
-    An answer with an attribute or a key ``logits``, as the models of transformers give, or with only one part, is that
-    part. A tensor of another floating-point type becomes float32, whose gradient flows back through the conversion.
+    That is an attribute or a key ``logits``, as the models of transformers have, or the only part.
+    """
+    if hasattr(answer, "logits"):
+        return logits_in(answer.logits)
+    if isinstance(answer, Mapping) and "logits" in answer:
+        return logits_in(answer["logits"])
+    if isinstance(answer, (Mapping, tuple, list)) and len(answer) == 1:
+        return logits_in(next(iter(answer.values() if isinstance(answer, Mapping) else answer)))
+    return answer
+
+
+def one_tensor(answer: Any) -> Any:
+    """Return the logits in an answer as a tensor in float32, to which a gradient flows back.
 
     Raises
     ------
     ModelError
-        The answer has several parts, and none of them is called logits.
+        The answer has several parts, and none of them is called logits; or it is no tensor.
     """
-    if hasattr(answer, "logits"):
-        return one_tensor(answer.logits)
-    if isinstance(answer, (Mapping, tuple, list)):
-        parts = answer if isinstance(answer, Mapping) else dict(enumerate(answer))
-        if "logits" in parts or len(parts) == 1:
-            return one_tensor(parts["logits"] if "logits" in parts else next(iter(parts.values())))
-        raise _not_logits(f"a {type(answer).__name__} of {', '.join(map(str, parts)) or 'nothing'}")
+    logits = logits_in(answer)
     try:
-        tensor = ep.astensor(answer)
+        tensor = ep.astensor(logits)
     except ValueError:
-        raise _not_logits(f"a {type(answer).__name__}") from None
+        parts = logits if isinstance(logits, (Mapping, tuple, list)) else ()
+        names = logits if isinstance(logits, Mapping) else range(len(parts))
+        raise ModelError(
+            f"the model should return one tensor of logits, received a {type(logits).__name__}"
+            + (f" of {', '.join(map(str, names))}" if parts else "")
+            + ". Wrap a function, or a network around this one, that returns the logits alone."
+        ) from None
     float32 = tensor.float32()
-    return answer if tensor.dtype == float32.dtype else float32.raw
-
-
-def _not_logits(received: str) -> ModelError:
-    return ModelError(
-        f"the model should return one tensor of logits, received {received}. Wrap a function, or a network around this "
-        "one, that returns the logits alone."
-    )
+    return logits if tensor.dtype == float32.dtype else float32.raw

@@ -37,7 +37,7 @@ from ..networks.architecture import (
 from ..networks.untrusted import check_archive, check_hdf5
 from ..networks.weights import Weights, paired
 from ..threads import cores
-from .answer import one_tensor
+from .answer import logits_in, one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
@@ -152,10 +152,12 @@ class TensorFlow(TrainableFramework):
 
         def function(x: tf.Tensor) -> tf.Tensor:
             with tf.device(where):
-                return one_tensor(native(x, training=False))
+                return logits_in(native(x, training=False))
 
         with tf.device(where):
-            return tf.function(function, reduce_retracing=True), tf.zeros(0)
+            traced = tf.function(function, reduce_retracing=True)
+            # An error inside of it would become one of TensorFlow's.
+            return lambda x: one_tensor(traced(x)), tf.zeros(0)
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> keras.Model:
         walked = [layer for layer, _ in architecture.walk()]

@@ -33,7 +33,7 @@ def check_images(
         raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}: move the channels last")
     if array.dtype.kind != "f":
         raise UsageError(
-            f"images should be float32 in {bounds}, received dtype {array.dtype}. For 8-bit images: images / 255"
+            f"images should be float32 in {bounds}, received dtype {array.dtype}. For 8-bit images: {_scaled(*bounds)}"
         )
     array = np.ascontiguousarray(array, np.float32)
     if array.size and not bounds[0] <= array.min() <= array.max() <= bounds[1]:  # nor if one is NaN
@@ -60,6 +60,13 @@ def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.
             f"received {array.min()} to {array.max()}"
         )
     return array.astype(np.int64)
+
+
+def _scaled(lower: float, upper: float) -> str:
+    """Return the expression that puts 8-bit images within bounds."""
+    scale = 255 / (upper - lower)
+    scaled = 'images.astype("float32")' if scale == 1 else f"images / {scale:g}"
+    return scaled + (f" {'+' if lower > 0 else '-'} {abs(lower):g}" if lower else "")
 
 
 def _first(bad: NDArray[np.bool_]) -> int:
