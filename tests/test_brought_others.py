@@ -60,19 +60,59 @@ def flat(images: NDArray[np.float32]) -> NDArray[np.float32]:
     return images.reshape(len(images), -1)
 
 
-@pytest.mark.brought(
-    group=GROUP,
-    what="a pipeline of scikit-learn, with scaling inside",
-    typed='rc.wrap_functions(logits=lambda x: pipeline.predict_proba(x.reshape(len(x), -1)), outputs="probabilities")',
-    got="a comparison; gradient attacks are not applicable",
-)
-def test_a_pipeline(small: Any, compare: Compare) -> None:
+def pipeline(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(flat(small[0]), small[1])
-    compare(rc.wrap_functions(logits=lambda x: pipeline.predict_proba(flat(x)), outputs="probabilities"))
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(images, labels).predict_proba
+
+
+def boosted(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(max_iter=20, random_state=0).fit(images, labels).predict_proba
+
+
+def xgboost(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
+    classifier = pytest.importorskip("xgboost").XGBClassifier(n_estimators=20, n_jobs=1)
+    return classifier.fit(images, labels).predict_proba
+
+
+def lightgbm(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
+    package = pytest.importorskip("lightgbm")
+    settings = {"objective": "multiclass", "num_class": 10, "num_threads": 1, "verbose": -1}
+    return package.train(settings, package.Dataset(images, labels), 20).predict
+
+
+FITTED = {
+    "a pipeline of scikit-learn, with scaling inside": pipeline,
+    "boosted trees of scikit-learn": boosted,
+    "XGBoost": xgboost,
+    "LightGBM": lightgbm,
+}
+TYPED = 'rc.wrap_functions(logits=lambda x: fitted.predict_proba(x.reshape(len(x), -1)), outputs="probabilities")'
+NO_GRADIENT = "a comparison; gradient attacks are not applicable"
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        pytest.param(
+            fit,
+            marks=pytest.mark.brought(
+                group=GROUP,
+                what=what,
+                typed=TYPED.replace("predict_proba", "predict") if fit is lightgbm else TYPED,
+                got=NO_GRADIENT,
+            ),
+        )
+        for what, fit in FITTED.items()
+    ],
+)
+def test_a_classifier_that_is_no_network(fit: Callable[..., Any], small: Any, compare: Compare) -> None:
+    probabilities = fit(flat(small[0]), small[1])
+    compare(rc.wrap_functions(logits=lambda x: probabilities(flat(x)), outputs="probabilities"))
 
 
 @pytest.mark.brought(
@@ -94,51 +134,13 @@ def test_two_classes(small: Any) -> None:
 @pytest.mark.brought(
     group=GROUP,
     what="a model that answers classes alone",
-    typed="rc.wrap_functions(logits=lambda x: trees.predict(x.reshape(len(x), -1)))",
-    got='the message that says what it should return, and outputs="binary-logit"',
+    typed="rc.wrap_functions(logits=lambda x: fitted.predict(x.reshape(len(x), -1)))",
+    got="the message: return (N, K), one row for each image",
 )
 def test_classes_are_no_logits(small: Any) -> None:
     model = rc.wrap_functions(logits=lambda x: np.arange(len(x)))
     with pytest.raises(ModelError, match=r"logits should return \(N, K\), one row for each of 9 images, received \(9,"):
         rc.predict(model, small[2][:9])
-
-
-@pytest.mark.brought(
-    group=GROUP,
-    what="boosted trees of scikit-learn",
-    typed='rc.wrap_functions(logits=lambda x: trees.predict_proba(x.reshape(len(x), -1)), outputs="probabilities")',
-    got="a comparison; gradient attacks are not applicable",
-)
-def test_boosted_trees(small: Any, compare: Compare) -> None:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    trees = HistGradientBoostingClassifier(max_iter=20, random_state=0).fit(flat(small[0]), small[1])
-    compare(rc.wrap_functions(logits=lambda x: trees.predict_proba(flat(x)), outputs="probabilities"))
-
-
-@pytest.mark.brought(
-    group=GROUP,
-    what="XGBoost",
-    typed='rc.wrap_functions(logits=lambda x: trees.predict_proba(x.reshape(len(x), -1)), outputs="probabilities")',
-    got="a comparison; gradient attacks are not applicable",
-)
-def test_xgboost(small: Any, compare: Compare) -> None:
-    xgboost = pytest.importorskip("xgboost")
-    trees = xgboost.XGBClassifier(n_estimators=20, n_jobs=1).fit(flat(small[0]), small[1])
-    compare(rc.wrap_functions(logits=lambda x: trees.predict_proba(flat(x)), outputs="probabilities"))
-
-
-@pytest.mark.brought(
-    group=GROUP,
-    what="LightGBM",
-    typed="rc.wrap_functions(logits=lambda x: trees.predict(x.reshape(len(x), -1), raw_score=True))",
-    got="a comparison; gradient attacks are not applicable",
-)
-def test_lightgbm(small: Any, compare: Compare) -> None:
-    lightgbm = pytest.importorskip("lightgbm")
-    data = lightgbm.Dataset(flat(small[0]), small[1])
-    trees = lightgbm.train({"objective": "multiclass", "num_class": 10, "num_threads": 1, "verbose": -1}, data, 20)
-    compare(rc.wrap_functions(logits=lambda x: trees.predict(flat(x), raw_score=True)))
 
 
 # an endpoint ----------------------------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ def endpoint(small: Any) -> Iterator[tuple[type[Endpoint], Callable[[NDArray[np.
     group=GROUP,
     what="a REST endpoint with a limit of calls a second, retries and a budget",
     typed="rc.wrap_functions(logits=rc.metered(ask, calls_per_second=10, budget=100_000))",
-    got="a comparison; gradient attacks are not applicable",
+    got=NO_GRADIENT,
 )
 def test_an_endpoint(endpoint: Any, compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metering, "FIRST_WAIT", 0.01)
