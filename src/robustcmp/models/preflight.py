@@ -129,7 +129,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     if outputs == "probabilities" and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
         raise ModelError(
             f'model {name!r} was wrapped with outputs="probabilities", but its outputs do not sum to 1. '
-            "Omit outputs if it returns logits."
+            "Omit outputs if it returns logits; compute a last softmax in float32 if it does so in bfloat16."
         )
     if outputs == "binary-probability" and not (np.exp(logits).sum(axis=1) < 1 + SUMS_TO_ONE).all():
         raise ModelError(
