@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import namedtuple
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -294,7 +295,7 @@ def watched(code: str) -> tuple[Resources, float]:
     with machine.waited_children() as cpu_seconds:
         began = time.monotonic()
         process = subprocess.Popen([sys.executable, "-c", code])
-        watch = machine.Watch(process.pid, began)
+        watch = machine.Watch(process.pid, began, [])
         while process.poll() is None:
             watch.look()
             time.sleep(machine.LOOK_SECONDS)
@@ -310,6 +311,18 @@ def test_what_a_process_and_its_children_use_is_seen() -> None:
     assert all(len(series) == len(seen.seconds) for series in seen.series.values())
     assert seen.missing.keys() | seen.series.keys() >= {"cpu_temperature", "gpu"}
     assert (seen.energy is None) == ("energy" in seen.missing)
+
+
+def test_others_are_looked_for_on_the_processors_of_the_process_alone() -> None:
+    class Psutil:
+        Times = namedtuple("Times", "user system idle")
+
+        @classmethod
+        def cpu_times(cls, percpu: bool) -> list[Any]:
+            assert percpu
+            return [cls.Times(1.0, 0.5, 10.0), cls.Times(4.0, 0.0, 10.0), cls.Times(16.0, 0.0, 10.0)]
+
+    assert [machine._busy(Psutil, on) for on in ([0], [0, 2], [])] == [1.5, 17.5, 21.5]
 
 
 LATE = """

@@ -24,8 +24,13 @@ def cores() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
-    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return len(processors()) or os.cpu_count() or 1
+
+
+def processors() -> list[int]:
+    """Return the numbers of the processors that this process may run on; none where the system does not tell."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return sorted(affinity(0)) if affinity else []
 
 
 def in_order(

@@ -6,7 +6,6 @@ import os
 import pickle
 import sys
 import time
-from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -20,10 +19,10 @@ Job = TrainingJob | PredictionJob | ControlJob
 
 
 class Request(NamedTuple):
-    """What a process is to do, and with how many threads."""
+    """What a process is to do, and on which processors; none where the system knows no such thing."""
 
     job: Job
-    threads: int
+    processors: list[int]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -47,18 +46,13 @@ class Answer(msgspec.Struct, frozen=True):
     applicable: bool = True
 
 
-def keep_to(threads: int) -> None:
-    """Stay on so many processors: frameworks differ in which variables they heed, and none can leave these."""
-    with suppress(AttributeError, OSError):  # not on every system
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-
-
 def main() -> None:
     """Do the job on standard input, and write the answer to standard output, where nothing else is written."""
     out = os.dup(1)
     os.dup2(2, 1)
     request: Request = pickle.load(sys.stdin.buffer)  # from the process that started this one
-    keep_to(request.threads)
+    if request.processors:  # frameworks differ in which variables they heed, and none can leave these
+        os.sched_setaffinity(0, request.processors)
     moments = [time.monotonic()]
     try:
         answer = Answer(0.0, request.job.do(lambda: moments.append(time.monotonic())))

@@ -43,12 +43,15 @@ class Watch:
         The process.
     began : float
         When it was started, on the system's monotonic clock.
+    processors : list of int
+        The processors that it is kept to: what others use of them is looked at. None are all.
     """
 
-    def __init__(self, pid: int, began: float):
+    def __init__(self, pid: int, began: float, processors: list[int]):
         import psutil
 
         self._psutil, self._began, self._pid = psutil, began, pid
+        self._processors = processors
         self._spent = time.thread_time()
         self._family: dict[int, Any] = {}
         self._cpu: dict[int, float] = {}  # of each process that was ever seen
@@ -62,8 +65,7 @@ class Watch:
         self._more |= self._gpu()
         self._seconds: list[float] = []
         self._series: dict[str, list[float | None]] = {name: [] for name in ("cpu", "memory", "others", *self._more)}
-        self._last = (began, 0.0, _busy(psutil))
-        self._first = self._last
+        self._last = (began, 0.0, _busy(psutil, processors))
 
     def _find(self, name: str, found: Callable[[], float | None] | str) -> None:
         if isinstance(found, str):
@@ -82,7 +84,7 @@ class Watch:
         """Take down what is used now."""
         now = time.monotonic()
         own, memory = self._own(now)
-        busy = _busy(self._psutil)
+        busy = _busy(self._psutil, self._processors)
         then, own_before, busy_before = self._last
         self._last = (now, own, busy)
         elapsed = max(now - then, 1e-6)
@@ -151,11 +153,12 @@ def _value(look: Callable[[], float | None]) -> float | None:
         return None
 
 
-def _busy(psutil: Any) -> float:
-    """Return the processor time of this machine so far, with what the host of a virtual machine took."""
-    times = psutil.cpu_times()
+def _busy(psutil: Any, processors: list[int]) -> float:
+    """Return what these processors, or all, have worked so far, with what the host of a virtual machine took."""
     idle = ("idle", "iowait", "guest", "guest_nice")  # a guest's time is counted as its user's, too
-    return float(sum(value for name, value in times._asdict().items() if name not in idle))
+    each = psutil.cpu_times(percpu=True)
+    asked = [each[number] for number in processors if number < len(each)] or each
+    return float(sum(value for times in asked for name, value in times._asdict().items() if name not in idle))
 
 
 def _temperatures() -> Callable[[], float | None] | str:

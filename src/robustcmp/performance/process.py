@@ -18,6 +18,7 @@ import msgspec
 
 from ..records.measurement import Resources
 from ..runs.isolated import death
+from ..threads import processors
 from .child import Answer, Job, Request
 from .machine import LOOK_SECONDS, Watch, load, waited_children
 from .outcome import NotApplicable, Outcome
@@ -49,13 +50,14 @@ def run(job: Job, threads: int) -> Done:
     NotApplicable
         There is no such thing to measure.
     """
+    on = processors()[:threads]
     before, moment, began = load(), datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, waited_children() as cpu_seconds:
         with _started(threads, out, errors) as process:
-            watch = Watch(process.pid, began)
+            watch = Watch(process.pid, began, on)
             assert process.stdin is not None
             with suppress(BrokenPipeError):  # it has died, which is seen below
-                process.stdin.write(pickle.dumps(Request(job, threads)))
+                process.stdin.write(pickle.dumps(Request(job, on)))
                 process.stdin.close()
             next_look = began + LOOK_SECONDS
             while True:

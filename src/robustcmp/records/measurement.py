@@ -78,9 +78,9 @@ class Resources(msgspec.Struct, frozen=True):
         When it was looked at, from the start of the process.
     series : dict of str to list
         Values at these times, None where one was not to be had: ``cpu`` (processors used since the last look, 1.0 is
-        one core), ``memory`` (resident, bytes), ``others`` (processors that all other processes used), and where the
-        machine gives them ``cpu_temperature`` (°C), ``gpu`` (utilisation, 0 to 1), ``gpu_memory`` (bytes),
-        ``gpu_temperature`` (°C), ``gpu_power`` (W).
+        one core), ``memory`` (resident, bytes), ``others`` (what all other processes used of the processors that it
+        was kept to), and where the machine gives them ``cpu_temperature`` (°C), ``gpu`` (utilisation, 0 to 1),
+        ``gpu_memory`` (bytes), ``gpu_temperature`` (°C), ``gpu_power`` (W).
     cpu_seconds : float
         Processor time in all.
     peak_memory : int

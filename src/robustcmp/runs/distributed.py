@@ -26,7 +26,7 @@ from uuid import uuid4
 from .. import frameworks
 from ..errors import RobustcmpError, UsageError, check_count
 from ..provenance import own_version
-from ..threads import Stopped, cores
+from ..threads import Stopped, cores, processors
 from .child import Asked, Done, End, Lacking, Raised, Refused
 from .executor import Failed, Finished, InProcess
 from .isolated import Child, Died, Limits
@@ -123,8 +123,7 @@ class Terms(NamedTuple):
     def environment(self) -> dict[str, str]:
         """The variables of a process with as many threads as the head, on which the last bits may depend."""
         own = {name: value for name, value in os.environ.items() if name not in THREADS} | dict(self.variables)
-        affinity = getattr(os, "sched_getaffinity", None)
-        there = len(affinity(0)) if affinity else os.cpu_count()
+        there = len(processors()) or os.cpu_count()
         return own if "OMP_NUM_THREADS" in own or there == self.cores else own | {"OMP_NUM_THREADS": str(self.cores)}
 
 
