@@ -367,43 +367,136 @@ def scale_simulated(results: dict[str, Any]) -> str:
     return _table(head, lines)
 
 
-def measured_training(_: dict[str, Any]) -> str:
+def trained_lenet1(_: dict[str, Any]) -> str:
     """What the stored benchmark of trainings found."""
-    found = rc.open_benchmark(DOCS / "measurements" / "train-lenet5-digits")
-    tests = found.tests()
-    lines = []
-    for row in found.summary_of_training().sort_values("epoch_seconds").to_dict("records"):
-        name = row["subject"]
-        against = tests[(tests.a == name) | (tests.b == name)]
-        slower = int(((against.p_adjusted < 0.05) & ((against.ratio > 1) == (against.b == name))).sum())
-        lines.append(
-            [
-                name,
-                f"{1000 * row['epoch_seconds']:.0f} ms",
-                f"{1000 * row['epoch_seconds_low']:.0f} to {1000 * row['epoch_seconds_high']:.0f} ms",
-                f"{1000 * row['first_epoch_seconds']:.0f} ms",
-                str(slower),
-                f"{row['peak_memory'] / 2**20:,.0f} MiB",
-                f"{row['validation_accuracy']:.1%}",
-                f"{row['busy']:.0%}",
-            ]
-        )
-    head = [
-        "framework",
-        "an epoch",
-        "95 %",
-        "the first",
-        "slower than it",
-        "memory",
-        "accuracy",
-        "busy",
+    return _trained("train-lenet1-digits")
+
+
+def trained_lenet5(_: dict[str, Any]) -> str:
+    """The same of the other network."""
+    return _trained("train-lenet5-digits")
+
+
+def trained_resnet20(_: dict[str, Any]) -> str:
+    """The same of a share of an epoch, which says nothing about accuracy."""
+    found = rc.open_benchmark(DOCS / "measurements" / "train-resnet20-cifar10")
+    lines = [
+        [
+            row["subject"],
+            _with_interval(row, "call_seconds"),
+            _milliseconds(row["first_seconds"]),
+            _slower(found, row, measure="call"),
+            f"{row['processors']:.2f}",
+            _mebibytes(row),
+            f"{row['busy']:.0%}",
+        ]
+        for row in found.summary_of_training().sort_values("call_seconds").to_dict("records")
     ]
-    return _table(head, lines)
+    return _table(["framework", "a step", "the first", "slower than it", "processors", "memory", "busy"], lines)
+
+
+def _trained(run: str) -> str:
+    """Each framework's row of a stored benchmark of trainings, the fastest first."""
+    found = rc.open_benchmark(DOCS / "measurements" / run)
+    lines = [
+        [
+            row["subject"],
+            _with_interval(row, "epoch_seconds"),
+            _milliseconds(row["first_epoch_seconds"]),
+            _slower(found, row),
+            _mebibytes(row),
+            f"{row['validation_accuracy']:.1%}",
+            f"{row['busy']:.0%}",
+        ]
+        for row in found.summary_of_training().sort_values("epoch_seconds").to_dict("records")
+    ]
+    return _table(["framework", "an epoch", "the first", "slower than it", "memory", "accuracy", "busy"], lines)
+
+
+def predicted_lenet1(_: dict[str, Any]) -> str:
+    """What the stored benchmark of predictions found."""
+    return _predicted("predict-lenet1-digits")
+
+
+def predicted_lenet5(_: dict[str, Any]) -> str:
+    """The same of the other network."""
+    return _predicted("predict-lenet5-digits")
+
+
+def _predicted(run: str) -> str:
+    """Each framework's calls, by task and batch size, the fastest for one image first."""
+    found = rc.open_benchmark(DOCS / "measurements" / run)
+    frame = found.summary_of_prediction().sort_values(["task", "batch_size", "call_seconds"])
+    settings = list(frame.groupby(["task", "batch_size"]).groups)
+    words = {"forward": "predictions", "forward-backward": "gradients"}
+    rows = {(row["task"], row["batch_size"], row["subject"]): row for row in frame.to_dict("records")}
+    lines = []
+    for subject in frame.subject.drop_duplicates():
+        those = [rows[(*setting, subject)] for setting in settings]
+        cells = [f"{_with_interval(row, 'call_seconds')} · {_slower(found, row)}" for row in those]
+        busy = sum(row["busy"] * row["n"] for row in those) / sum(row["n"] for row in those)
+        lines.append([subject, *cells, _mebibytes(max(those, key=lambda row: row["peak_memory"])), f"{busy:.0%}"])
+    head = [f"{words[task]}, {'one' if batch == 1 else batch}" for task, batch in settings]
+    return _table(["framework", *head, "memory", "busy"], lines)
+
+
+def _slower(found: rc.Benchmark, row: dict[str, Any], **about: str) -> str:
+    """How many subjects are slower than that of a row, in its setting."""
+    tests = found.tests()
+    here = (tests.task == row["task"]) & (tests.batch_size == row["batch_size"])
+    for name, value in about.items():
+        here &= tests[name] == value
+    against = tests[here & ((tests.a == row["subject"]) | (tests.b == row["subject"]))]
+    return str(int(((against.p_adjusted < 0.05) & ((against.ratio > 1) == (against.b == row["subject"]))).sum()))
+
+
+def _with_interval(row: dict[str, Any], name: str) -> str:
+    low, high = (_milliseconds(row[f"{name}_{end}"]).removesuffix(" ms") for end in ("low", "high"))
+    return f"{_milliseconds(row[name])} ({low} to {high})"
+
+
+def _milliseconds(seconds: float) -> str:
+    milliseconds = 1000 * seconds
+    digits = 0 if milliseconds >= 100 else 1 if milliseconds >= 10 else 2
+    return f"{milliseconds:,.{digits}f} ms"
+
+
+def _mebibytes(row: dict[str, Any]) -> str:
+    return f"{row['peak_memory'] / 2**20:,.0f} MiB"
+
+
+def measuring(results: dict[str, Any]) -> str:
+    """What measuring finds where the truth is known, and what looking at processes costs."""
+    null, slowed, sampling = (results["measuring"][part] for part in ("null", "slowed", "sampling"))
+    found = sum(row["p_adjusted"] < 0.05 for row in null["rows"])
+    covered = sum(row["low"] <= 1 <= row["high"] for row in null["rows"])
+    return _table(
+        ["tried", "found"],
+        [
+            [
+                f"one framework under two names, {null['times']} times, {null['repetitions']} processes of each",
+                f"{found} significant; {covered} of {null['times']} intervals of the ratio contain 1",
+            ],
+            [
+                f"a network beside itself with a tenth of its time on top, {slowed['repetitions']} processes of each",
+                f"ratio {1 / slowed['ratio']:.3f} ({1 / slowed['high']:.3f} to {1 / slowed['low']:.3f}), "
+                f"p = {slowed['p_adjusted']:.2g}",
+            ],
+            [
+                f"the time for looking at {sampling['processes']} processes",
+                f"{sampling['share']:.2%} of theirs; the most {sampling['largest']:.2%}",
+            ],
+        ],
+    )
 
 
 PAGES = {
     "scale.md": [scale_cells, scale_simulated, scale_workers, scale_isolation, scale_machine],
-    "training-and-prediction.md": [measured_training],
+    "training-and-prediction.md": [
+        *(trained_lenet1, trained_lenet5, trained_resnet20),
+        *(predicted_lenet1, predicted_lenet5),
+        measuring,
+    ],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "deployments.md": [asking, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
