@@ -1,4 +1,4 @@
-"""Hooks of mkdocs.yml: notebooks become pages, and formulas MathML, which browsers show without scripts or a net.
+"""Hooks of mkdocs.yml: notebooks and stored measurements become pages, and formulas MathML, which needs no scripts.
 
 Notebooks are shown with the outputs that they are stored with; nothing is run.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+import robustcmp as rc
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS, MEASUREMENTS = ROOT / "notebooks", ROOT / "docs" / "measurements"
 # What pymdownx.arithmatex leaves of a formula: \(…\) in a span, \[…\] in a div.
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
 DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.DOTALL)
@@ -32,7 +36,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Make a Markdown page of each notebook, and a file of each picture in it."""
+    """Make a Markdown page of each notebook, a file of each picture in it, and the page of each stored measurement."""
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         name, notebook = path.stem, nbformat.read(path, as_version=4)
         resources = {"output_files_dir": f"{name}_files", "unique_key": name}
@@ -40,14 +44,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"notebooks/{name}.md", content=text))
         for picture, content in found["outputs"].items():
             files.append(File.generated(config, f"notebooks/{picture}", content=content))
+    for path in sorted(MEASUREMENTS.iterdir()):
+        with tempfile.TemporaryDirectory() as directory:
+            rc.open_benchmark(path).to_html(page := Path(directory, "report.html"))
+            content = page.read_text(encoding="utf-8")
+        files.append(File.generated(config, f"measurements/{path.name}/report.html", content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
-    """Lead links between pages and notebooks, which are those of the repository, to the pages of the site."""
+    """Lead links to notebooks and measurements, which are those of the repository, to the pages of the site."""
     if page.file.src_uri.startswith("notebooks/"):
         markdown = re.sub(r"\]\(([\w-]+)\.ipynb", r"](\1.md", markdown)
         return re.sub(r"\]\(\.\./docs/", "](../", markdown)
+    markdown = re.sub(r"\]\((measurements/[\w-]+)/manifest\.json", r"](\1/report.html", markdown)
     return re.sub(r"\]\(\.\./notebooks/([\w-]+)\.ipynb", r"](notebooks/\1.md", markdown)
 
 
