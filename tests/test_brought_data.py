@@ -736,7 +736,7 @@ def test_the_command(dataset: str, here: Path, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     found = json.loads(out)
     name = dataset.replace(":", "-")
-    assert (found["dataset"], found["correct_by_all"]) == (dataset, N)
+    assert (found["dataset"], found["images"], found["correct_by_all"]) == (dataset, N, 1)
     assert re.search(rf"^{dataset}: 30 images of 6 × 9 × 3, .*2", err, re.MULTILINE)
     assert ("0 cat, 1 dog, 2 owl" in err) == (dataset == "folder:pets")
     assert found["out"].startswith("runs/")
@@ -756,7 +756,7 @@ def test_a_command_resumes_by_the_images_and_not_by_their_name(here: Path, capsy
     with np.load("pets.npz") as content:
         saved(here / "pets.npz", images=content["images"][:20], labels=content["labels"][:20])
     assert command.main(given) == 0
-    assert json.loads(capsys.readouterr().out)["correct_by_all"] == 20
+    assert json.loads(capsys.readouterr().out)["images"] == 20
     assert {path.name for path in (here / "run" / "cells").iterdir()} != cells
 
 
