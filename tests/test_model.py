@@ -13,11 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from robustcmp import frameworks, predict, wrap
+from robustcmp.data.arrays import check_images, check_labels
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import DataFormat, TrainableFramework
 from robustcmp.models.model import Classifier, Model
-from robustcmp.models.preflight import check_gradient, check_images, check_labels, check_model
+from robustcmp.models.preflight import check_gradient, check_model
 
 Images = NDArray[np.float32]
 Function = Callable[[Any], Any]

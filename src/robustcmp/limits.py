@@ -6,6 +6,8 @@ starts. docs/limits.md explains them.
 
 from __future__ import annotations
 
+import os
+
 FILE_BYTES = 2**18
 """The bytes of a suite, a recipe or a file of published rates."""
 FILE_LEVELS = 64
@@ -44,3 +46,10 @@ UNPACKED_RATIO = 20
 """how many times its own size a larger one may hold."""
 DECIMALS = 17
 """The decimals of a published rate: float64 has no more."""
+
+
+def memory() -> int | None:
+    """Return the bytes of this machine's memory, None where the system does not say."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

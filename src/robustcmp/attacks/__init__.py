@@ -1,4 +1,4 @@
-"""Running: the attacks, one a file, and suites. Imports models, frameworks, records and the ground."""
+"""Running: the attacks, one a file, and suites. Imports models, frameworks, records, data and the ground."""
 
 from ..records.cell import AttackResult as AttackResult
 from .apgd import APGD as APGD

@@ -16,10 +16,10 @@ import numpy as np
 from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwargs
 from numpy.typing import NDArray
 
+from ..data.arrays import check_images, check_labels
 from ..errors import UsageError, check_count, check_seed
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
-from ..models.preflight import check_images, check_labels
 from ..records.attack import AttackRecord, AttackTable, Extra, Norm, PositionDraws
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..zoo.origins import AnyOrigin
 
 Say = Callable[[str], None]
+SHOWN = 20  # names of classes
 IMAGES = {"digits": 200}  # attacked at the most, unless --images says otherwise: the first command is to end soon
 
 
@@ -68,7 +69,12 @@ def _add_models(group: _ArgumentGroup) -> None:
         metavar="NAME",
         help="torch, tensorflow, jax, theano, … (default: those installed)",
     )
-    group.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the model's dataset)")
+    group.add_argument(
+        "--dataset",
+        metavar="NAME",
+        help="mnist, digits or cifar10 (default: the model's dataset); for --weights also npz:FILE, an archive with "
+        "images and labels, or folder:DIR, with a subfolder of images for each class",
+    )
     group.add_argument(
         "--recipe", default="default", metavar="NAME", help="the recipe that the models were trained with"
     )
@@ -240,7 +246,7 @@ def _arguments(
         "repeats": repeats,
         "spread_repeats": not options.repeats,
         "seed": options.seed,
-        "out": options.out or f"runs/{asked.about['model']}-{asked.data.name}-{suite.name}{asked.suffix}",
+        "out": options.out or f"runs/{asked.about['model']}-{_in_path(asked.data.name)}-{suite.name}{asked.suffix}",
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
         "about": asked.about
@@ -249,6 +255,11 @@ def _arguments(
         "progress": not options.quiet,
         "keep_cells": options.keep_cells,
     }
+
+
+def _in_path(dataset: str) -> str:
+    """Return a dataset's name as a part of a directory's: some systems take no colon there."""
+    return dataset.replace(":", "-")
 
 
 def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
@@ -358,6 +369,7 @@ class _Asked(NamedTuple):
 
     about: dict[str, Any]  # notes for the manifest
     suffix: str  # of the run's default directory
+    dataset: str  # where the images are loaded from
     data: Dataset
     origins: Mapping[str, Sequence[AnyOrigin]]
     trainings: list[str]  # a line for each kind of training: whose, how many, and where they come from
@@ -390,12 +402,12 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
     suffix = f"-same-weights-{options.same_weights}" if options.same_weights else ""
-    return _Asked(about, suffix, data, origins, trainings)
+    return _Asked(about, suffix, data.name, data, origins, trainings)
 
 
 def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
-    from ..data import load_dataset
+    from ..data import is_own, load_dataset
     from ..deployments.deploying import check_gradient_kind
     from ..zoo.from_files import file_origins, with_sources
     from ..zoo.recipes import default_dataset
@@ -410,9 +422,21 @@ def _from_files(options: Namespace) -> _Asked:
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
-
+    if is_own(dataset):
+        lines.append(_described(data))
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
-    return _Asked(about, "-weights", data, origins, lines)
+    return _Asked(about, "-weights", dataset, data, origins, lines)
+
+
+def _described(data: Dataset) -> str:
+    """Return a line about images of the user's: which class has which number is worth a look."""
+    shape = " × ".join(map(str, data.images.shape[1:]))
+    names = [f"{number} {name}" for number, name in enumerate(data.class_names[:SHOWN])]
+    more = ", …" if len(data.class_names) > SHOWN else ""
+    classes = (
+        f", {data.classes} classes: {', '.join(names)}{more}" if names else f", labels from 0 to {data.classes - 1}"
+    )
+    return f"{data.name}: {len(data.images):,} images of {shape}{classes}"
 
 
 def _deployed(options: Namespace, asked: _Asked) -> _Asked:
@@ -432,7 +456,7 @@ def _deployed(options: Namespace, asked: _Asked) -> _Asked:
         for label, each in asked.origins.items()
     }
     sources = {label: each for label, each in sources.items() if each}
-    deployed = deployments_of(sources, options.deploy, asked.data.name, options.data_dir, options.gradient)
+    deployed = deployments_of(sources, options.deploy, asked.dataset, options.data_dir, options.gradient)
     if both := [label for label in deployed if label in asked.origins]:
         raise UsageError(
             f"{both[0]} is compared as a file and asked for with --deploy: leave out one of them, or compare twice"

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError, unknown
+from ..errors import UsageError
 from ..files import write_named
 from .command import Parser, run_command, say
 from .log_lines import log_lines_dropped
@@ -94,7 +94,7 @@ def _export_model(options: Namespace) -> None:
         raise UsageError("--format and --per-image are for runs, and cannot be combined with --to")
     if not options.out:
         raise UsageError("--to requires --out: the file to write")
-    from ..data import DATASETS
+    from ..data import check_named, is_own
     from ..deployments import split
     from ..deployments.deploying import check_path
     from ..zoo.deployed import FromDeployment
@@ -108,8 +108,8 @@ def _export_model(options: Namespace) -> None:
         dataset = options.dataset or (source.design and default_dataset(source.design))
         if dataset is None:
             raise UsageError("expected --dataset: the images that the network is for")
-        if dataset not in DATASETS:
-            raise unknown("dataset", dataset, DATASETS)
+        if not is_own(dataset):
+            check_named(dataset)
     else:
         dataset = options.dataset or default_dataset(options.what, recipe)
         source = _of_the_zoo(options, dataset, recipe)

@@ -7,15 +7,28 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from ..errors import unknown
+from ..errors import UsageError, unknown
 from ..files import as_path
 from .dataset import Dataset, stratified_split
 from .published import Published
 
-__all__ = ["DATASETS", "SPLITS", "Dataset", "described", "load_dataset", "stratified_split", "whereabouts"]
+__all__ = [
+    "DATASETS",
+    "KINDS",
+    "SPLITS",
+    "Dataset",
+    "check_named",
+    "described",
+    "is_own",
+    "load_dataset",
+    "stratified_split",
+    "whereabouts",
+]
 
 DATASETS = ("mnist", "digits", "cifar10")
 """Each is a module of this folder, with a function ``load(split, directory)``."""
+KINDS = ("folder", "npz")
+"""What a dataset of one's own lies in, ``KIND:PATH``; each is a module here, with a function ``load(path, split)``."""
 SPLITS = ("train", "test")
 
 
@@ -30,9 +43,14 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
     A directory holds the published files, in ``mnist/`` and ``cifar-10-batches-bin/`` or directly; MNIST's may be
     gzipped or not. ``digits`` ships inside scikit-learn and needs no directory.
 
+    Images of your own are ``npz:FILE``, a NumPy archive with the arrays ``images`` and ``labels`` (or ``x_test`` and
+    ``y_test``, ``x_train`` and ``y_train``), or ``folder:DIR``, with a subfolder of images for each class, or such
+    folders in ``DIR/train`` and ``DIR/test``. 8-bit values are divided by 255.
+
     Parameters
     ----------
-    name : ``mnist`` (28×28×1), ``digits`` (8×8, scaled to 28×28×1) or ``cifar10`` (32×32×3)
+    name : ``mnist`` (28×28×1), ``digits`` (8×8, scaled to 28×28×1), ``cifar10`` (32×32×3), ``npz:FILE`` or
+        ``folder:DIR``
     split : ``train`` or ``test``
     data_dir : a directory with the dataset's files
 
@@ -44,7 +62,7 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
     Raises
     ------
     UsageError
-        The name or the split is unknown, or ``data_dir`` is not a path.
+        The name or the split is unknown, or ``data_dir`` is not a path, or not for this dataset.
     DataError
         The dataset is not available, or its files are broken.
 
@@ -54,12 +72,50 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
     >>> data.images.shape, data.images.dtype, data.labels.shape
     ((1297, 28, 28, 1), dtype('float32'), (1297,))
     """
-    if name not in DATASETS:
-        raise unknown("dataset", name, DATASETS)
+    name = str(name)
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
+    if is_own(name):
+        kind, _, place = name.partition(":")
+        if data_dir is not None:
+            raise UsageError(f"{name} says where it is: omit data_dir, which is for {', '.join(DATASETS)}")
+        read: Callable[[Path, str], Dataset] = import_module(f".{kind}", __name__).load
+        return read(as_path(place), split)
+    check_named(name)
     load: Callable[[str, Path | None], Dataset] = import_module(f".{name}", __name__).load
     return load(split, None if data_dir is None else as_path(data_dir))
+
+
+def is_own(name: str) -> bool:
+    """Say whether a dataset is one's own, in a file or folder, or raise `UsageError` for a kind that there is not.
+
+    >>> is_own("npz:flowers.npz"), is_own("mnist")
+    (True, False)
+    """
+    kind, colon, place = name.partition(":")
+    if not colon:
+        return False
+    if kind not in KINDS:
+        raise unknown("kind of dataset", kind, KINDS)
+    if not place:
+        raise UsageError(f"expected {kind}:PATH, received {name}", parameters=["dataset"])
+    return True
+
+
+def check_named(name: str) -> None:
+    """Raise `UsageError` unless a dataset is one that models of the zoo are trained on."""
+    if name in DATASETS:
+        return
+    if is_own(name):
+        raise UsageError(
+            f"expected a dataset that the zoo has models for ({', '.join(DATASETS)}), received {name}. On images of "
+            "your own, compare networks of your own: name their files with --weights, or call robustcmp.evaluate.",
+            parameters=["dataset"],
+        )
+    kind = "npz" if name.endswith(".npz") else "folder" if os.path.isdir(name) else ""
+    if kind:
+        raise UsageError(f"unknown dataset {name}: did you mean {kind}:{name}?", parameters=["dataset"])
+    raise unknown("dataset", name, DATASETS)
 
 
 def described(name: str) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..printable import is_name
 
 Pixels = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
@@ -24,9 +27,10 @@ class Dataset:
     ----------
     images : float32, (N, H, W, C), in [0, 1], C-contiguous
     labels : int64, (N,), in [0, classes)
-    name : ``mnist``, ``digits`` or ``cifar10``
+    name : ``mnist``, ``digits`` or ``cifar10``; of a file or a folder, its kind and its last name: ``npz:FILE``
     split : ``train`` or ``test``
-    classes : the number of classes, whether or not all of them occur
+    classes : the number of classes, whether or not all of them occur; of an archive, the largest label plus 1
+    class_names : what the classes are called, in their order; empty where that is not known
 
     Examples
     --------
@@ -41,6 +45,7 @@ class Dataset:
     name: str
     split: str
     classes: int
+    class_names: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -58,6 +63,30 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset(name={self.name!r}, split={self.split!r}, images={self.images.shape}, classes={self.classes})"
+
+
+def scaled(pixels: Pixels, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
+    """Return 8-bit images as float32 in [0, 1]: divided by 255."""
+    return np.divide(pixels, np.float32(255), out=out, dtype=np.float32)
+
+
+def named_after(kind: str, path: Path) -> str:
+    """Return the name of a dataset that lies in a file or folder: without the folders above, which are private.
+
+    Raises
+    ------
+    UsageError
+        The name has control characters.
+
+    Examples
+    --------
+    >>> named_after("npz", Path("/home/somebody/flowers.npz"))
+    'npz:flowers.npz'
+    """
+    name = Path(os.path.abspath(path)).name
+    if not is_name(name):
+        raise UsageError(f"a dataset's name should be one line without control characters, received {name!r}")
+    return f"{kind}:{name}"
 
 
 def stratified_split(labels: npt.ArrayLike, fraction: float) -> tuple[Indices, Indices]:

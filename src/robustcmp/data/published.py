@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import DataError, MissingDataError
 from ..files import as_path, user_cache
-from .dataset import Dataset, Pixels
+from .dataset import Dataset, Pixels, scaled
 
 # Seconds to connect and seconds between two bytes: a firewall that drops packets must not look like work.
 DOWNLOAD_TIMEOUT = (10.0, 30.0)
@@ -62,8 +62,7 @@ class Published:
     def load(self, split: str, directory: Path | None) -> Dataset:
         """Return one split, from a directory, or from wherever it can be had if None is given."""
         pixels, labels = self.read(self._locate(split, directory))
-        images = np.divide(pixels, np.float32(255), dtype=np.float32)
-        return Dataset(images, labels.astype(np.int64), self.name, split, self.classes)
+        return Dataset(scaled(pixels), labels.astype(np.int64), self.name, split, self.classes)
 
     def _locate(self, split: str, directory: Path | None) -> list[Path]:
         names = self.files[split]

@@ -1,4 +1,4 @@
-"""Running: networks in runtimes, one a file. Imports models, frameworks, networks, hosts and the ground."""
+"""Running: networks in runtimes, one a file. Imports models, frameworks, networks, hosts, data and the ground."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.arrays import check_images
 from ..errors import DeploymentError, UsageError, enough_memory, unknown
 from ..files import digest, json_digest, make_directory, user_cache, write_named
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, finite_differences
 from ..models.model import Model
-from ..models.preflight import check_images
 from ..networks.untrusted import check_file
 from . import check_applicable, conversion, split
 from .base import Runtime, Session

@@ -1,1 +1,1 @@
-"""Running: trained networks behind Foolbox's `Model`, asked fast. Imports frameworks, networks and the ground."""
+"""Running: trained networks behind Foolbox's `Model`, asked fast. Imports frameworks, networks, data and the ground."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import limits
 from ..errors import UsageError
 
 DEFAULT_BATCH_SIZE = 256
@@ -26,11 +26,9 @@ def largest_batch_size(images: NDArray[np.float32]) -> int:
 
 def check_batch_size(batch_size: int, images: NDArray[np.float32]) -> None:
     """Raise `UsageError` for a batch of images that is larger than this machine's memory."""
-    if not hasattr(os, "sysconf"):  # Windows
-        return
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = limits.memory()
     needed = batch_size * 4 * math.prod(images.shape[1:])
-    if needed > memory:
+    if memory is not None and needed > memory:
         raise UsageError(
             f"batch_size should fit into memory: {batch_size} images of {images.shape[1:]} take "
             f"{needed / 2**30:.0f} GiB, and there are {memory / 2**30:.0f}. Omit it to have it measured."

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import frameworks
+from ..data.arrays import check_images
 from ..errors import ModelError, UsageError, unknown
 from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
 from .classifier import Classifier
 from .outputs import as_logits, check_outputs, pulled_back
-from .preflight import check_images
 
 
 class Model(fb.models.base.ModelWithPreprocessing):

@@ -1,18 +1,14 @@
-"""What is checked of a model and of images before any work."""
+"""What is checked of a model before any work."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import foolbox as fb
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import HostError, ModelError, UsageError
+from ..data.arrays import UNIT_BOUNDS, check_labels
+from ..errors import HostError, ModelError
 from .classifier import Classifier, unwrapped
-
-UNIT_BOUNDS = (0.0, 1.0)
-UNIT_REMEDY = "Images are compared in [0, 1] whatever bounds a model has: divide 8-bit images by 255."
 
 
 def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
@@ -20,57 +16,6 @@ def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
     if isinstance(model, fb.models.base.Model) and tuple(model.bounds) != UNIT_BOUNDS:
         return model.transform_bounds(UNIT_BOUNDS)
     return model
-
-
-def check_images(
-    images: Any, bounds: tuple[float, float], remedy: str = "Scale the images, or pass bounds= to robustcmp.wrap."
-) -> NDArray[np.float32]:
-    """Return images as float32 (N, H, W, C), or raise `UsageError` saying what is wrong with them."""
-    array = np.asarray(images)
-    if array.ndim != 4:
-        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}")
-    if array.shape[-1] not in (1, 3) and array.shape[1] in (1, 3):
-        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}: move the channels last")
-    if array.dtype.kind != "f":
-        raise UsageError(
-            f"images should be float32 in {bounds}, received dtype {array.dtype}. For 8-bit images: {_scaled(*bounds)}"
-        )
-    array = np.ascontiguousarray(array, np.float32)
-    if array.size and not bounds[0] <= array.min() <= array.max() <= bounds[1]:  # nor if one is NaN
-        if not np.isfinite(array).all():
-            raise UsageError(f"images hold NaN or infinity, the first in image {_first(~np.isfinite(array))}")
-        outside = (array < bounds[0]) | (array > bounds[1])
-        raise UsageError(
-            f"images should lie within the bounds {bounds}, received values from {array.min()} to {array.max()}, "
-            f"the first outside in image {_first(outside)}. {remedy}"
-        )
-    return array
-
-
-def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.int64]:
-    """Return labels as int64 (N,), or raise `UsageError` saying what is wrong with them."""
-    array = np.asarray(labels)
-    if array.shape != (n,):
-        raise UsageError(f"labels should have the shape ({n},), one for each image, received {array.shape}")
-    if array.dtype.kind not in "iu":
-        raise UsageError(f"labels should be whole numbers, received dtype {array.dtype}")
-    if classes is not None and n and not 0 <= array.min() <= array.max() < classes:
-        raise UsageError(
-            f"labels should be from 0 to {classes - 1}, as the model has {classes} classes; "
-            f"received {array.min()} to {array.max()}"
-        )
-    return array.astype(np.int64)
-
-
-def _scaled(lower: float, upper: float) -> str:
-    """Return the expression that puts 8-bit images within bounds."""
-    scale = 255 / (upper - lower)
-    scaled = 'images.astype("float32")' if scale == 1 else f"images / {scale:g}"
-    return scaled + (f" {'+' if lower > 0 else '-'} {abs(lower):g}" if lower else "")
-
-
-def _first(bad: NDArray[np.bool_]) -> int:
-    return int(np.flatnonzero(bad.any(axis=(1, 2, 3)))[0])
 
 
 SOME = 32  # images that a model is asked about before any work

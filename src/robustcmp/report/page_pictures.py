@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..printable import printable
-from .plots.style import COLORS
+from .plots.style import COLORS, as_picture
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -109,8 +109,7 @@ def png(image: NDArray[np.float32]) -> str:
     """Return an image (H, W, C) in [0, 1] as a data URI, scaled down where it is large."""
     from PIL import Image
 
-    pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
-    drawn = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    drawn = Image.fromarray(np.rint(np.clip(as_picture(image), 0, 1) * 255).astype(np.uint8))
     drawn.thumbnail((SMALL, SMALL))
     stream = io.BytesIO()
     drawn.save(stream, format="PNG", optimize=True)

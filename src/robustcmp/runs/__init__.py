@@ -1,1 +1,1 @@
-"""Running: comparisons. Imports zoo, attacks, deployments, models, networks, frameworks, hosts, records, the ground."""
+"""Running: runs. Imports zoo, attacks, deployments, models, networks, frameworks, hosts, data, records, the ground."""

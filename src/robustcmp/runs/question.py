@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..attacks.suite import Suite, load_suite
+from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..models.batches import check_batch_size
-from ..models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels
 from ..records.attack import declared_extras
 from .plan import TrainedModel
 
@@ -76,7 +76,7 @@ def validate(
     n = loaded.images if n is None else n
     repeated = loaded.repeated(repeats)
     check_numbers(n, batch_size, seed)
-    images = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
+    images = check_unit_images(images)
     labels = check_labels(labels, len(images))
     if not len(images):
         raise UsageError("expected at least one image, received none")

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.draws import image_hashes
+from ..data.arrays import check_labels, check_unit_images, in_blocks
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..models.classifier import Classifier
-from ..models.preflight import UNIT_BOUNDS, UNIT_REMEDY, check_images, check_labels, in_unit_bounds
+from ..models.preflight import in_unit_bounds
 from .blame import blaming
 from .plan import TrainedModel
 
@@ -60,7 +61,7 @@ def common_subset(
     if not classifiers:
         raise UsageError("expected at least one model, received none")
     check_seed(seed)
-    x = check_images(images, UNIT_BOUNDS, UNIT_REMEDY)
+    x = check_unit_images(images)
     y = check_labels(labels, len(x))
     correct = np.all([classifier.with_batch_size_for(x, None).predict(x) == y for classifier in classifiers], axis=0)
     return chosen(correct, x, n, seed)
@@ -130,6 +131,9 @@ def chosen(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | Non
     if n is not None:
         check_count("n", n)
     candidates = np.flatnonzero(correct)
-    ranks = list(image_hashes(images[candidates], b"subset" + struct.pack("<q", seed)))
+    key = b"subset" + struct.pack("<q", seed)
+    ranks: list[bytes] = []
+    for start, block in in_blocks(images):  # not all at once: they may lie in a file that is larger than the memory
+        ranks += image_hashes(block[correct[start : start + len(block)]], key)
     order = sorted(range(len(candidates)), key=ranks.__getitem__)
     return np.sort(candidates[order[:n]])

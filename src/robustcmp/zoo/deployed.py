@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import load_dataset
+from ..data import is_own, load_dataset
 from ..deployments import check_runtime, conversion, split
 from ..deployments.deploying import SEMANTICS, convert, deploy, weights_digest_of
 from ..deployments.model import DeployedModel, Files, Gradient
@@ -75,11 +75,13 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
 
     @property
     def fingerprint(self) -> dict[str, Any] | None:
-        """What tells it from other models, without loading a framework; None where code has a part in it."""
+        """What tells it from other models, without loading a framework; None where code or a file may differ."""
         source = self.source.fingerprint
         runtime, _ = split(self.name)
         said = {"deployment": self.name, "versions": [*runtime.versions, SEMANTICS], "gradient": self.gradient}
-        return None if source is None else said | {"source": source, "calibration": [self.dataset, CALIBRATION]}
+        if source is None or (is_own(self.dataset) and conversion(self.name).calibrated):
+            return None
+        return said | {"source": source, "calibration": [self.dataset, CALIBRATION]}
 
     def load(self, device: Device = "auto") -> DeployedModel:
         """Load the trained model, and convert it, as `robustcmp.deploy` does."""
@@ -116,7 +118,9 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         return model, images
 
     def _images(self) -> NDArray[np.float32]:
-        return load_dataset(self.dataset, "train", data_dir=self.data_dir).images[:CALIBRATION]
+        """Return images of the training set; of a dataset of one's own, those that there are serve for their size."""
+        split = "test" if is_own(self.dataset) and not conversion(self.name).calibrated else "train"
+        return load_dataset(self.dataset, split, data_dir=self.data_dir).images[:CALIBRATION]
 
 
 def deployments_of(

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ..data import DATASETS
-from ..errors import MissingWeightsError, RobustcmpError, UsageError, WeightsError, unknown
+from ..data import check_named
+from ..errors import MissingWeightsError, RobustcmpError, UsageError, WeightsError
 from ..files import user_cache
 from ..frameworks import (
     NAMES,
@@ -84,8 +84,7 @@ class FromZoo(msgspec.Struct, frozen=True, tag="zoo"):
     def check(self) -> None:
         """Raise `UsageError` for a model, dataset, framework or seed that cannot be."""
         get_architecture(self.model)
-        if self.dataset not in DATASETS:
-            raise unknown("dataset", self.dataset, DATASETS)
+        check_named(self.dataset)
         check_name(self.framework)
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"a training seed should be from 0 to 2**32 - 1, received {self.seed}")

@@ -11,7 +11,7 @@ from ...analysis.results import Results
 from ...errors import StoreError, unknown
 from ..format import number
 from ..gallery import Shown, attacks_with_images, gallery
-from .style import NORMS, panels
+from .style import NORMS, as_picture, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,6 +74,6 @@ def _outcome(shown: Shown, norm: str) -> str:
 
 def _show(axes: Axes, image: NDArray[np.float32] | None, title: str) -> None:
     assert image is not None
-    axes.imshow(image[..., 0] if image.shape[-1] == 1 else image, cmap="gray", vmin=0, vmax=1)
+    axes.imshow(as_picture(image), cmap="gray", vmin=0, vmax=1)
     axes.set_title(title, fontsize=9)
     axes.set_axis_off()

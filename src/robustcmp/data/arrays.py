@@ -1,0 +1,201 @@
+"""Arrays of images and labels as callers bring them: they can be used, or an error says what makes them usable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import limits
+from ..errors import OutOfMemoryError, UsageError
+
+UNIT_BOUNDS = (0.0, 1.0)
+BLOCK_BYTES = 2**24  # of images that are looked at together: arrays may lie in files that are larger than the memory
+MOST_CHANNELS = 4  # that are taken for channels where they come first
+ROUNDING = 1e-3  # beyond the bounds
+DARK = 16  # 8-bit images reach beyond it
+
+_LOADED = "images, labels = map(np.concatenate, zip(*[(x.permute(0, 2, 3, 1), y) for x, y in loader]))"
+# How arrays are made of what libraries have for a dataset, by the package; `np` is NumPy.
+COLLECTIONS = {
+    "torch": f"loader = torch.utils.data.DataLoader(dataset, batch_size=256); {_LOADED}",
+    "tensorflow": "images, labels = map(np.concatenate, zip(*dataset.batch(256)))",
+    "datasets": 'images, labels = np.stack(dataset["image"]) / 255, np.array(dataset["label"])',
+}
+
+
+def check_images(
+    images: Any, bounds: tuple[float, float], remedy: str = "Scale the images, or pass bounds= to robustcmp.wrap."
+) -> NDArray[np.float32]:
+    """Return images as float32 (N, H, W, C), or raise `UsageError` saying what is wrong with them.
+
+    Images that are float32 and C-contiguous are not copied, so they may lie in a file (`numpy.memmap`) that is larger
+    than the memory.
+    """
+    array = _array("images", images)
+    if array.ndim != 4:
+        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}{_reshaped(array)}")
+    if array.shape[-1] > MOST_CHANNELS and 1 <= array.shape[1] <= MOST_CHANNELS:
+        last = "permute" if hasattr(images, "permute") else "transpose"
+        raise UsageError(
+            f"images should have the shape (N, H, W, C), received {array.shape}: move the channels last, "
+            f"images.{last}(0, 2, 3, 1)"
+        )
+    if array.dtype.kind != "f":
+        raise UsageError(f"images should be float32 in {bounds}, received dtype {array.dtype}{_scaled(array, *bounds)}")
+    array = np.ascontiguousarray(array, np.float32)
+    if not all(bounds[0] <= block.min() <= block.max() <= bounds[1] for _, block in in_blocks(array)):  # nor is it NaN
+        raise _outside(array, bounds, remedy)
+    return array
+
+
+def check_unit_images(images: Any) -> NDArray[np.float32]:
+    """Return images as float32 (N, H, W, C) in [0, 1], in which all models are compared, or raise `UsageError`."""
+    return check_images(images, UNIT_BOUNDS, "")
+
+
+def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.int64]:
+    """Return labels as int64 (N,), or raise `UsageError` saying what is wrong with them."""
+    array = _array("labels", labels)
+    if array.shape != (n,):
+        raise UsageError(
+            f"labels should have the shape ({n},), one for each image, received {array.shape}{_one_each(array, n)}"
+        )
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"labels should be whole numbers, received dtype {array.dtype}{_whole(array)}")
+    if classes is not None and n and not 0 <= array.min() <= array.max() < classes:
+        counted_from_one = ": count classes from 0, labels - 1" if (array.min(), array.max()) == (1, classes) else ""
+        raise UsageError(
+            f"labels should be from 0 to {classes - 1}, as the model has {classes} classes; "
+            f"received {array.min()} to {array.max()}{counted_from_one}"
+        )
+    return array.astype(np.int64)
+
+
+def in_blocks(images: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield images (N, …) in parts of at most 16 MiB, or of one image, each with the place of its first.
+
+    >>> [(start, len(block)) for start, block in in_blocks(np.zeros((5, 1000, 1000, 1), np.float32))]
+    [(0, 4), (4, 1)]
+    """
+    at_once = max(1, BLOCK_BYTES // max(1, images[:1].nbytes))
+    for start in range(0, len(images), at_once):
+        yield start, images[start : start + at_once]
+
+
+def check_memory(what: str, needed: int) -> None:
+    """Raise `OutOfMemoryError` for what takes more bytes than this machine's memory has."""
+    memory = limits.memory()
+    if memory is not None and needed > memory:
+        raise OutOfMemoryError(
+            f"{what} take {needed / 2**30:,.1f} GiB, and this machine has {memory / 2**30:,.1f}. Write them as float32 "
+            "in [0, 1] with numpy.savez, without compression: then they stay in their file. docs/howto.md says how."
+        )
+
+
+# what makes them usable -----------------------------------------------------------------------------------------------
+
+
+def _array(what: str, given: Any) -> NDArray[Any]:
+    """Return what was passed as an array, or raise `UsageError`: a loader would be an array of one object."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
+    is_array = isinstance(given, Sequence) or any(hasattr(given, name) for name in ("__array__", "__array_interface__"))
+    if not is_array and (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
+        made = next((made for package, made in COLLECTIONS.items() if package in packages), "")
+        if any(kind.__name__ == "DataLoader" for kind in type(given).__mro__):
+            made = _LOADED
+        raise UsageError(
+            f"{what} should be an array, received a {type(given).__name__}"
+            + (f". Make arrays of it: {made}" if made else ". Make an array of it, for instance with numpy.stack")
+        )
+    try:
+        return np.asarray(given)
+    except Exception as error:  # a list of images of several sizes, a tensor on a GPU, one that has a gradient
+        raise UsageError(
+            f"{what} should be an array, received a {type(given).__name__} that NumPy cannot take: "
+            f"{' '.join(str(error).split())[:200]}"
+        ) from None
+
+
+def _reshaped(array: NDArray[Any]) -> str:
+    """Return what gives an array the four axes of images, nothing where that is not clear."""
+    if array.ndim == 3 and array.shape[-1] <= MOST_CHANNELS:
+        return ". For one image: images[None]"
+    if array.ndim == 3:
+        return ". For grey images: images[..., None]"
+    if array.ndim == 2:
+        return ". For images in rows: images.reshape(-1, height, width, channels)"
+    return ""
+
+
+def _scaled(array: NDArray[Any], lower: float, upper: float) -> str:
+    """Return the expression that puts images of whole numbers within bounds."""
+    if array.dtype.kind not in "iub" or not array.size:
+        return ""
+    bits = next((bits for bits in (1, 8, 16) if array.min() >= 0 and array.max() < 2**bits), None)
+    if bits is None:
+        return ""
+    scale = (2**bits - 1) / (upper - lower)
+    scaled = 'images.astype("float32")' if scale == 1 else f"images / {scale:g}"
+    return f". For {bits}-bit images: {scaled}" + (f" {'+' if lower > 0 else '-'} {abs(lower):g}" if lower else "")
+
+
+def _outside(array: NDArray[np.float32], bounds: tuple[float, float], remedy: str) -> UsageError:
+    """Return the error for images of which some values are not within bounds, or not finite."""
+    lowest, highest, first = np.inf, -np.inf, None
+    for start, block in in_blocks(array):
+        finite = np.isfinite(block)
+        if not finite.all():
+            return UsageError(f"images hold NaN or infinity, the first in image {start + _first(~finite)}")
+        lowest, highest = min(lowest, float(block.min())), max(highest, float(block.max()))
+        if first is None and (outside := (block < bounds[0]) | (block > bounds[1])).any():
+            first = start + _first(outside)
+    return UsageError(
+        f"images should lie within the bounds {bounds}, received values from {np.float32(lowest)} to "
+        f"{np.float32(highest)}, the first outside in image {first}. {remedy or _in_unit_bounds(lowest, highest)}"
+    )
+
+
+def _in_unit_bounds(lowest: float, highest: float) -> str:
+    """Return what puts images into [0, 1] that reach from one value to another."""
+    normalised = (
+        "normalised images are passed as they were before, and their mean and standard deviation to "
+        "robustcmp.wrap(..., preprocessing=...)"
+    )
+    if lowest >= -ROUNDING and highest <= 1 + ROUNDING:
+        made = "numpy.clip(images, 0, 1) removes what is beyond by rounding"
+    elif lowest >= 0 and DARK < highest <= 255:
+        made = "images / 255"
+    elif -1 <= lowest < 0 and highest <= 1:
+        made = f"(images + 1) / 2 where they are in (-1, 1); {normalised}"
+    else:
+        made = normalised
+    return f"Images are compared in [0, 1] whatever bounds a model has: {made}."
+
+
+def _one_each(array: NDArray[Any], n: int) -> str:
+    """Return what makes one label an image of several numbers an image."""
+    if array.ndim != 2 or len(array) != n or not array.size or array.dtype.kind not in "iufb":
+        return ""
+    if array.shape[1] == 1:
+        return ": labels[:, 0]"
+    if ((array == 0) | (array == 1)).all() and (array.sum(axis=1) == 1).all():
+        return ". For one-hot labels: labels.argmax(axis=1)"
+    return ". They are not one-hot, so which class each image has is for you to say: one whole number"
+
+
+def _whole(array: NDArray[Any]) -> str:
+    """Return what makes whole numbers of labels of another type."""
+    if array.dtype.kind == "b" or (array.dtype.kind == "f" and bool((array == np.rint(array)).all())):
+        return ': labels.astype("int64")'
+    if array.dtype.kind == "f":
+        return f", such as {array[array != np.rint(array)][0]}"
+    if array.dtype.kind in "UO":
+        return ". For names, in the order of the model's classes: [names.index(label) for label in labels]"
+    return ""
+
+
+def _first(bad: NDArray[np.bool_]) -> int:
+    return int(np.flatnonzero(bad.any(axis=(1, 2, 3)))[0])

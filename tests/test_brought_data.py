@@ -1,0 +1,846 @@
+"""Images and labels as people have them: a comparison, or a message that says which expression makes them usable."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+import robustcmp as rc
+from robustcmp import limits
+from robustcmp.cli import eval as command
+from robustcmp.data import arrays, npz
+from robustcmp.data.arrays import check_images, check_labels, check_unit_images, in_blocks
+from robustcmp.errors import DataError, OutOfMemoryError, UsageError
+from robustcmp.files import digest
+from robustcmp.report.plots.style import as_picture
+from robustcmp.runs.subset import chosen
+
+Images = NDArray[np.float32]
+
+N, HEIGHT, WIDTH, CLASSES = 30, 6, 9, 3
+brought = partial(pytest.mark.brought, group="Images and labels")
+SUITE = (
+    f'description = "three"\nimages = {N}\nrepeats = 1\n'
+    '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 10\nmax_epsilon = 0.5\n'
+    '[attacks.single_pixel]\nattack = "SinglePixel"\nmax_pixels = 20\n'
+    '[attacks.boundary]\nattack = "Boundary"\niterations = 3\n'
+)
+
+
+def drawn(channels: int = 3, n: int = N) -> Images:
+    return np.random.default_rng(0).random((n, HEIGHT, WIDTH, channels), dtype=np.float32)
+
+
+def eight_bit(channels: int = 3, n: int = N) -> NDArray[np.uint8]:
+    pixels = np.random.default_rng(0).integers(0, 256, (n, HEIGHT, WIDTH, channels), np.uint8)
+    pixels[0, 0, 0], pixels[0, 0, 1] = 0, 255
+    return pixels
+
+
+def kernel(channels: int = 3) -> NDArray[np.float64]:
+    """The weights of a linear network, (H·W·C, K): every logit is 0 for a grey image."""
+    weights = np.random.default_rng(1).normal(size=(HEIGHT * WIDTH * channels, CLASSES))
+    return weights - weights.mean(axis=0)
+
+
+def logits(x: NDArray[Any]) -> NDArray[np.float64]:
+    answer: NDArray[np.float64] = x.reshape(len(x), -1).astype(np.float64) @ kernel(x.shape[-1])
+    return answer
+
+
+def linear() -> rc.Model:
+    return rc.wrap_functions(logits=logits, vjp=lambda x, v: (v @ kernel(x.shape[-1]).T).reshape(x.shape))
+
+
+def labelled(images: Images) -> NDArray[np.int64]:
+    return logits(images).argmax(axis=1)
+
+
+def evaluated(models: Any, images: Any, labels: Any, tmp_path: Path) -> rc.Evaluation:
+    (tmp_path / "suite.toml").write_text(SUITE)
+    return rc.evaluate(models, images, labels, suite=tmp_path / "suite.toml", out=tmp_path / "run", progress=False)
+
+
+# shapes ---------------------------------------------------------------------------------------------------------------
+
+
+def in_torch(channels: int) -> rc.Model:
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(HEIGHT * WIDTH * channels, CLASSES)
+    own = kernel(channels).reshape(HEIGHT, WIDTH, channels, CLASSES).transpose(3, 2, 0, 1).reshape(CLASSES, -1)
+    layer.load_state_dict({"weight": torch.tensor(own), "bias": torch.zeros(CLASSES)})
+    return rc.wrap(torch.nn.Sequential(torch.nn.Flatten(), layer).eval(), device="cpu")
+
+
+def in_tensorflow(channels: int) -> rc.Model:
+    pytest.importorskip("tensorflow")
+    keras = import_module("keras")
+    network = keras.Sequential([keras.Input((HEIGHT, WIDTH, channels)), keras.layers.Flatten()])
+    network.add(keras.layers.Dense(CLASSES))
+    network.set_weights([kernel(channels), np.zeros(CLASSES)])
+    return rc.wrap(network, device="cpu")
+
+
+def in_jax(channels: int) -> rc.Model:
+    jnp = pytest.importorskip("jax.numpy")
+    weights = jnp.asarray(kernel(channels), jnp.float32)
+    return rc.wrap(lambda x: x.reshape(len(x), -1) @ weights, framework="jax", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "channels",
+    [
+        pytest.param(count, marks=brought(what=what, typed="rc.evaluate(models, images, labels)", got="a comparison"))
+        for count, what in enumerate(
+            (
+                "images of 1 channel, not square, in PyTorch, TensorFlow and JAX",
+                "images of 2 channels; the page draws them red and green",
+                "images of 3 channels",
+                "images of 4 channels; the page draws the first three",
+            ),
+            start=1,
+        )
+    ],
+)
+def test_channels_of_images_that_are_not_square(channels: int, tmp_path: Path) -> None:
+    images = drawn(channels)
+    models = {"torch": in_torch(channels), "tensorflow": in_tensorflow(channels), "jax": in_jax(channels)}
+    models["numpy"] = linear()
+    ev = evaluated(models, images, labelled(images), tmp_path)
+    rates = ev.rates()
+    for name in models:  # the same network: a transposed axis would be another one
+        assert rates[name] == pytest.approx(rates["numpy"], abs=0.04), name
+    assert rates["numpy"]["fgsm"] > 0.9
+    assert rates["numpy"]["single_pixel"] > 0
+    changed = np.abs(ev.adversarials("torch", "single_pixel") - images) > 1e-6
+    assert set(changed.any(axis=-1).sum(axis=(1, 2))) == {0, 1}
+    ev.to_html(tmp_path / "page.html")
+    assert "data:image/png" in (tmp_path / "page.html").read_text()
+    pytest.importorskip("matplotlib").use("agg")
+    assert len(ev.plot.gallery(images=1).ravel()) == 1 + 2 * len(models)
+
+
+def test_pictures_of_channels_that_are_no_colours() -> None:
+    image = drawn(6)[0]
+    np.testing.assert_array_equal(as_picture(image[..., :1]), image[..., 0])
+    np.testing.assert_array_equal(as_picture(image[..., :3]), image[..., :3])
+    np.testing.assert_array_equal(as_picture(image[..., :4]), image[..., :3])
+    two = as_picture(image[..., :2])
+    np.testing.assert_array_equal(two[..., :2], image[..., :2])
+    assert (as_picture(np.full((2, 2, 2), 0.5, np.float32)) == 0.5).all()
+    np.testing.assert_allclose(as_picture(image), image.mean(axis=-1))
+
+
+@pytest.mark.parametrize("shape", [(5, 1, 7, 2), (5, 4, 4, 4), (5, 3, 32, 4), (5, 64, 64, 12)])
+def test_shapes_that_could_be_either_are_taken_as_they_are(shape: tuple[int, ...]) -> None:
+    assert check_unit_images(np.zeros(shape, np.float32)).shape == shape
+
+
+# values ---------------------------------------------------------------------------------------------------------------
+
+WANTED = drawn()
+BROUGHT: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
+    "8-bit images": (eight_bit, lambda: eight_bit() / 255, "images / 255"),
+    "images as floats in (0, 255)": (
+        lambda: eight_bit().astype(np.float32),
+        lambda: eight_bit() / 255,
+        "images / 255",
+    ),
+    "images in (-1, 1)": (lambda: 2 * drawn() - 1, drawn, "(images + 1) / 2"),
+    "16-bit images": (
+        lambda: eight_bit().astype(np.uint16) * 257,
+        lambda: eight_bit() / 255,
+        "images / 65535",
+    ),
+    "images of two values": (lambda: drawn() > 0.5, lambda: drawn() > 0.5, 'images.astype("float32")'),
+    "images that leave [0, 1] by rounding": (
+        lambda: drawn() * np.float32(1.0005),
+        lambda: np.clip(drawn() * np.float32(1.0005), 0, 1),
+        "numpy.clip(images, 0, 1)",
+    ),
+    "grey images without an axis for the channel": (
+        lambda: drawn(1)[..., 0],
+        lambda: drawn(1),
+        "images[..., None]",
+    ),
+    "a single image": (lambda: drawn()[0], lambda: drawn()[:1], "images[None]"),
+    **{
+        f"channels first, {count} of them": (
+            lambda count=count: drawn(count).transpose(0, 3, 1, 2),  # type: ignore[misc]
+            lambda count=count: drawn(count),  # type: ignore[misc]
+            "images.transpose(0, 2, 3, 1)",
+        )
+        for count in (1, 2, 3, 4)
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(
+            what, marks=brought(what=what, typed="rc.evaluate(models, images, labels)", got=f"the message: {made}")
+        )
+        for what, (_, _, made) in BROUGHT.items()
+    ],
+)
+def test_images_with_the_expression_that_makes_them_usable(what: str) -> None:
+    given, wanted, expression = BROUGHT[what]
+    images = given()
+    with pytest.raises(UsageError, match=re.escape(expression)):
+        rc.evaluate({"m": linear()}, images, np.zeros(len(images), np.int64), suite="smoke", progress=False)
+    made = eval(expression, {"images": images, "numpy": np})
+    np.testing.assert_allclose(check_unit_images(made), wanted(), atol=1e-6)
+
+
+@brought(
+    what="images normalised by mean and standard deviation",
+    typed="rc.evaluate(models, images, labels)",
+    got="the message: pass them as they were before, and mean and standard deviation to rc.wrap(…, preprocessing=…)",
+)
+def test_normalised_images(tmp_path: Path) -> None:
+    mean, std = np.float32([0.5, 0.4, 0.3]), np.float32([0.2, 0.25, 0.3])
+    normalised = (drawn() - mean) / std
+    with pytest.raises(UsageError, match=r"normalised images are passed as they were before.*preprocessing="):
+        rc.evaluate({"m": linear()}, normalised, np.zeros(N, np.int64), suite="smoke", progress=False)
+    torch = pytest.importorskip("torch")
+    native = in_torch(3).native
+    expected = native(torch.tensor(normalised.transpose(0, 3, 1, 2))).argmax(1).numpy()
+    model = rc.wrap(native, preprocessing={"mean": mean.tolist(), "std": std.tolist(), "axis": -3}, device="cpu")
+    np.testing.assert_array_equal(rc.predict(model, drawn()), expected)
+    assert evaluated({"m": model}, drawn(), expected, tmp_path).rates()["m"]["fgsm"] > 0
+
+
+@pytest.mark.parametrize("bounds", [(-1, 1), (0, 255)])
+def test_models_with_other_bounds_take_images_in_the_unit_interval(bounds: tuple[int, int], tmp_path: Path) -> None:
+    low, high = bounds
+
+    def inner(x: NDArray[Any]) -> NDArray[np.float64]:
+        assert low <= x.min() <= x.max() <= high
+        assert x.max() > (low + high) / 2
+        return logits((x - low) / (high - low))
+
+    model = rc.wrap_functions(logits=inner, bounds=bounds)
+    ev = evaluated({"m": model, "plain": linear()}, drawn(), labelled(drawn()), tmp_path)
+    assert ev.rates()["m"]["single_pixel"] == ev.rates()["plain"]["single_pixel"]
+
+
+def test_whole_numbers_that_are_no_brightness_get_no_expression() -> None:
+    for given in (np.full((2, 5, 5, 1), -3), np.full((2, 5, 5, 1), 2**20)):
+        with pytest.raises(UsageError, match=r"received dtype int64$"):
+            check_unit_images(given)
+
+
+@pytest.mark.parametrize("bounds", [(0, 1), (-1, 1), (0, 255), (0.5, 1.5)])
+def test_8_bit_images_reach_the_bounds_of_a_model_by_the_expression(bounds: tuple[float, float]) -> None:
+    images = eight_bit()
+    with pytest.raises(UsageError) as caught:
+        check_images(images, bounds)
+    made = eval(str(caught.value).partition("8-bit images: ")[2], {"images": images})
+    made = check_images(made, bounds)
+    assert (made.min(), made.max()) == bounds
+
+
+# labels ---------------------------------------------------------------------------------------------------------------
+
+LABELS = np.arange(N) % CLASSES
+NAMES = ["cat", "dog", "owl"]
+BROUGHT_LABELS: dict[str, tuple[Any, str]] = {
+    "one-hot labels": (np.eye(CLASSES, dtype=np.float32)[LABELS], "labels.argmax(axis=1)"),
+    "labels as floats": (LABELS.astype(np.float64), 'labels.astype("int64")'),
+    "labels in a column": (LABELS[:, None], "labels[:, 0]"),
+    "labels counted from 1": (LABELS + 1, "labels - 1"),
+    "names of classes as labels": (
+        np.array(NAMES)[LABELS],
+        "[names.index(label) for label in labels]",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(
+            what, marks=brought(what=what, typed="rc.evaluate(models, images, labels)", got=f"the message: {made}")
+        )
+        for what, (_, made) in BROUGHT_LABELS.items()
+    ],
+)
+def test_labels_with_the_expression_that_makes_them_usable(what: str) -> None:
+    labels, expression = BROUGHT_LABELS[what]
+    with pytest.raises(UsageError, match=re.escape(expression)):
+        rc.evaluate({"m": linear()}, drawn(), labels, suite="smoke", progress=False)
+    made = eval(expression, {"labels": labels, "names": NAMES})
+    assert check_labels(made, N, CLASSES).tolist() == LABELS.tolist()
+
+
+@brought(
+    what="soft labels",
+    typed="rc.evaluate(models, images, labels)",
+    got="the message: they are not one-hot, so say which class each image has",
+)
+@pytest.mark.parametrize("rows", [[0.9, 0.1, 0], [1, 1, 0], [0, 0, 0], [0, 2, -1]])
+def test_rows_that_are_not_one_hot_are_no_labels(rows: list[float]) -> None:
+    with pytest.raises(UsageError, match=r"not one-hot") as caught:
+        check_labels(np.array([rows] * N), N, CLASSES)
+    assert "argmax" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0.5, 1, 2], r"whole numbers, received dtype float64, such as 0\.5$"),
+        ([np.nan, 1, 2], r"such as nan$"),
+        ([0, 1, 3], r"from 0 to 2.*received 0 to 3$"),
+        ([1, 2, 4], r"received 1 to 4$"),
+        ([-1, 0, 1], r"received -1 to 1$"),
+        (np.zeros((3, 2, 2)), r"received \(3, 2, 2\)$"),
+        (iter([0, 1, 2]), r"labels should be an array, received a list_iterator"),
+        ([[0], [1, 2], [3]], r"labels should be an array, received a list that NumPy cannot take"),
+    ],
+)
+def test_labels_for_which_no_expression_is_known(labels: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_labels(labels, 3, CLASSES)
+
+
+@brought(what="labels in which a class is missing", typed="rc.evaluate(models, images, labels)", got="a comparison")
+def test_a_class_that_is_missing(tmp_path: Path) -> None:
+    images = drawn()
+    there = labelled(images) != 1
+    ev = evaluated({"m": linear()}, images[there], labelled(images)[there], tmp_path)
+    assert set(ev.dataset.label.values) == {0, 2}
+    assert ev.rates()["m"]["fgsm"] > 0
+
+
+# collections of libraries ---------------------------------------------------------------------------------------------
+
+
+def message(given: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        rc.evaluate({"m": linear()}, given, np.zeros(N, np.int64), suite="smoke", progress=False)
+    return str(caught.value)
+
+
+def made_of(text: str, **names: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Run the code that a message ends with."""
+    space = {"np": np, **names}
+    exec(text.partition("Make arrays of it: ")[2], space)
+    return space["images"], space["labels"]
+
+
+@brought(
+    what="a torch DataLoader as the images",
+    typed="rc.evaluate(models, loader, labels)",
+    got="the message: the line that makes arrays of it",
+)
+@pytest.mark.parametrize("as_loader", [True, False])
+def test_what_torch_loads_from(as_loader: bool) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = torch.tensor(drawn().transpose(0, 3, 1, 2)), torch.tensor(LABELS)
+    dataset = torch.utils.data.TensorDataset(*tensors)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=7, shuffle=as_loader)
+    text = message(loader if as_loader else dataset)
+    images, labels = made_of(text, loader=loader, dataset=dataset, torch=torch)
+    order = np.array([int(np.flatnonzero((drawn() == image).all(axis=(1, 2, 3)))[0]) for image in images])
+    assert sorted(order) == list(range(N))
+    assert (order != np.arange(N)).any() == as_loader
+    np.testing.assert_array_equal(check_labels(labels, N), LABELS[order])  # of one pass: a second one is shuffled anew
+    check_unit_images(images)
+
+
+@brought(
+    what="a tf.data.Dataset as the images",
+    typed="rc.evaluate(models, dataset, labels)",
+    got="the message: the line that makes arrays of it",
+)
+def test_a_dataset_of_tensorflow() -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+    dataset = tensorflow.data.Dataset.from_tensor_slices((drawn(), LABELS))
+    images, labels = made_of(message(dataset), dataset=dataset)
+    np.testing.assert_array_equal(images, drawn())
+    np.testing.assert_array_equal(labels, LABELS)
+
+
+@brought(
+    what="a dataset of Hugging Face as the images",
+    typed="rc.evaluate(models, dataset, labels)",
+    got="the message: the line that makes arrays of it",
+)
+def test_a_dataset_of_hugging_face() -> None:
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    pictures = [Image.fromarray(image) for image in eight_bit()]
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
+    dataset = datasets.Dataset.from_dict({"image": pictures, "label": LABELS.tolist()}, features=features)
+    images, labels = made_of(message(dataset), dataset=dataset)
+    np.testing.assert_allclose(check_unit_images(images), eight_bit() / 255, atol=1e-6)
+    np.testing.assert_array_equal(check_labels(labels, N, CLASSES), LABELS)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ((image for image in drawn()), "received a generator. Make an array of it"),
+        ({"images": 1}, "received a dict"),
+        ([np.zeros((3, 3, 1)), np.zeros((4, 3, 1))], "received a list that NumPy cannot take"),
+    ],
+)
+def test_other_collections(given: Any, text: str) -> None:
+    assert text in message(given)
+
+
+def test_tensors_as_images() -> None:
+    torch = pytest.importorskip("torch")
+    images = torch.tensor(drawn().transpose(0, 3, 1, 2))
+    with pytest.raises(UsageError, match=r"move the channels last, images\.permute\(0, 2, 3, 1\)"):
+        check_unit_images(images)
+    np.testing.assert_array_equal(check_unit_images(images.permute(0, 2, 3, 1)), drawn())
+    with pytest.raises(UsageError, match=r"received a Tensor that NumPy cannot take.*detach"):
+        check_unit_images(images.requires_grad_())
+
+
+def test_a_list_of_pictures() -> None:
+    pictures = [Image.fromarray(image) for image in eight_bit()]
+    with pytest.raises(UsageError, match="images / 255"):
+        check_unit_images(pictures)
+    np.testing.assert_array_equal(np.stack(pictures), eight_bit())
+
+
+# archives and folders -------------------------------------------------------------------------------------------------
+
+
+def saved(path: Path, compressed: bool = False, **content: Any) -> str:
+    (np.savez_compressed if compressed else np.savez)(path, **content)
+    return f"npz:{path}"
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("keys", [("images", "labels"), ("x_test", "y_test")])
+def test_an_archive(keys: tuple[str, str], compressed: bool, tmp_path: Path) -> None:
+    images, labels = keys
+    name = saved(tmp_path / "a.npz", compressed, **{images: eight_bit(), labels: LABELS.astype(np.uint8)})
+    data = rc.load_dataset(name)
+    assert repr(data) == f"Dataset(name='npz:a.npz', split='test', images={(N, HEIGHT, WIDTH, 3)}, classes=3)"
+    np.testing.assert_array_equal(data.images, np.divide(eight_bit(), 255, dtype=np.float32))
+    assert data.labels.dtype == np.int64
+    np.testing.assert_array_equal(data.labels, LABELS)
+    as_floats = saved(tmp_path / "b.npz", images=data.images, labels=LABELS)
+    np.testing.assert_array_equal(rc.load_dataset(as_floats).images, data.images)
+
+
+@brought(
+    what="a NumPy archive as Keras has it: x_train, y_train, x_test, y_test, grey, 8 bits",
+    typed='rc.load_dataset("npz:mnist.npz")',
+    got="a dataset; 8-bit values are divided by 255",
+)
+def test_an_archive_of_keras(tmp_path: Path) -> None:
+    test, train = eight_bit(1)[..., 0], eight_bit(1, 40)[10:, ..., 0]
+    name = saved(tmp_path / "mnist.npz", x_train=train, y_train=LABELS, x_test=test, y_test=LABELS[::-1])
+    assert rc.load_dataset(name).images.shape == (N, HEIGHT, WIDTH, 1)
+    np.testing.assert_array_equal(rc.load_dataset(name).labels, LABELS[::-1])
+    np.testing.assert_allclose(rc.load_dataset(name, "train").images[..., 0], train / 255, atol=1e-6)
+    assert rc.load_dataset(name).name == "npz:mnist.npz"  # which is none that the paper's figures are for
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"x": eight_bit(), "y": LABELS}, "expected arrays x_test and y_test, or images and labels.*received x, y"),
+        ({"images": eight_bit(), "labels": np.eye(3)[LABELS]}, r"labels\.argmax\(axis=1\)"),
+        ({"images": eight_bit(), "labels": LABELS[:-1]}, r"labels should have the shape \(30,\)"),
+        ({"images": eight_bit(), "labels": LABELS - 1}, "labels from 0 on, received -1"),
+        ({"images": eight_bit() % 2, "labels": LABELS}, r'received 0 to 1.*images\.astype\("float32"\)'),
+        ({"images": eight_bit().astype(np.float32), "labels": LABELS}, "images / 255"),
+        ({"images": drawn().transpose(0, 3, 1, 2), "labels": LABELS}, "move the channels last"),
+        ({"images": eight_bit()[:0], "labels": LABELS[:0]}, "at least one image"),
+        ({"images": np.array([None] * N), "labels": LABELS}, "Python objects, which are not read"),
+        ({"images": np.array(["a"] * N), "labels": LABELS}, "images should have the shape"),
+    ],
+)
+def test_archives_without_images(content: dict[str, Any], text: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=text) as caught:
+        rc.load_dataset(saved(tmp_path / "a.npz", **content))
+    assert "a.npz" in str(caught.value)
+
+
+def with_entry(path: Path, content: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("images.npy", content)
+        stream = io.BytesIO()
+        np.save(stream, LABELS)
+        archive.writestr("labels.npy", stream.getvalue())
+
+
+def npy(array: NDArray[Any]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda content: content[:-100],
+    "long": lambda content: content + b"\0",
+    "other shape": lambda content: content.replace(b"(30,", b"(31,"),
+    "huge": lambda content: content.replace(b"(30, 6", b"(10**9"),
+    "huge numbers": lambda content: content.replace(b"(30, 6, ", b"(9999999"),
+    "other magic": lambda content: b"\x93NUMPX" + content[6:],
+    "other version": lambda content: content[:6] + b"\x03" + content[7:],
+    "no header": lambda content: content[:20],
+    "empty": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("how", BROKEN)
+def test_broken_arrays(how: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz, "MAPPED_BYTES", 0 if mapped else 2**30)
+    with_entry(tmp_path / "a.npz", BROKEN[how](npy(eight_bit())))
+    with pytest.raises((DataError, OutOfMemoryError), match=r"a\.npz|GiB"):
+        rc.load_dataset(f"npz:{tmp_path / 'a.npz'}")
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_flipped_bit_is_seen(mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz, "MAPPED_BYTES", 0 if mapped else 2**30)
+    path = tmp_path / "a.npz"
+    saved(path, images=drawn(), labels=LABELS)
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.npz.*CRC"):
+        rc.load_dataset(f"npz:{path}")
+
+
+def test_an_archive_that_unpacks_to_far_more_than_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "UNPACKED_BYTES", 1000)
+    name = saved(tmp_path / "a.npz", True, images=np.zeros((N, 50, 50, 1), np.float32), labels=LABELS)
+    with pytest.raises(DataError, match=r"without compression, with numpy\.savez"):
+        rc.load_dataset(name)
+
+
+@pytest.mark.parametrize("made", ["directory", "text", "pipe", "nothing"])
+def test_paths_that_are_no_archive(made: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    {
+        "directory": path.mkdir,
+        "text": lambda: path.write_text("text"),
+        "pipe": lambda: os.mkfifo(path),
+        "nothing": lambda: None,
+    }[made]()
+    with pytest.raises(DataError, match=r"a\.npz cannot be read as a NumPy archive.*numpy\.savez"):
+        rc.load_dataset(f"npz:{path}")
+
+
+def folder(path: Path, pixels: NDArray[np.uint8] | None = None, ending: str = "png") -> Path:
+    for place, (image, label) in enumerate(zip(eight_bit() if pixels is None else pixels, LABELS, strict=False)):
+        (path / NAMES[label]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(
+            path / NAMES[label] / f"{place:03}.{ending}"
+        )
+    return path
+
+
+@pytest.mark.parametrize(
+    "channels",
+    [
+        pytest.param(
+            channels,
+            marks=brought(
+                what=f"a folder of images, {kind}, a subfolder for each class",
+                typed='rc.load_dataset("folder:DIR")',
+                got="a dataset, the classes in the order of their names",
+            ),
+        )
+        for channels, kind in ((1, "grey"), (3, "RGB"), (4, "RGB with alpha"))
+    ],
+)
+def test_a_folder(channels: int, tmp_path: Path) -> None:
+    path = folder(tmp_path / "pets", eight_bit(channels))
+    (path / "zebra").mkdir()  # a class that is missing
+    for beside in ("readme.txt", "cat/notes.txt", "cat/.hidden.png"):
+        (path / beside).write_text("no image")
+    data = rc.load_dataset(f"folder:{path}")
+    assert (data.name, data.classes, data.class_names) == ("folder:pets", 4, ("cat", "dog", "owl", "zebra"))
+    order = np.argsort(LABELS, kind="stable")
+    np.testing.assert_array_equal(data.images, np.divide(eight_bit(channels)[order], 255, dtype=np.float32))
+    np.testing.assert_array_equal(data.labels, LABELS[order])
+    assert data.images.flags.c_contiguous
+
+
+@brought(
+    what="the folders of torchvision's ImageFolder, train and test",
+    typed='rc.load_dataset("folder:DIR", split="train")',
+    got="the images in the order of ImageFolder",
+)
+def test_the_splits_of_a_folder(tmp_path: Path) -> None:
+    folder(tmp_path / "pets" / "train", eight_bit(3, 12))
+    folder(tmp_path / "pets" / "test", eight_bit(3, 6))
+    (tmp_path / "pets" / "train" / "cat" / "more").mkdir()
+    Image.fromarray(eight_bit()[-1]).save(tmp_path / "pets" / "train" / "cat" / "more" / "0.bmp")
+    data = {split: rc.load_dataset(f"folder:{tmp_path / 'pets'}", split) for split in ("train", "test")}
+    assert {split: len(each.images) for split, each in data.items()} == {"train": 13, "test": 6}
+    assert data["test"].name == "folder:pets"
+    try:
+        from torchvision.datasets import ImageFolder
+    except (ImportError, RuntimeError):  # it ends in a RuntimeError beside a torch that was built otherwise
+        names = sorted(str(path) for path in (tmp_path / "pets" / "train" / "cat").glob("*.png"))
+        expected = [*names, str(tmp_path / "pets" / "train" / "cat" / "more" / "0.bmp")]
+        pictures = [np.asarray(Image.open(path)) for path in expected]
+    else:
+        pictures = [np.asarray(image) for image, label in ImageFolder(tmp_path / "pets" / "train") if label == 0]
+    np.testing.assert_allclose(data["train"].images[:5], np.stack(pictures) / 255, atol=1e-6)
+    (tmp_path / "pets" / "test").rename(tmp_path / "pets" / "val")
+    with pytest.raises(DataError, match=r"has no subfolder test, received train, val.*folder:"):
+        rc.load_dataset(f"folder:{tmp_path / 'pets'}")
+
+
+def test_grey_images_among_rgb_become_rgb(tmp_path: Path) -> None:
+    path = folder(tmp_path / "pets")
+    Image.fromarray(eight_bit(1)[0, ..., 0]).save(path / "cat" / "000.png")
+    images = rc.load_dataset(f"folder:{path}").images
+    np.testing.assert_allclose(images[0], eight_bit(1)[0].repeat(3, axis=-1) / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["1", "P", "LA", "CMYK"])
+def test_modes_of_images(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    shown = Image.fromarray(eight_bit()[0]).convert(mode)
+    shown.save(tmp_path / "cat" / ("0.tif" if mode == "CMYK" else "0.png"))
+    images = rc.load_dataset(f"folder:{tmp_path}").images
+    kept = {"1": "L", "P": "RGB", "LA": "LA", "CMYK": "RGB"}[mode]
+    wanted = np.asarray(shown.convert(kept)).reshape(HEIGHT, WIDTH, len(kept)) / 255
+    np.testing.assert_allclose(images[0], wanted, atol=1e-6)
+
+
+def replaced(image: Image.Image) -> Callable[[Path], object]:
+    return lambda path: image.save(path, format="PNG")
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another size": (
+        replaced(Image.new("RGB", (5, 5))),
+        r"001\.png has 5 × 5 pixels, and .*000\.png 6 × 9.*one size. Resize them",
+    ),
+    "other channels": (replaced(Image.new("RGBA", (9, 6))), r"001\.png is RGB with alpha, and .*000\.png RGB.*Convert"),
+    "16 bits": (replaced(Image.new("I;16", (9, 6))), r"001\.png should have 8 bits a channel.*I;16"),
+    "text": (lambda path: path.write_text("text"), r"001\.png cannot be read as an image"),
+    "nothing": (lambda path: path.write_bytes(b""), r"001\.png cannot be read as an image"),
+    "a part": (lambda path: path.write_bytes(path.read_bytes()[:100]), r"001\.png cannot be read as an image"),
+    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), r"001\.png cannot be read as an image: is not a regular"),
+    "a link to nowhere": (lambda path: (path.unlink(), path.symlink_to("gone")), r"001\.png cannot be read"),
+    "a huge header": (replaced(Image.new("1", (20_000, 20_000))), r"001\.png cannot be read as an image.*pixels"),
+}
+
+
+@pytest.mark.parametrize("what", FOLDERS)
+def test_folders_with_a_file_that_does_not_fit(what: str, tmp_path: Path) -> None:
+    path = folder(tmp_path / "pets")
+    (path / "dog" / "001.png").rename(path / "cat" / "001.png")
+    spoil, text = FOLDERS[what]
+    spoil(path / "cat" / "001.png")
+    with pytest.raises(DataError, match=text):
+        rc.load_dataset(f"folder:{path}")
+
+
+def test_folders_without_images_in_subfolders(tmp_path: Path) -> None:
+    Image.fromarray(eight_bit()[0]).save(tmp_path / "0.png")
+    with pytest.raises(DataError, match="Move each image into a subfolder named after its class"):
+        rc.load_dataset(f"folder:{tmp_path}")
+    with pytest.raises(DataError, match="should have subfolders train and test for the split train"):
+        rc.load_dataset(f"folder:{tmp_path}", "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("flowers.npz", r"did you mean npz:flowers\.npz\?"),
+        (".", r"did you mean folder:\.\?"),
+        ("zip:flowers.zip", "unknown kind of dataset 'zip': Expected one of folder, npz"),
+        ("npz:", "expected npz:PATH"),
+        ("mnisst", "did you mean 'mnist'"),
+        (Path("flowers.npz"), r"did you mean npz:flowers\.npz\?"),
+    ],
+)
+def test_names_of_datasets_that_are_none(name: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        rc.load_dataset(name)
+
+
+def test_a_dataset_of_ones_own_needs_no_directory(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="says where it is: omit data_dir"):
+        rc.load_dataset("npz:a.npz", data_dir=tmp_path)
+    with pytest.raises(DataError, match="without control characters"):
+        rc.load_dataset(saved(tmp_path / "a\nb.npz", images=eight_bit(), labels=LABELS))
+
+
+# commands -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with two networks, a suite and the dataset in both forms; labels are those of one network."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = f"nets_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{module}.py").write_text(
+        "import torch\n\n\ndef mine():\n    torch.manual_seed(0)\n"
+        f"    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear({3 * HEIGHT * WIDTH}, 3)).eval()\n"
+    )
+    (tmp_path / "suite.toml").write_text(SUITE)
+    labels = rc.predict(rc.wrap(import_module(module).mine(), device="cpu"), (eight_bit() / 255).astype(np.float32))
+    saved(tmp_path / "pets.npz", images=eight_bit(), labels=labels)
+    for name in NAMES:
+        (tmp_path / "pets" / name).mkdir(parents=True)
+    for place, (image, label) in enumerate(zip(eight_bit(), labels, strict=True)):
+        Image.fromarray(image).save(tmp_path / "pets" / NAMES[label] / f"{place:03}.png")
+    return tmp_path
+
+
+def asked(here: Path, dataset: str, *more: str) -> list[str]:
+    (module,) = (path.stem for path in here.glob("nets_*.py"))
+    return ["--weights", f"torch={module}:mine", "--dataset", dataset, "--suite", "suite.toml", *more]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        pytest.param(
+            f"{kind}:pets{ending}",
+            marks=brought(
+                what=what, typed=f"robustcmp eval --weights torch=nets:mine --dataset {kind}:{path}", got="a comparison"
+            ),
+        )
+        for kind, ending, path, what in (
+            ("npz", ".npz", "FILE", "a NumPy archive with images and labels"),
+            ("folder", "", "DIR", "a folder of images in the command"),
+        )
+    ],
+)
+def test_the_command(dataset: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(asked(here, dataset, "--json")) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    name = dataset.replace(":", "-")
+    assert (found["dataset"], found["images"], found["correct_by_all"]) == (dataset, N, 1)
+    assert re.search(rf"^{dataset}: 30 images of 6 × 9 × 3, .*2", err, re.MULTILINE)
+    assert ("0 cat, 1 dog, 2 owl" in err) == (dataset == "folder:pets")
+    assert found["out"].startswith("runs/")
+    assert name in found["out"]
+    assert str(here) not in (here / found["out"] / "manifest.json").read_text()
+    assert all(rates["fgsm"] > 0 for rates in rc.open_run(found["out"]).rates().values())
+
+
+def test_a_command_resumes_by_the_images_and_not_by_their_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = asked(here, "npz:pets.npz", "--json", "--out", "run", "--quiet")
+    assert command.main(given) == 0
+    first = json.loads(capsys.readouterr().out)
+    cells = {path.name for path in (here / "run" / "cells").iterdir()}
+    assert command.main(given) == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert {path.name for path in (here / "run" / "cells").iterdir()} == cells
+    with np.load("pets.npz") as content:
+        saved(here / "pets.npz", images=content["images"][:20], labels=content["labels"][:20])
+    assert command.main(given) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 20
+    assert {path.name for path in (here / "run" / "cells").iterdir()} != cells
+
+
+@brought(
+    what="a model of the zoo on a NumPy archive or a folder",
+    typed="robustcmp eval --model lenet5 --dataset npz:FILE",
+    got="the message: name networks of your own with --weights, or call robustcmp.evaluate",
+)
+@pytest.mark.parametrize("dataset", ["npz:pets.npz", "folder:pets"])
+def test_models_of_the_zoo_have_datasets_by_name(dataset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--model", "lenet5", "--dataset", dataset]) == 2
+    assert re.search(rf"received {dataset}.*--weights.*--dataset", capsys.readouterr().err, re.DOTALL)
+    for load in (rc.load_model, rc.fit):
+        with pytest.raises(UsageError, match=rf"received {dataset}"):
+            load("lenet5", framework="torch", dataset=dataset)
+
+
+# more images than fit into the memory ---------------------------------------------------------------------------------
+
+
+@brought(
+    what="more images than fit into memory, in a file: 100,000 and more",
+    typed='rc.evaluate(models, numpy.load("images.npy", mmap_mode="r"), labels)',
+    got="a comparison; 16 MiB of them are in memory at once",
+)
+@pytest.mark.parametrize("in_archive", [False, True])
+def test_images_in_a_file_are_not_held(in_archive: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, side = 4096, 96
+    path = tmp_path / "images.npy"
+    mapped = np.lib.format.open_memmap(path, "w+", np.float32, (count, side, side, 1))  # 151 MB
+    mapped[:, 0, 0, 0] = np.arange(count) / count
+    del mapped
+    labels = np.zeros(count, np.int64)
+    if in_archive:
+        monkeypatch.setattr(npz, "MAPPED_BYTES", 2**20)
+        np.savez(tmp_path / "a.npz", images=np.load(path, mmap_mode="r"), labels=labels)
+        path.unlink()
+    model = rc.wrap_functions(logits=lambda x: np.stack([x[:, 0, 0, 0] - x[:, 1, 1, 0] + 0.1, x[:, 1, 1, 0]], axis=1))
+    (tmp_path / "suite.toml").write_text('description = "one"\n[attacks.a]\nattack = "SinglePixel"\nmax_pixels = 2\n')
+    tracemalloc.start()
+    try:
+        if in_archive:
+            data = rc.load_dataset(f"npz:{tmp_path / 'a.npz'}")
+            images, labels = data.images, data.labels
+        else:
+            images = np.load(path, mmap_mode="r")
+        ev = rc.evaluate(
+            {"m": model}, images, labels, suite=tmp_path / "suite.toml", n=8, batch_size=64, progress=False
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert images.nbytes > 150e6
+    assert peak < 60e6
+    kept = ev.dataset.image.values
+    np.testing.assert_array_equal(ev.clean, images[kept])
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = drawn()
+    correct = LABELS > 0
+    whole = chosen(correct, images, 7, seed=3)
+    for size in (1, 4 * images[0].nbytes, images.nbytes - 1):
+        monkeypatch.setattr(arrays, "BLOCK_BYTES", size)
+        np.testing.assert_array_equal(np.concatenate([block for _, block in in_blocks(images)]), images)
+        np.testing.assert_array_equal(chosen(correct, images, 7, seed=3), whole)
+        for spoilt, text in ((np.nan, "NaN or infinity, the first in image 17"), (2, "first outside in image 17")):
+            broken = images.copy()
+            broken[17, 1, 2, 0] = broken[23, 0, 0, 0] = spoilt
+            with pytest.raises(UsageError, match=text):
+                check_unit_images(broken)
+
+
+def test_a_file_that_is_float32_is_neither_copied_nor_changed(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", drawn())
+    images = np.load(tmp_path / "a.npy", mmap_mode="r")
+    assert np.shares_memory(check_unit_images(images), images)
+    assert digest({"images": images}) == digest({"images": drawn()})
+
+
+def test_what_does_not_fit_into_memory_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = saved(tmp_path / "a.npz", images=eight_bit(), labels=LABELS)
+    path = folder(tmp_path / "pets")
+    monkeypatch.setattr(limits, "memory", lambda: 6000)
+    for dataset in (name, f"folder:{path}"):
+        with pytest.raises(OutOfMemoryError, match=r"30 images.*GiB.*numpy\.savez"):
+            rc.load_dataset(dataset)
