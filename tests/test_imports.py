@@ -51,7 +51,7 @@ ONLY_IN = {
     "coremltools": {"deployments/coreml.py"},
     "tensorflow": {"frameworks/tensorflow.py", "hosts/keras_host.py", "deployments/litert.py"},
     "keras": {"frameworks/tensorflow.py", "hosts/keras_host.py"},
-    "jax": {"frameworks/jax.py"},
+    "jax": {"frameworks/jax.py", "frameworks/jax_network.py"},
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},

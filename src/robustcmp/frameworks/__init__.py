@@ -40,6 +40,8 @@ NAMES = ("torch", "tensorflow", "jax")
 """Those that live in this process; the others live in hosts."""
 ALSO = {"keras": "tensorflow", "pytorch": "torch", "tf": "tensorflow"}
 """What else people call them."""
+OF_JAX = ("jaxlib", "flax", "equinox", "haiku")
+"""Packages whose classes belong to JAX."""
 NONE_INSTALLED = "no framework is installed. Install one with: pip install 'robustcmp[torch]'"
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -127,18 +129,25 @@ def recognise(thing: Any, native: Any = None) -> Framework:
     for network in (native, thing):
         if isinstance(adapter := getattr(network, "adapter", None), Framework):
             return adapter
+    if _is_pair(thing) and "jax" in sys.modules:
+        return _adapter("jax")
     for cls in type(thing).__mro__:
         package = cls.__module__.partition(".")[0]
         if package == "keras":
             package = _keras_backend()
-        package = {"jaxlib": "jax"}.get(package, package)
+        package = "jax" if package in OF_JAX else package
         if package in (*NAMES, "numpy"):
             return _adapter(package)
     raise ModelError(
         f"expected a network or tensor of {', '.join(NAMES)}, "
         f"received {type(thing).__module__}.{type(thing).__name__}. "
-        "Pass framework= for a plain JAX function."
+        "Pass framework= for a plain JAX function, or a pair (apply, parameters)."
     )
+
+
+def _is_pair(thing: Any) -> bool:
+    """Say whether something is a function of parameters and images beside its parameters."""
+    return type(thing) is tuple and len(thing) == 2 and any(map(callable, thing))
 
 
 def _keras_backend() -> str:

@@ -156,6 +156,10 @@ class Framework(ABC):
 
     # networks ----------------------------------------------------------------------------------------------------
 
+    def as_network(self, native: Any) -> Any:
+        """Return what a caller brought as the object that the other methods take for its network."""
+        return native
+
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         """Return all that a network has learned, in an order of its own; None where that cannot be had.
 

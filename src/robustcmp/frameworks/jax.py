@@ -1,4 +1,4 @@
-"""JAX: networks are functions from images (N, H, W, C) to logits.
+"""JAX: networks are functions of parameters and images (N, H, W, C).
 
 JAX has no layers of its own. Networks are built from `jax.lax` and `jax.nn`, and initialised as Flax does it by
 default, with which most networks in JAX are written.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, UsageError
+from ..errors import UsageError
 from ..networks.architecture import (
     STATISTICS,
     Architecture,
@@ -45,11 +44,9 @@ os.environ.setdefault("NPROC", str(cores()))  # by itself XLA does not look at O
 import jax
 import jax.numpy as jnp
 
+from .jax_network import JaxNetwork, Shared, as_network
+
 Parameters = dict[str, jax.Array]
-Program = Callable[..., jax.Array]
-MOST_PROGRAMS = 1024
-_programs: dict[tuple[str, frozenset[jax.Device]], Program] = {}  # by what they compute, and where
-_one_at_a_time = threading.Lock()  # while a network is traced, it has other parameters
 GRADIENTS = 64  # at once: each number of them takes half a second to compile
 
 
@@ -150,62 +147,6 @@ def _as_matrix(shape: Shape) -> Shape:
     return (math.prod(shape[:-1]), shape[-1]) if len(shape) > 2 else shape
 
 
-class JaxNetwork:
-    """An architecture with its parameters: ``network(images) -> logits``."""
-
-    def __init__(self, architecture: Architecture, parameters: Parameters):
-        self.architecture = architecture
-        self.parameters = parameters
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return apply(self.architecture, self.parameters, x)
-
-
-class Shared:
-    """A function of a network, compiled once for all trainings of its design.
-
-    To JAX each training is another program, and to compile it for every size of batch takes longer than many attacks.
-    Here the parameters are an argument, so that trainings come to the same program, which is compiled for one of them.
-
-    Parameters
-    ----------
-    function : callable
-        From tensors to a tensor, by way of the network.
-    network : JaxNetwork
-        What it asks. Its parameters are taken now: a snapshot.
-    """
-
-    def __init__(self, function: Callable[..., jax.Array], network: JaxNetwork):
-        self._parameters = network.parameters
-        self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
-
-        def with_parameters(parameters: Parameters, *tensors: jax.Array) -> jax.Array:
-            kept, network.parameters = network.parameters, parameters
-            try:
-                return function(*tensors)
-            finally:
-                network.parameters = kept
-
-        self._lower = jax.jit(with_parameters).lower
-
-    def __call__(self, *tensors: jax.Array) -> jax.Array:
-        sizes = tuple(tensor.shape for tensor in tensors)
-        if sizes not in self._programs:
-            self._programs[sizes] = self._program(*tensors)
-        return self._programs[sizes](self._parameters, *tensors)
-
-    def _program(self, *tensors: jax.Array) -> Program:
-        with _one_at_a_time:
-            lowered = self._lower(self._parameters, *tensors)
-            devices = frozenset(device for tensor in tensors for device in tensor.devices())
-            key = lowered.as_text(), devices
-            if key not in _programs:
-                _programs[key] = lowered.compile()
-                if len(_programs) > MOST_PROGRAMS:
-                    del _programs[next(iter(_programs))]
-            return _programs[key]
-
-
 class Jax(TrainableFramework):
     name = "jax"
     data_format = "channels_last"
@@ -268,7 +209,7 @@ class Jax(TrainableFramework):
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         pull_back = self.pullback(function)
-        if isinstance(native, JaxNetwork):
+        if isinstance(native, JaxNetwork) and jax.tree.leaves(native.parameters):
             return Shared(function, native), Shared(pull_back, native)
         return jax.jit(function), jax.jit(pull_back)
 
@@ -288,20 +229,24 @@ class Jax(TrainableFramework):
         finally:
             JAXTensor.key = kept
 
+    def as_network(self, native: Any) -> JaxNetwork:
+        return as_network(native)
+
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
-        return [*self.get_weights(native, native.architecture).values()] if isinstance(native, JaxNetwork) else None
+        if not isinstance(native, JaxNetwork):
+            return None
+        if native.architecture is not None:  # in the order of its layers
+            return [*self.get_weights(native, native.architecture).values()]
+        leaves = jax.tree.leaves(native.parameters)
+        is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]  # the state of dropout
+        return [np.array(jax.random.key_data(leaf) if key else leaf) for leaf, key in zip(leaves, is_key, strict=True)]
 
     def place(self, native: Any, device: Device) -> tuple[Function, jax.Array]:
-        if not callable(native):
-            raise ModelError(f"expected a function from images to logits, received {type(native).__name__}")
-        where = _device(device)
-        like = jax.device_put(jnp.zeros(0), where)
-        if not isinstance(native, JaxNetwork):
-            return _full_precision(jax.jit(lambda x: one_tensor(native(x)))), like
+        network, where = as_network(native), _device(device)
         # The parameters are an argument: closed over, they would be constants of the first compilation.
-        native.parameters = jax.device_put(native.parameters, where)
-        compiled = jax.jit(partial(apply, native.architecture))
-        return _full_precision(lambda x: compiled(native.parameters, x)), like
+        network.parameters = jax.device_put(network.parameters, where)
+        compiled = jax.jit(lambda parameters, x: one_tensor(network.apply(parameters, x)))
+        return _full_precision(lambda x: compiled(network.parameters, x)), jax.device_put(jnp.zeros(0), where)
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> JaxNetwork:
         shapes = architecture.weight_shapes
@@ -310,13 +255,11 @@ class Jax(TrainableFramework):
         initial |= {"gamma": ones, "beta": zeros, "mean": zeros, "variance": ones}
         with jax.default_device(_device(device)):
             keys = jax.random.split(jax.random.key(seed), len(shapes))
-            return JaxNetwork(
-                architecture,
-                {
-                    name: initial[name.rpartition("/")[2]](key, _as_matrix(shape)).reshape(shape)
-                    for key, (name, shape) in zip(keys, shapes.items(), strict=True)
-                },
-            )
+            parameters = {
+                name: initial[name.rpartition("/")[2]](key, _as_matrix(shape)).reshape(shape)
+                for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+            }
+        return JaxNetwork(partial(apply, architecture), parameters, architecture)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         return {name: np.array(native.parameters[name]) for name in architecture.weight_shapes}
@@ -328,11 +271,11 @@ class Jax(TrainableFramework):
         }
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
-        return _Trainer(native, momentum, weight_decay)
+        return _Trainer(native, architecture, momentum, weight_decay)
 
 
 class _Trainer(Trainer):
-    def __init__(self, network: JaxNetwork, momentum: float, weight_decay: float):
+    def __init__(self, network: JaxNetwork, architecture: Architecture, momentum: float, weight_decay: float):
         self._network = network
         self._velocity: Parameters = {
             name: jnp.zeros_like(parameter) for name, parameter in network.parameters.items() if is_trainable(name)
@@ -342,7 +285,7 @@ class _Trainer(Trainer):
             fitted: Parameters, statistics: Parameters, images: jax.Array, labels: jax.Array
         ) -> tuple[jax.Array, Parameters]:
             measured: Parameters = {}
-            logits = apply(network.architecture, fitted | statistics, images, measured)
+            logits = apply(architecture, fitted | statistics, images, measured)
             log_p = jax.nn.log_softmax(logits)
             return -jnp.take_along_axis(log_p, labels[:, None], axis=1).mean(), measured
 

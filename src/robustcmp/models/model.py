@@ -30,7 +30,7 @@ class Model(fb.models.base.ModelWithPreprocessing):
     framework : str
         Its framework's name.
     native : object
-        The network that was wrapped.
+        The network that was wrapped; in JAX a function of images that holds its parameters.
     bounds : foolbox.types.Bounds
         The smallest and the largest value of a pixel.
     data_format : str
@@ -162,10 +162,12 @@ def wrap(
 
     Parameters
     ----------
-    native : torch.nn.Module, keras.Model, or a function of JAX arrays
+    native : torch.nn.Module, keras.Model, or a pair or a function of JAX arrays
         Images to logits (N, K). A torch module must be in evaluation mode; images are cast to the type of its first
-        parameter, such as bfloat16. A program of `torch.export` is taken, too. A JAX function is compiled: arrays that
-        it closes over are constants.
+        parameter, such as bfloat16. A program of `torch.export` is taken, too. In JAX a pair ``(apply, parameters)``,
+        where ``apply(parameters, images)`` returns logits and the parameters are any tree of arrays, batch statistics
+        included; modules of Flax nnx, bound ones of Flax linen, and those of Equinox, which take one image; or a
+        function of images, for which arrays that it closes over are constants.
     bounds : tuple of float, default (0, 1)
         The smallest and the largest value of a pixel, before preprocessing.
     framework : str, optional
@@ -209,12 +211,22 @@ def wrap(
     >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
     >>> wrap(network)
     <robustcmp.Model torch, bounds (0, 1)>
+
+    In JAX, a function with its parameters:
+
+    >>> import jax.numpy as jnp
+    >>> def apply(parameters, images):
+    ...     return images.reshape(len(images), -1) @ parameters["kernel"] + parameters["bias"]
+    >>> parameters = {"kernel": jnp.ones((784, 10)), "bias": jnp.zeros(10)}
+    >>> wrap((apply, parameters))
+    <robustcmp.Model jax, bounds (0, 1)>
     """
     lower, upper = check_wrapping(bounds, outputs)
     if data_format not in (None, "channels_first", "channels_last"):
         raise unknown("data_format", data_format, ("channels_first", "channels_last"))
     frameworks.check_device(device or "auto")
     adapter = frameworks.get_framework(framework) if framework else frameworks.recognise(native)
+    native = adapter.as_network(native)
     function, dummy = adapter.place(native, device or "auto")
     more = (
         adapter.name,

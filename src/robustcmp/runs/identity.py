@@ -3,8 +3,8 @@
 No model can be seen whole: a wrapper may do anything with an image that nobody has asked about. So a cell's key holds
 all that can be known at a bounded cost:
 
-- the weights, where the framework gives them (torch, Keras, JAX networks of the zoo, hosts). They are not enough,
-  because a network can be wrapped in code that answers differently;
+- the weights, where the framework gives them (torch, Keras, JAX networks with their parameters, hosts). They are not
+  enough, because a network can be wrapped in code that answers differently;
 - the logits on all images that are attacked;
 - the logits on perturbed copies of a few of these images. A defence that leaves clean images alone, such as one that
   detects noise, shows there;

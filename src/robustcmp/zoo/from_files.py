@@ -344,7 +344,7 @@ def load_network(
         The framework that runs it.
     architecture : str, optional
         What network a file's weights are for: a name, ``FILE.toml``, or ``module:function``, whose function returns
-        the untrained network (in jax: takes the weights, and returns a function from images to logits). A whole model
+        the untrained network (in jax: takes the weights, and returns a pair or a function for `wrap`). A whole model
         needs none; its shapes are compared with those of one that is named. Nor does an ONNX network; its layers have
         to be those of one that is named, but for their names.
     device : str, default "auto"

@@ -1,0 +1,293 @@
+"""Networks of JAX: a function of parameters and images, and its parameters.
+
+Everything that a caller brings becomes this pair, so that the parameters are arguments of the compiled program, and
+known. Libraries are told by the modules of their classes: whoever holds a network of one has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ModelError, RobustcmpError, UsageError
+from ..networks.architecture import Architecture
+from .answer import one_tensor
+
+Apply = Callable[[Any, jax.Array], Any]
+"""Parameters and images to logits."""
+Program = Callable[..., jax.Array]
+MOST_PROGRAMS = 1024
+_programs: dict[tuple[str, frozenset[jax.Device]], Program] = {}  # by what they compute, and where
+_one_at_a_time = threading.Lock()  # while a network is traced, it has other parameters
+
+NUMBERS = "biufcV"  # kinds of NumPy's types; bfloat16 is a V
+NEEDS_VALUES = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+PAIRS = (
+    "Pass a pair (apply, parameters), where apply(parameters, images) returns logits: (module.apply, variables) of "
+    "Flax linen, (haiku.without_apply_rng(transformed).apply, parameters) of Haiku. Pass a module of Flax nnx or "
+    "Equinox as it is."
+)
+
+
+class JaxNetwork:
+    """A function of parameters and images, with its parameters: ``network(images) -> logits``.
+
+    Parameters
+    ----------
+    apply : callable
+        Parameters and images to logits.
+    parameters : tree of arrays
+        What it has learned.
+    architecture : Architecture, optional
+        The design that it was built from, whose weights are the parameters.
+    """
+
+    def __init__(self, apply: Apply, parameters: Any, architecture: Architecture | None = None):
+        self.apply = apply
+        self.parameters = parameters
+        self.architecture = architecture
+
+    def __call__(self, x: jax.Array) -> Any:
+        return self.apply(self.parameters, x)
+
+
+class Shared:
+    """A function of a network, compiled once for all trainings of its design.
+
+    To JAX each training is another program, and to compile it for every size of batch takes longer than many attacks.
+    Here the parameters are an argument, so that trainings come to the same program, which is compiled for one of them.
+
+    Parameters
+    ----------
+    function : callable
+        From tensors to a tensor, by way of the network.
+    network : JaxNetwork
+        What it asks. Its parameters are taken now: a snapshot.
+    """
+
+    def __init__(self, function: Callable[..., jax.Array], network: JaxNetwork):
+        self._parameters = network.parameters
+        self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
+
+        def with_parameters(parameters: Any, *tensors: jax.Array) -> jax.Array:
+            kept, network.parameters = network.parameters, parameters
+            try:
+                return function(*tensors)
+            finally:
+                network.parameters = kept
+
+        self._lower = jax.jit(with_parameters).lower
+
+    def __call__(self, *tensors: jax.Array) -> jax.Array:
+        sizes = tuple(tensor.shape for tensor in tensors)
+        if sizes not in self._programs:
+            self._programs[sizes] = self._program(*tensors)
+        return self._programs[sizes](self._parameters, *tensors)
+
+    def _program(self, *tensors: jax.Array) -> Program:
+        with _one_at_a_time:
+            lowered = self._lower(self._parameters, *tensors)
+            devices = frozenset(device for tensor in tensors for device in tensor.devices())
+            key = lowered.as_text(), devices
+            if key not in _programs:
+                _programs[key] = lowered.compile()
+                if len(_programs) > MOST_PROGRAMS:
+                    del _programs[next(iter(_programs))]
+            return _programs[key]
+
+
+# what a caller brings -------------------------------------------------------------------------------------------------
+
+
+def as_network(native: Any) -> JaxNetwork:
+    """Return what a caller brought as a network.
+
+    Raises
+    ------
+    ModelError
+        It is none.
+    UsageError
+        It is none that can be asked: a module in training mode, or parameters without values.
+    """
+    if isinstance(native, JaxNetwork):
+        return native
+    apply, tree, hint = _pair(native)
+    leaves, structure = jax.tree.flatten(tree)
+    is_array = [_is_array(leaf) for leaf in leaves]
+    if type(native) is tuple and not any(is_array):
+        raise ModelError(
+            f"the second of the pair (apply, parameters) should hold arrays, received {type(tree).__name__}. {PAIRS}"
+        )
+    others = [None if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
+
+    def of_arrays(arrays: Sequence[jax.Array], x: jax.Array) -> Any:
+        left = iter(arrays)
+        merged = [next(left) if array else other for other, array in zip(others, is_array, strict=True)]
+        return apply(jax.tree.unflatten(structure, merged), x)
+
+    arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
+    # The caller may change arrays of NumPy.
+    arrays = [np.array(array) if isinstance(array, (np.ndarray, np.generic)) else array for array in arrays]
+    return JaxNetwork(_Brought(of_arrays, hint, is_pair=type(native) is tuple), arrays)
+
+
+def _pair(native: Any) -> tuple[Apply, Any, str]:
+    """Return a function of parameters and images, the parameters, and what to check where the function fails."""
+    library = _library(native)
+    if library == "flax.nnx":
+        return _of_nnx(native)
+    if library == "equinox":
+        return (
+            lambda module, x: jax.vmap(module)(x),
+            native,
+            "A module of Equinox is called as jax.vmap(module)(images), without a key or state. Call "
+            "equinox.nn.inference_mode(module) first; of a module that has a state, or that takes a batch, pass a pair "
+            "(apply, module), where apply(module, images) returns logits.",
+        )
+    if library == "flax.linen" and native.scope is not None:  # from module.bind(variables)
+        module, variables = native.unbind()
+        native = module.apply, variables
+    if type(native) is tuple and len(native) == 2 and callable(native[0]) and _library(native[0]) != "flax.linen":
+        return (
+            *native,
+            "It is called as apply(parameters, images). Bind all else, as in partial(module.apply, train=False), and "
+            "switch off dropout and updates of batch statistics.",
+        )
+    if callable(native) and library != "flax.linen":
+        return lambda _, x: native(x), (), "It is called with a batch of images and nothing else."
+    kinds = ", ".join(type(part).__name__ for part in native) if type(native) is tuple else ""
+    received = f"a tuple ({kinds})" if type(native) is tuple else type(native).__name__
+    raise ModelError(f"expected a function from images to logits, or a pair, received {received}. {PAIRS}")
+
+
+def _library(native: Any) -> str:
+    """Return the library that a network's class comes from, "" for none that is told apart."""
+    names = [cls.__module__ for cls in type(native).__mro__]
+    known = ("flax.nnx.module", "flax.linen.module", "equinox")
+    found = (name for name in known for module in names if f"{module}.".startswith(f"{name}."))
+    return next(found, "").removesuffix(".module")
+
+
+def _of_nnx(module: Any) -> tuple[Apply, Any, str]:
+    nnx = sys.modules["flax.nnx"]
+    for path, part in nnx.iter_modules(module):
+        for name in ("deterministic", "use_running_average"):
+            if getattr(part, name, None) is False:
+                raise UsageError(
+                    f"the module of Flax nnx is in training mode ({'.'.join(map(str, (*path, name)))} is False), where "
+                    "dropout and batch norm make its answers random. Call module.eval() first."
+                )
+    definition, state = nnx.split(module)
+    return (
+        lambda state, x: nnx.merge(definition, state)(x),
+        state,
+        "A module of Flax nnx is called with a batch of images and nothing else. For other arguments pass a pair "
+        "(apply, state), where apply(state, images) returns logits, with definition, state = nnx.split(module).",
+    )
+
+
+def _is_array(leaf: Any) -> bool:
+    """Say whether something in a tree of parameters is an array; raise `UsageError` for one without values."""
+    if isinstance(leaf, jax.ShapeDtypeStruct) or (isinstance(leaf, jax.Array) and leaf.is_deleted()):
+        raise UsageError(
+            "some parameters of the JAX network have no values: they are only shapes (jax.ShapeDtypeStruct), or were "
+            "donated to a compiled step. Load them, or pass those that the last step returned."
+        )
+    is_numpy = isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in NUMBERS
+    return is_numpy or isinstance(leaf, jax.Array)
+
+
+class _Brought:
+    """A function of parameters and images that a caller brought: whatever it raises becomes one line with a remedy."""
+
+    def __init__(self, apply: Apply, hint: str, is_pair: bool):
+        self._apply, self._hint, self._is_pair = apply, hint, is_pair
+
+    def __call__(self, parameters: Any, x: jax.Array) -> jax.Array:
+        try:
+            program = jax.make_jaxpr(self._logits)(parameters, x)
+        except (RobustcmpError, MemoryError, jax.errors.JaxRuntimeError):
+            raise
+        except Exception as error:  # whatever a network and its library raise
+            raise ModelError(self._explained(error, parameters, x)) from error
+        (logits,) = program.out_avals
+        if logits.ndim == 1 and logits.shape != x.shape[:1] and (remedy := self._remedy(parameters, x)):
+            raise ModelError(f"the JAX network answers {x.shape[0]} images with the shape {logits.shape}. {remedy}")
+        if "f16[" in str(program):  # also bfloat16, and inside of a network whose parameters are float32
+            return _scaled(self._logits, parameters, x)
+        return self._logits(parameters, x)
+
+    def _logits(self, parameters: Any, x: jax.Array) -> jax.Array:
+        logits: jax.Array = one_tensor(self._apply(parameters, x))
+        return logits
+
+    def _explained(self, error: Exception, parameters: Any, x: jax.Array) -> str:
+        kind, lines = type(error).__name__, str(error).splitlines() or [""]
+        if isinstance(error, NEEDS_VALUES):  # what follows the first line is advice about jit
+            return (
+                f"the JAX network cannot be traced, because it needs the values of its images or parameters: {kind}: "
+                f"{lines[0].rstrip('.')}. Write it with jax.numpy and jax.lax, or pass functions of NumPy arrays to "
+                "robustcmp.wrap_functions."
+            )
+        said = " ".join(" ".join(lines).split())[:300].rstrip(".")
+        remedy = self._remedy(parameters, x) or self._hint
+        return f"the JAX network failed on images of shape {x.shape}: {kind}: {said}. {remedy}"
+
+    def _remedy(self, parameters: Any, x: jax.Array) -> str:
+        """Return how images have to be passed so that the network answers, as far as it is found by trying."""
+        first = x.ndim == 4 and (x.shape[-1] in (1, 3) or x.shape[1] not in (1, 3))
+        turned = (0, 3, 1, 2) if first else (0, 2, 3, 1)
+        dtype = next((array.dtype for array in parameters if jnp.issubdtype(array.dtype, jnp.floating)), x.dtype)
+        vmapped = "jax.vmap(apply, (None, 0))" if self._is_pair else "jax.vmap(function)"
+        ways: dict[str, Callable[[jax.Array], jax.Array]] = {
+            f'pass data_format="channels_{"first" if first else "last"}"': lambda x: x.transpose(turned),
+            f'cast images to its precision in apply, images.astype("{dtype}")': lambda x: x.astype(dtype),
+            f"turn it into {vmapped}, because it takes one image and no batch": lambda x: x[0],
+        }
+        for number in range(1, len(ways) + 1):
+            for remedies in combinations(ways, number):
+
+                def tried(parameters: Any, x: jax.Array, remedies: Sequence[str] = remedies) -> jax.Array:
+                    for remedy in remedies:
+                        x = ways[remedy](x)
+                    return self._logits(parameters, x)
+
+                try:
+                    logits = jax.eval_shape(tried, parameters, x)
+                except Exception:  # as of what is being explained
+                    continue
+                if logits.ndim == (1 if "jax.vmap" in remedies[-1] else 2):
+                    return f"It answers if you {' and '.join(remedies)}."
+        return ""
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _scaled(function: Apply, parameters: Any, x: jax.Array) -> jax.Array:
+    """Return a function's answer; what is pulled back through it is scaled to 1 for each image, and scaled back.
+
+    The gradient of a confident loss is below the smallest float16.
+    """
+    return function(parameters, x)  # type: ignore[no-any-return]
+
+
+def _forward(function: Apply, parameters: Any, x: jax.Array) -> tuple[jax.Array, Callable[..., Any]]:
+    logits, pull_back = jax.vjp(partial(function, parameters), x)
+    return logits, pull_back
+
+
+def _backward(function: Apply, pull_back: Callable[..., Any], v: jax.Array) -> tuple[None, jax.Array]:
+    largest = jnp.abs(v).max(axis=range(1, v.ndim), keepdims=True)
+    scales = jnp.where(largest > 0, largest, 1)
+    (gradient,) = pull_back(v / scales)
+    return None, gradient * scales.reshape(-1, *[1] * (gradient.ndim - 1))
+
+
+_scaled.defvjp(_forward, _backward)
