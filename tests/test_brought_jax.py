@@ -290,8 +290,8 @@ def one_by_one(network: Any, *states: Any) -> Callable[[Any], Any]:
     """Return what a module of Equinox answers to images (N, H, W, C), called by itself."""
 
     def answers(x: Any) -> Any:
-        answer = [network(image.transpose(2, 0, 1), *states) for image in x]
-        return jnp.stack([each[0] if states else each for each in answer])
+        answer = jax.lax.map(lambda image: network(image.transpose(2, 0, 1), *states), x)
+        return answer[0] if states else answer
 
     return answers
 
