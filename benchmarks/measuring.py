@@ -2,7 +2,6 @@
 
     python benchmarks/measuring.py                   # all of it, into benchmarks/results/measuring.json
     python benchmarks/measuring.py --only null
-    python benchmarks/tables.py                      # the table of docs/training-and-prediction.md
 
 ``null`` measures PyTorch under two names, again and again: whatever is found there is an error. ``slowed`` measures a
 network beside itself with a tenth of its time on top. ``sampling`` says what looking at processes costs of their time.

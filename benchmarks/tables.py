@@ -367,32 +367,9 @@ def scale_simulated(results: dict[str, Any]) -> str:
     return _table(head, lines)
 
 
-def trained_lenet1(_: dict[str, Any]) -> str:
-    """What the stored benchmark of trainings found."""
-    return _trained("train-lenet1-digits")
-
-
 def trained_lenet5(_: dict[str, Any]) -> str:
-    """The same of the other network."""
+    """What the stored benchmark of trainings found."""
     return _trained("train-lenet5-digits")
-
-
-def trained_resnet20(_: dict[str, Any]) -> str:
-    """The same of a share of an epoch, which says nothing about accuracy."""
-    found = rc.open_benchmark(DOCS / "measurements" / "train-resnet20-cifar10")
-    lines = [
-        [
-            row["subject"],
-            _with_interval(row, "call_seconds"),
-            _milliseconds(row["first_seconds"]),
-            _slower(found, row, measure="call"),
-            f"{row['processors']:.2f}",
-            _mebibytes(row),
-            f"{row['busy']:.0%}",
-        ]
-        for row in found.summary_of_training().sort_values("call_seconds").to_dict("records")
-    ]
-    return _table(["framework", "a step", "the first", "slower than it", "processors", "memory", "busy"], lines)
 
 
 def _trained(run: str) -> str:
@@ -413,39 +390,34 @@ def _trained(run: str) -> str:
     return _table(["framework", "an epoch", "the first", "slower than it", "memory", "accuracy", "busy"], lines)
 
 
-def predicted_lenet1(_: dict[str, Any]) -> str:
-    """What the stored benchmark of predictions found."""
-    return _predicted("predict-lenet1-digits")
-
-
 def predicted_lenet5(_: dict[str, Any]) -> str:
-    """The same of the other network."""
+    """What the stored benchmark of predictions found."""
     return _predicted("predict-lenet5-digits")
 
 
 def _predicted(run: str) -> str:
     """Each framework's calls, by task and batch size, the fastest for one image first."""
     found = rc.open_benchmark(DOCS / "measurements" / run)
-    frame = found.summary_of_prediction().sort_values(["task", "batch_size", "call_seconds"])
+    frame, calls = found.summary_of_prediction(), found.processes()
     settings = list(frame.groupby(["task", "batch_size"]).groups)
     words = {"forward": "predictions", "forward-backward": "gradients"}
-    rows = {(row["task"], row["batch_size"], row["subject"]): row for row in frame.to_dict("records")}
     lines = []
-    for subject in frame.subject.drop_duplicates():
-        those = [rows[(*setting, subject)] for setting in settings]
-        cells = [f"{_with_interval(row, 'call_seconds')} · {_slower(found, row)}" for row in those]
-        busy = sum(row["busy"] * row["n"] for row in those) / sum(row["n"] for row in those)
-        lines.append([subject, *cells, _mebibytes(max(those, key=lambda row: row["peak_memory"])), f"{busy:.0%}"])
+    for subject in frame.sort_values(["task", "batch_size", "call_seconds"]).subject.drop_duplicates():
+        those, own = frame[frame.subject == subject], calls[calls.subject == subject]
+        cells = []
+        for task, batch_size in settings:
+            times = own[(own.task == task) & (own.batch_size == batch_size)].call_seconds
+            low, high = (_milliseconds(end).removesuffix(" ms") for end in (times.min(), times.max()))
+            cells.append(f"{_milliseconds(times.median())} ({low} to {high})")
+        lines.append([subject, *cells, _mebibytes({"peak_memory": those.peak_memory.max()}), f"{own.busy.mean():.0%}"])
     head = [f"{words[task]}, {'one' if batch == 1 else batch}" for task, batch in settings]
     return _table(["framework", *head, "memory", "busy"], lines)
 
 
-def _slower(found: rc.Benchmark, row: dict[str, Any], **about: str) -> str:
+def _slower(found: rc.Benchmark, row: dict[str, Any]) -> str:
     """How many subjects are slower than that of a row, in its setting."""
     tests = found.tests()
     here = (tests.task == row["task"]) & (tests.batch_size == row["batch_size"])
-    for name, value in about.items():
-        here &= tests[name] == value
     against = tests[here & ((tests.a == row["subject"]) | (tests.b == row["subject"]))]
     return str(int(((against.p_adjusted < 0.05) & ((against.ratio > 1) == (against.b == row["subject"]))).sum()))
 
@@ -465,38 +437,9 @@ def _mebibytes(row: dict[str, Any]) -> str:
     return f"{row['peak_memory'] / 2**20:,.0f} MiB"
 
 
-def measuring(results: dict[str, Any]) -> str:
-    """What measuring finds where the truth is known, and what looking at processes costs."""
-    null, slowed, sampling = (results["measuring"][part] for part in ("null", "slowed", "sampling"))
-    found = sum(row["p_adjusted"] < 0.05 for row in null["rows"])
-    covered = sum(row["low"] <= 1 <= row["high"] for row in null["rows"])
-    return _table(
-        ["tried", "found"],
-        [
-            [
-                f"one framework under two names, {null['times']} times, {null['repetitions']} processes of each",
-                f"{found} significant; {covered} of {null['times']} intervals of the ratio contain 1",
-            ],
-            [
-                f"a network beside itself with a tenth of its time on top, {slowed['repetitions']} processes of each",
-                f"ratio {1 / slowed['ratio']:.3f} ({1 / slowed['high']:.3f} to {1 / slowed['low']:.3f}), "
-                f"p = {slowed['p_adjusted']:.2g}",
-            ],
-            [
-                f"the time for looking at {sampling['processes']} processes",
-                f"{sampling['share']:.2%} of theirs; the most {sampling['largest']:.2%}",
-            ],
-        ],
-    )
-
-
 PAGES = {
     "scale.md": [scale_cells, scale_simulated, scale_workers, scale_isolation, scale_machine],
-    "training-and-prediction.md": [
-        *(trained_lenet1, trained_lenet5, trained_resnet20),
-        *(predicted_lenet1, predicted_lenet5),
-        measuring,
-    ],
+    "training-and-prediction.md": [trained_lenet5, predicted_lenet5],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "deployments.md": [asking, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
