@@ -398,7 +398,7 @@ def predicted_lenet5(_: dict[str, Any]) -> str:
 def _predicted(run: str) -> str:
     """Each framework's calls, by task and batch size, the fastest for one image first."""
     found = rc.open_benchmark(DOCS / "measurements" / run)
-    frame, calls = found.summary_of_prediction(), found.processes()
+    frame, calls = found.summary_of_prediction(), found.processes
     settings = list(frame.groupby(["task", "batch_size"]).groups)
     words = {"forward": "predictions", "forward-backward": "gradients"}
     lines = []
