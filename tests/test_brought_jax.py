@@ -58,7 +58,7 @@ def compared(model: Any, images: NDArray[np.float32], tmp_path: Path) -> None:
         '[attacks.single_pixel]\nattack = "SinglePixel"\nmax_pixels = 2\n'
     )
     labels = Classifier(model).predict(images)
-    ev = rc.evaluate({"brought": model}, images, labels, suite=suite, n=len(images), progress=False)
+    ev = rc.evaluate({"brought": model}, images, labels, suite=suite, n=len(images), batch_size=8, progress=False)
     rates = ev.rates()["brought"]
     assert set(rates) == {"fgsm", "single_pixel"}
     assert rates["fgsm"] > 0
@@ -279,7 +279,7 @@ def equinox(state: bool = False, inference: bool = True, dtype: Any = None) -> A
     network, states = eqx.nn.make_with_state(Network)(jax.random.key(0))
     if state:  # train for a step, so that the statistics are not the first ones
         train = jax.vmap(network.norm, axis_name="batch", in_axes=(0, None), out_axes=(0, None))
-        _, states = train(jax.random.normal(jax.random.key(1), (N, 4, 6, 6)) + 0.25, states)
+        _, states = train(jax.vmap(network.conv)(drawn().transpose(0, 3, 1, 2)), states)
     network = eqx.nn.inference_mode(network, inference)
     if dtype is not None:
         network = jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_array(leaf) else leaf, network)
@@ -529,10 +529,17 @@ MESSAGES: dict[str, tuple[str, str, Callable[[], Any], dict[str, Any], str]] = {
         {},
         r"received Transformed\. Pass a pair .*haiku\.without_apply_rng\(transformed\)\.apply, parameters\) of Haiku",
     ),
+    "Haiku: a transformed function in place of its apply": (
+        "rc.wrap((transformed, parameters))",
+        "the message: pass the pair (haiku.without_apply_rng(transformed).apply, parameters)",
+        haiku,
+        {},
+        r"received a tuple \(Transformed, dict\)\. Pass a pair .*haiku\.without_apply_rng\(transformed\)\.apply",
+    ),
     "Haiku: dropout that needs a random key": (
         "rc.wrap((transformed.apply, parameters))",
         "the message: switch off dropout",
-        lambda: haiku(dropout=0.5),
+        lambda: (lambda transformed, parameters: (transformed.apply, parameters))(*haiku(dropout=0.5)),
         {},
         r"RNG.*switch off dropout",
     ),

@@ -129,7 +129,7 @@ def recognise(thing: Any, native: Any = None) -> Framework:
     for network in (native, thing):
         if isinstance(adapter := getattr(network, "adapter", None), Framework):
             return adapter
-    if _is_pair(thing) and "jax" in sys.modules:
+    if type(thing) is tuple and len(thing) == 2 and "jax" in sys.modules:  # (apply, parameters)
         return _adapter("jax")
     for cls in type(thing).__mro__:
         package = cls.__module__.partition(".")[0]
@@ -143,11 +143,6 @@ def recognise(thing: Any, native: Any = None) -> Framework:
         f"received {type(thing).__module__}.{type(thing).__name__}. "
         "Pass framework= for a plain JAX function, or a pair (apply, parameters)."
     )
-
-
-def _is_pair(thing: Any) -> bool:
-    """Say whether something is a function of parameters and images beside its parameters."""
-    return type(thing) is tuple and len(thing) == 2 and any(map(callable, thing))
 
 
 def _keras_backend() -> str:
