@@ -26,13 +26,14 @@ IMAGES[::2, 0, 0, 0] = 0.9
 LABELS = np.arange(N) % 2
 
 
+def acts() -> bool:
+    """Whether what is planted happens in this process."""
+    return os.environ.get(HEAD) != str(os.getpid()) and MENDED not in os.environ
+
+
 def sound(threshold: float = 0.5, planted: Callable[[], object] = lambda: None) -> rc.Model:
     def logits(x: NDArray[Any]) -> NDArray[np.float32]:
-        if (
-            x.reshape(len(x), -1)[:, 1:].max() == 1.0
-            and os.environ.get(HEAD) != str(os.getpid())
-            and MENDED not in os.environ
-        ):
+        if x.reshape(len(x), -1)[:, 1:].max() == 1.0 and acts():
             planted()
         gap = x[:, 0, 0, 0] - np.float32(threshold)
         return np.stack([gap, -gap], axis=1) * 4
@@ -48,13 +49,14 @@ def segfaults() -> rc.Model:
     return sound(0.4, lambda: ctypes.string_at(0))
 
 
-def aborts() -> rc.Model:
-    def abort() -> None:
-        sys.stderr.write("terminate called after throwing an instance of 'std::length_error'\n")
-        sys.stderr.flush()
-        os.abort()
+def _abort() -> None:
+    sys.stderr.write("terminate called after throwing an instance of 'std::length_error'\n")
+    sys.stderr.flush()
+    os.abort()
 
-    return sound(0.4, abort)
+
+def aborts() -> rc.Model:
+    return sound(0.4, _abort)
 
 
 def hangs() -> rc.Model:
@@ -135,8 +137,64 @@ def slow() -> rc.Model:
     return sound(0.4, lambda: time.sleep(0.2))
 
 
+# at the first look --------------------------------------------------------------------------------------------------
+
+
+def segfaults_at_load() -> rc.Model:
+    if acts():
+        ctypes.string_at(0)
+    return sound()
+
+
+def exits_at_load() -> rc.Model:
+    sys.exit(3)
+
+
+def _at_once(planted: Callable[[], object]) -> rc.Model:
+    logits = sound()
+
+    def answer(x: NDArray[Any]) -> NDArray[np.float32]:
+        if acts():
+            planted()
+        return np.asarray(logits(x))
+
+    return rc.wrap_functions(logits=answer)
+
+
+def aborts_at_once() -> rc.Model:
+    return _at_once(_abort)
+
+
+def hangs_at_once() -> rc.Model:
+    return _at_once(lambda: time.sleep(3600))
+
+
+# networks of torch ---------------------------------------------------------------------------------------------------
+
+
+def torch_sound() -> Any:
+    return _network(lambda x: None)
+
+
 def torch_exits() -> Any:
-    """A network of torch that ends its process when its gradient is asked for; it cannot be traced."""
+    """A network of torch that ends its process when it is attacked: no trial asks the gradient of so few images."""
+    return _network(lambda x: os._exit(7) if x.requires_grad and len(x) <= 5 and acts() else None)
+
+
+def torch_segfaults() -> Any:
+    """Networks that end their process, or never answer, as soon as they are asked anything."""
+    return _network(lambda x: ctypes.string_at(0))
+
+
+def torch_aborts() -> Any:
+    return _network(lambda x: _abort())
+
+
+def torch_hangs() -> Any:
+    return _network(lambda x: time.sleep(3600))
+
+
+def _network(planted: Callable[[Any], object]) -> Any:
     import torch
 
     class Network(torch.nn.Module):
@@ -147,19 +205,7 @@ def torch_exits() -> Any:
         def forward(self, x: Any) -> Any:
             if torch.jit.is_tracing():
                 raise RuntimeError("this network cannot be traced")
-            if x.requires_grad and os.environ.get(HEAD) != str(os.getpid()) and MENDED not in os.environ:
-                os._exit(7)
+            planted(x)
             return x.flatten(1) @ self.weights
-
-    return Network().eval()
-
-
-def torch_segfaults() -> Any:
-    """A network of torch that ends its process as soon as it is asked anything."""
-    import torch
-
-    class Network(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            ctypes.string_at(0)
 
     return Network().eval()

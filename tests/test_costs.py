@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.analysis.costs import COLUMNS
 from robustcmp.attacks import AttackResult
+from robustcmp.models.classifier import Classifier
 from robustcmp.records.cell import Cell
 from robustcmp.records.costs import Cost, broken, log, logged
 from robustcmp.records.store import Run
+from robustcmp.runs.work import forget_peak_memory, timed
 from robustcmp.sealed import to_json
 
 N = 12
@@ -194,3 +196,26 @@ def test_nothing_but_the_log_knows_the_time(evaluate: Evaluate, tmp_path: Path) 
     one, other = (answers(run) for run in runs)
     assert one.keys() == other.keys()
     assert all(one[name] == other[name] for name in one if name.startswith(("cells/", "manifest")))
+
+
+def test_peak_memory_is_that_of_each_group() -> None:
+    if not forget_peak_memory():
+        pytest.skip("this system knows one peak for a process")
+
+    class Holding:
+        def __init__(self, size: int):
+            self.size = size
+
+        def outcomes(self, *_: Any) -> Any:
+            for _ in range(2):
+                held = np.ones(self.size, np.uint8)
+                del held
+                yield None
+
+    def peaks(size: int) -> list[int]:
+        model = Classifier(corner(0.5))
+        each = timed(model, Holding(size), IMAGES, np.arange(N) % 2, 0, [0, 1])  # type: ignore[arg-type]
+        return [one.peak_memory or 0 for one in each]
+
+    large, small = peaks(2**28), peaks(2**10)
+    assert min(large) > max(small) + 2**27, "what an earlier group held is no part of it"

@@ -130,15 +130,25 @@ def test_what_a_worker_lacks_is_named() -> None:
 
 def test_a_worker_gets_a_group_of_a_model_it_knows_and_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [("m", seed) for seed in range(1000)]
-
-    def group(model: tuple[str, int], attack: str) -> Any:
-        task, done = SimpleNamespace(model=model, attack=attack), SimpleNamespace(model=model)
-        return distributed._Group(task, done)  # type: ignore[arg-type]
-
     looked_at: list[Any] = []
-    monkeypatch.setattr(distributed._Hand, "can_do", lambda hand, work: not looked_at.append(work))  # type: ignore[func-returns-value]
-    waiting = distributed._Waiting(group(model, attack) for attack in ("fgsm", "boundary") for model in models)
-    hands = [distributed._Hand(name, name) for name in ("one", "two")]
+
+    def has_what(hand: Any, work: Any) -> bool:
+        looked_at.append(work)
+        return work.needs[0] in hand.name
+
+    monkeypatch.setattr(distributed._Hand, "has_what", has_what)
+
+    def group(model: tuple[str, int], attack: str, framework: str = "torch") -> Any:
+        task = SimpleNamespace(model=model, attack=attack)
+        work = SimpleNamespace(model=model, needs=(framework, "cpu"))
+        return distributed._Group(task, work)  # type: ignore[arg-type]
+
+    of_jax = [("jax", seed) for seed in range(1000)]  # wait before the others, and no worker has it
+    waiting = distributed._Waiting(group(model, attack, "jax") for attack in ("fgsm", "boundary") for model in of_jax)
+    for attack in ("fgsm", "boundary"):
+        for model in models:
+            waiting.add(group(model, attack))
+    hands = [distributed._Hand(name, name) for name in ("torch one", "torch two")]
     taken = []
     for turn in range(2 * len(models)):
         hand = hands[turn % 2]
@@ -147,15 +157,21 @@ def test_a_worker_gets_a_group_of_a_model_it_knows_and_few_are_looked_at(monkeyp
         hand.known.add(taken[-1].work.model)
     assert [each.task.attack for each in taken if each] == ["fgsm"] * 1000 + ["boundary"] * 1000
     assert hands[0].known == {model for model in models if model[1] % 2 == 0}, "under each attack the same"
-    assert len(looked_at) == 2 * len(models)
-    assert not waiting
+    assert len(looked_at) == 2 * 1000 + 1 * 1000 + 2 * 1000, "the first of each kind, and not each that waits"
     assert waiting.take(hands[0], hands) is None
+    for model in of_jax:
+        assert len(waiting.take_all(model)) == 2
+    assert not waiting
     waiting.add(group(models[1], "fgsm"))
     assert waiting.take(hands[0], hands) is not None, "of a model that only another worker knows"
     for attack in ("fgsm", "boundary"):
         waiting.add(group(models[3], attack))
     assert len(waiting.take_all(models[3])) == 2
     assert not waiting
+    waiting.add(group(models[5], "fgsm"))
+    hands[0].different.add(models[5])
+    assert waiting.take(hands[0], hands) is None
+    assert waiting.take(hands[1], hands) is not None
 
 
 @pytest.mark.usefixtures("none_left")

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -26,16 +27,21 @@ from robustcmp import comparison
 from robustcmp.cli.eval import main
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
-from robustcmp.executors import Executor, InProcess, Isolated
+from robustcmp.executors import Distributed, Executor, InProcess, Isolated
 from robustcmp.frameworks import NAMES
-from robustcmp.models.classifier import Classifier
+from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.records.costs import Cost, logged
 from robustcmp.records.store import Run
 from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
+from robustcmp.runs import work
 from robustcmp.runs.identity import Identity
 from robustcmp.runs.isolated import Child, Died, Limits, last_lines, resident
+from robustcmp.runs.question import validate
+from robustcmp.runs.trial import Trial, trials
+from robustcmp.zoo.from_files import FromFile, FromFunction
+from robustcmp.zoo.from_zoo import FromZoo
 
 GIB = 2**30
 FGSM = """
@@ -245,7 +251,11 @@ def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeyp
         assert reason in (tmp_path / "page.html").read_text()
     assert set(ev.run_checks().model) == {"a"}
     assert "No health checks of bad, because an attack failed." in notes(ev)
-    assert ev.run_transfer().of_all.sel(source="bad", attack="pixel").isnull().all()
+    monkeypatch.setenv(planted.HEAD, "none")  # what ends other processes would end this one
+    shares = ev.run_transfer().of_all
+    assert shares.sel(source="bad", attack="pixel").isnull().all()
+    assert shares.sel(source="a", target="bad").isnull().all(), "it is not asked about images that may end it"
+    assert shares.sel(source="bad", attack="walk").notnull().all(), "its own images can be asked about"
     assert log_of(ev) == [
         "begun: 4 groups (a model under an attack) have missing cells, 5 images, suite suite, Isolated",
         "pixel on a/0: 2 cells in a while (numpy)",
@@ -254,6 +264,20 @@ def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeyp
         "walk on bad/0: 2 cells in a while (numpy)",
         "finished, 1 failed",
     ]
+
+
+def test_what_failed_elsewhere_is_not_conditioned_on_here(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = planted.IMAGES.copy()
+    images[0, 0, 0, 0] = 0.45  # "bad" alone classifies it correctly
+    monkeypatch.setattr(planted, "IMAGES", images)
+    ev = evaluate({"a": made("sound"), "bad": made("exits")}, Isolated())
+    assert list(ev.failed["bad"]) == ["pixel"]
+    monkeypatch.setenv(planted.HEAD, "none")  # what ends other processes would end this one
+    ev.run_conditioning()
+    contested = ev._stored_contested()
+    assert contested is not None
+    success = dict(zip(contested.attacks, contested.success[1, :, 0], strict=True))
+    assert {attack for attack, share in success.items() if math.isnan(share)} == {"pixel"}
 
 
 def test_where_everything_failed_there_is_still_a_run(evaluate: Evaluate, tmp_path: Path) -> None:
@@ -283,6 +307,106 @@ def test_in_this_process_an_error_ends_the_comparison(evaluate: Evaluate, monkey
         evaluate({"a": made("sound"), "bad": made("raises")})
     with pytest.raises(ArithmeticError, match="no such logits"):
         evaluate({"a": made("sound"), "bad": planted.raises()}, Isolated())
+
+
+TRIED: dict[str, tuple[Callable[[], Executor], str]] = {
+    "segfaults_at_load": (
+        Isolated,
+        r"its process ended by SIGSEGV\. It wrote last: Fatal Python error: Segmentation fault .*planted.*",
+    ),
+    "aborts_at_once": (
+        lambda: distributed_on_this_machine(),
+        r"its process ended by SIGABRT\. It wrote last: .*planted.*",
+    ),
+    "hangs_at_once": (
+        lambda: Isolated(group_seconds=3),
+        r"it took longer than the 3 s that a group may take, loading its model included\.",
+    ),
+}
+
+
+def distributed_on_this_machine() -> Executor:
+    pytest.importorskip("distributed")
+    return Distributed(workers=1)
+
+
+@pytest.mark.parametrize("kind", TRIED)
+def test_a_model_that_ends_its_process_before_any_work_is_named_in_a_line(
+    kind: str, evaluate: Evaluate, tmp_path: Path
+) -> None:
+    executor, how = TRIED[kind]
+    evaluate({"a": made("sound")})
+    before, running = contents(tmp_path / "run"), children()
+    with pytest.raises(ModelError) as ended:
+        evaluate({"bad": made(kind), "a": made("sound")}, executor())
+    assert re.fullmatch(
+        rf"the model bad/0 \(planted:{kind}\) could not be loaded and asked in a process of its own: {how} "
+        r"Nothing was begun\. Mend the model, or leave it out\.",
+        str(ended.value),
+    )
+    assert children() == running
+    assert contents(tmp_path / "run") == before
+    new = tmp_path / "new"
+    with pytest.raises(ModelError, match="the model bad/0 "):
+        evaluate({"bad": made(kind)}, executor(), out=new)
+    assert not new.exists()
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Everything that a directory holds."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("executor", [InProcess(), Isolated()], ids=["in process", "isolated"])
+def test_sys_exit_in_a_model_ends_in_a_line_that_names_it(executor: Executor, evaluate: Evaluate) -> None:
+    with pytest.raises(ModelError, match=r"^sys\.exit\(3\) was called while loading bad/0: .* leave the model out\.$"):
+        evaluate({"bad": made("exits_at_load")}, executor)
+
+
+def test_only_models_that_are_not_the_zoos_are_tried() -> None:
+    images, labels = np.zeros((1500, 28, 28, 1), np.float32), np.zeros(1500, np.int64)
+    question = validate(images, labels, "smoke", None, None, False, 0, None)
+    file = FromFile("mine.h5", "torch", "lenet1")
+    models = {
+        "zoo": FromZoo("lenet1", "digits", "torch"),
+        "own": [rc.from_function("nets:mine"), file],
+        "loaded": planted.sound(),
+    }
+    tried = trials(models, question, {"batch_sizes": {"own": 64}}, "cpu")
+    assert [(trial.label, trial.origin.source) for trial in tried] == [("own/0", "nets:mine"), ("own/1", "mine.h5")]
+    assert tried[0].needs_gradient
+    assert len(tried[0].images) == len(tried[0].labels) == BATCH_SIZES[-1]
+
+
+@pytest.mark.parametrize(("batch_size", "measured"), [(None, {}), (48, {}), (None, {"m": 96})])
+def test_a_trial_asks_what_the_comparison_will(
+    batch_size: int | None, measured: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, gradients = set(), []
+
+    def vjp(x: Any, v: Any) -> Any:
+        gradients.append(len(x))
+        return np.ones_like(x)
+
+    def logits(x: Any) -> Any:
+        asked.add(len(x))
+        return np.stack([x[:, 0, 0, 0], -x[:, 0, 0, 0]], axis=1)
+
+    monkeypatch.setattr(FromFunction, "load", lambda *_: rc.wrap_functions(logits=logits, vjp=vjp))
+    trial = Trial("m", "m/0", FromFunction("x:y"), "cpu", planted.IMAGES, planted.LABELS, True, batch_size, measured)
+    trial.run()
+    sizes = {batch_size or measured["m"]} if batch_size or measured else {*BATCH_SIZES}
+    assert sizes <= asked <= sizes | {*range(1, 65)}
+    assert gradients
+
+
+def test_what_a_process_cannot_unpack_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("only_here")
+    exec("class Mine: pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    child = Child(Limits(seconds=60))
+    with pytest.raises(Died, match=r"exit status 1\. It wrote last: .*No module named 'only_here'"):
+        list(child.messages(module.Mine(), {}, None))
 
 
 def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) -> None:
@@ -317,6 +441,49 @@ def test_a_process_that_is_stopped_takes_nothing_for_no_longer_than_the_limit() 
 def children() -> set[str]:
     """The processes that this one has started."""
     return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kept"),
+    [
+        ([2**10] * 70, 64),
+        ([2**28] * 6, 2),
+        ([None] * 10, 8),
+        ([2**10, 2**32], 1),
+        ([2**32, 2**10], 1),
+        ([2**10, 2**28, 2**28, 2**10], 2),
+    ],
+)
+def test_a_process_keeps_models_as_long_as_they_are_small(
+    sizes: list[int | None], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ready:
+        def __init__(self, size: int | None):
+            self.size = size
+
+        def parameters(self) -> Any:
+            return None if self.size is None else [SimpleNamespace(nbytes=self.size)]
+
+    bench = work.Bench(lambda sha: {})
+    loaded: list[int] = []
+    monkeypatch.setattr(bench, "_loaded", lambda job, data: (loaded.append(job.origin), Ready(sizes[job.origin]))[1])
+    identity = Identity(None, "l", "p", None, [], [])
+
+    def use(place: int) -> None:
+        bench._ready(
+            SimpleNamespace(  # type: ignore[arg-type]
+                origin=place, files={}, device="cpu", batch_size=1, parts=1, data="d", identity=identity
+            ),
+            {},
+        )
+
+    for place in range(len(sizes)):
+        use(place)
+    assert len(bench._models) == kept
+    assert loaded == [*range(len(sizes))]
+    for place in range(len(sizes) - kept, len(sizes)):
+        use(place)
+    assert len(loaded) == len(sizes), "those that were used last are there"
 
 
 # the rest ------------------------------------------------------------------------------------------------------------
@@ -422,24 +589,53 @@ def test_a_command_with_a_failure_prints_and_ends_with_1(
     assert len({path.name for path in (tmp_path / "run" / "cells").glob("*")} - before) == 1
 
 
+def command(*networks: str, out: Path, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """What a command for networks of torch does, as a process of its own."""
+    weights = ["--weights", *(f"torch=planted:{network}" for network in networks)]
+    asked = ["--dataset", "digits", "--suite", "smoke", "--images", "5", "--batch-size", "32", "--out", str(out)]
+    return subprocess.run(
+        [sys.executable, "-m", "robustcmp.eval", *weights, *asked, "--quiet", *options],
+        env={**os.environ, "PYTHONPATH": str(Path(planted.__file__).parent)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+
+
 def test_a_crash_of_the_command_says_which_model_was_asked(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    weights = ["torch=planted:torch_segfaults", "--dataset", "digits", "--suite", "smoke", "--images", "5"]
-    command = [
-        sys.executable,
-        "-m",
-        "robustcmp.eval",
-        "--weights",
-        *weights,
-        "--out",
-        str(tmp_path / "run"),
-        "--isolate",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(planted.__file__).parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    done = command("torch_segfaults", out=tmp_path / "run")
     assert done.returncode == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in done.stderr
     assert 'File "while checking torch/0", line' in done.stderr
+
+
+@pytest.mark.slow
+def test_a_command_whose_models_end_their_processes_ends_in_a_line_and_loses_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    run = tmp_path / "run"
+    first = command("torch_sound", out=run)
+    assert first.returncode == 0, first.stderr
+    before = contents(run)
+    ends = {
+        "segfaults_at_load": "its process ended by SIGSEGV.",
+        "torch_aborts": "its process ended by SIGABRT.",
+        "torch_hangs": "it took longer than the 5 s that a group may take",
+        "exits_at_load": "sys.exit(3) was called while loading torch/0: ",
+    }
+    for network, reason in ends.items():
+        options = ("--group-seconds", "5") if network == "torch_hangs" else ("--isolate",)
+        ended = command(network, "torch_sound", out=run, options=options)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        [line] = ended.stderr.splitlines()
+        assert reason in line
+        assert "torch/0" in line
+        assert contents(run) == before
+    again = command("torch_sound", out=run)
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    assert {name: content for name, content in contents(run).items() if name.startswith("cells")} == {
+        name: content for name, content in before.items() if name.startswith("cells")
+    }
 
 
 @pytest.mark.parametrize(

@@ -361,8 +361,8 @@ def test_mistakes_are_found_before_anything_is_loaded(
     folder: Path, given: list[str], architecture: str | None, message: str
 ) -> None:
     pytest.importorskip("torch")
-    Path("own.npz").touch()
-    Path("copy.npz").touch()
+    for name in ("own.npz", "copy.npz"):
+        Path(name).write_text("some content")
     with pytest.raises(UsageError, match=message):
         file_origins(given, architecture)
 

@@ -27,7 +27,13 @@ import robustcmp as rc
 from robustcmp import locks, sealed
 from robustcmp.cli import command
 from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, UsageError, WeightsError
-from robustcmp.files import remove_left_over, temporary_beside, write_atomically, write_text_atomically
+from robustcmp.files import (
+    read_regular,
+    remove_left_over,
+    temporary_beside,
+    write_atomically,
+    write_text_atomically,
+)
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import read_weights, write_weights
 from robustcmp.records import costs, store
@@ -36,6 +42,7 @@ from robustcmp.records.costs import Cost
 from robustcmp.records.journal import Journal
 from robustcmp.records.store import Run
 from robustcmp.records.upkeep import repair, verify
+from robustcmp.zoo.from_files import load_network
 from robustcmp.zoo.recipes import SHIPPED
 
 N = 12
@@ -336,6 +343,82 @@ def test_a_large_file_without_a_seal_is_refused_unread(run: Path, kind: str, mon
     with pytest.raises(StoreError, match=rf"{path.name} is broken \(it has no seal\)"):
         read[kind]()
     assert sum(asked) < 2**20
+
+
+@pytest.mark.parametrize("name", ["cell", "clean", "contested", "results", "costs", "manifest", "weights"])
+@pytest.mark.parametrize("size", [2**27, 2**40])
+def test_a_large_file_of_holes_is_refused_unread_whatever_its_seal(
+    run: Path, name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = Run.open(run)
+    stored.manifest()
+    cell = cells(run)[0]
+    lenet, weights = get_architecture("lenet1"), tmp_path / "weights.h5"
+    shutil.copy(WEIGHTS, weights)
+    files: dict[str, tuple[Path, Callable[[], object]]] = {
+        "cell": (cell, lambda: stored.load(cell.stem)),
+        "clean": (run / "clean.h5", lambda: stored.read_clean("")),
+        "contested": (run / "contested.h5", lambda: stored.read_arrays("contested", "", lambda file: None)),
+        "results": (run / "results.h5", stored.read_results),
+        "costs": (run / "costs.jsonl", stored.costs),
+        "manifest": (run / "manifest.json", stored.stored_manifest),
+        "weights": (weights, lambda: read_weights(weights, lenet)),
+    }
+    path, read = files[name]
+    end = path.read_bytes()[-sealed.BLOCK :]
+    with open(path, "r+b") as file:
+        file.truncate(size)  # no block of it is written
+        file.seek(size)
+        file.write(end)
+    asked = []
+    monkeypatch.setattr(os, "read", lambda descriptor, n, real=os.read: asked.append(n) or real(descriptor, n))  # type: ignore[func-returns-value]
+    with pytest.raises(
+        (StoreError, WeightsError), match=r"of them it is holes|expected at most [\d,]+ bytes, received"
+    ):
+        read()
+    assert sum(asked) < 2**20
+
+
+def test_weights_are_no_larger_than_their_architecture_explains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robustcmp.networks.weights.BESIDE", 2**16)
+    lenet, path = get_architecture("lenet1"), tmp_path / WEIGHTS.name
+    content = read_weights(WEIGHTS, lenet)
+    write_weights(path, replace(content, curves={"batch_loss": np.ones(2**10)}))
+    read_weights(path, lenet)
+    write_weights(path, replace(content, curves={"batch_loss": np.ones(2**16)}))
+    with pytest.raises(WeightsError, match=r"expected at most [\d,]+ bytes, received 5\d\d,\d\d\d"):
+        read_weights(path, lenet)
+    with pytest.raises(WeightsError, match="expected at most"):
+        load_network(str(path), "torch", "lenet1")
+
+
+def test_the_seal_of_weights_is_checked_before_hdf5_opens_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    content = bytearray(WEIGHTS.read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "mine.h5").write_bytes(content)
+    monkeypatch.setattr(h5py, "File", None)
+    with pytest.raises(WeightsError, match="expected SHA-256"):
+        load_network(str(tmp_path / "mine.h5"), "torch", "lenet1")
+
+
+def test_holes_count_only_where_they_are_nearly_all_of_a_large_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with open(path, "wb") as file:
+        file.truncate(2**26)
+    assert read_regular(path, 2**30) == bytes(2**26), "small enough to be read"
+    with open(path, "r+b") as file:
+        for place in range(0, 2**27, 2**23):  # a sixteenth of it is there
+            file.seek(place)
+            file.write(bytes(2**19))
+        file.truncate(2**27)
+    assert len(read_regular(path, 2**30)) == 2**27
+    with open(path, "r+b") as file:
+        file.truncate(2**34)
+    with pytest.raises(OSError, match="holes"):
+        read_regular(path, 2**40)
 
 
 def more(file: h5py.File) -> None:

@@ -17,7 +17,7 @@ import pytest
 from robustcmp.errors import WeightsError
 from robustcmp.frameworks import installed
 from robustcmp.networks.untrusted import check_hdf5
-from robustcmp.zoo.from_files import load_network
+from robustcmp.zoo.from_files import file_origins, load_network
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -303,3 +303,15 @@ def test_hard_links_are_followed_once(tmp_path: Path) -> None:
         file["a/again"] = file["a"]
     (tmp_path / "a.h5").write_bytes(content.getvalue())
     check_hdf5(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.npz", "a.safetensors", "a.h5"])
+def test_a_file_of_holes_is_refused_unread(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = str(tmp_path / name)
+    with open(path, "wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(WeightsError, match="but for 0 of them it is holes"):
+        load_network(path, "torch", "lenet1")
+    with pytest.raises(WeightsError, match="but for 0 of them it is holes"):
+        file_origins([f"torch={path}"], "lenet1")

@@ -37,14 +37,15 @@ from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
 from .runs.deployed import converted, deployed, not_asked, parted, twins_by_deployment
-from .runs.executor import Executor, Failures, InProcess, LooksAhead, execute
-from .runs.isolated import Isolated
+from .runs.executor import Executor, Failures, InProcess, LooksAhead, SurvivesModels, execute
+from .runs.isolated import Isolated, try_out
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import CellStore, Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
 from .runs.subset import Subset, common
 from .runs.transfer import run_transfer
+from .runs.trial import trials
 from .runs.twins import twins
 
 _log = logging.getLogger("robustcmp")
@@ -132,7 +133,8 @@ def evaluate(
         An argument is invalid; no work was started.
     ModelError
         A model is not a classifier that returns logits, no image is classified correctly by all models, or no attack
-        of the suite can run on any model.
+        of the suite can run on any model. With an executor that survives models: a model ended the process in which it
+        was tried, or reached a limit there.
     StoreError
         A file of the run is broken, or another process is writing the run.
     DiskError
@@ -163,6 +165,9 @@ def evaluate(
         enough_memory("this comparison", "batch_size or n"),
         Run.create(out, keep_images).writing() as store,
     ):
+        if isinstance(executor, SurvivesModels) and (tried := trials(models, question, store.manifest(), device)):
+            shown.begin("trying models in another process", len(tried))
+            try_out(tried, executor.limits, shown)
         comparison = prepare(models, question, store, about or {}, device, shown, keep_cells)
         return comparison.execute(executor, shown)
 
@@ -496,7 +501,10 @@ class ModelsAtHand:
             return run_checks(models, self.plan.suite, images, labels, self.plan.seed, clean, progress)
 
     def run_transfer(self, results: Results, shown: bool = False) -> NDArray[np.int64]:
-        """Count the adversarial images of every model that fool every other."""
+        """Count the adversarial images of every model that fool every other.
+
+        A model on which an attack failed is not asked about those of others, which may end this process.
+        """
         failures = self.comparison.failures
         models, outcomes, right = self.plan.models, results.dataset.success, self._classified_by_all()
 
@@ -509,7 +517,7 @@ class ModelsAtHand:
                 images = results.adversarials(name, attack, training_seed=seed, repeat=repeat)
                 yield images[right], success[repeat][right]
 
-        targets = [model.classifier for model in models]
+        targets = [None if model.key in failures else model.classifier for model in models]
         with progress_of(shown) as progress:
             return run_transfer(targets, results.attacks, self.plan.labels[right], adversarials, progress)
 

@@ -29,6 +29,7 @@ SURELY_DEAD = 86400.0  # seconds without a change, after which nobody is still w
 REGULAR = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 OWN = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 SMALL, END = 2**20, 512  # bytes
+LARGE, HOLES = 2**26, 32  # bytes of a file that is looked at for holes, and how many times what is in it it may have
 NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file is too large"}
 
 
@@ -91,6 +92,7 @@ def read_regular(
     try:
         if size > limit:
             raise OSError(errno.EFBIG, f"expected at most {limit:,} bytes, received {size:,}", str(path))
+        check_holes(descriptor, path)
         if look is not None and size > SMALL:
             ends = []
             for start in (0, size - END):
@@ -105,6 +107,30 @@ def read_regular(
         return b"".join(parts)
     finally:
         os.close(descriptor)
+
+
+def check_holes(descriptor: int, path: str | os.PathLike[str]) -> None:
+    """Raise `OSError` for a large open file that is hardly more than holes: a few kilobytes that read as gigabytes.
+
+    Nothing is said of a file where the system does not tell holes from zeros.
+    """
+    size = os.fstat(descriptor).st_size
+    if size <= LARGE or not hasattr(os, "SEEK_DATA"):
+        return
+    there, place = 0, 0
+    try:
+        while HOLES * there < size:
+            start = os.lseek(descriptor, place, os.SEEK_DATA)
+            place = os.lseek(descriptor, start, os.SEEK_HOLE)
+            there += place - start
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that nothing more is in it
+            return
+        raise OSError(
+            errno.EFBIG, f"has {size:,} bytes, but for {there:,} of them it is holes, as no program saves it", str(path)
+        ) from None
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def open_own(path: Path, flags: int = 0) -> int:

@@ -7,7 +7,8 @@ any program opens the file, or before it, in the user block, in files of trained
 HDF5 files are built in memory and are written only when they are whole: the library crashes on a full disk. They are
 read in memory as well, after the seal was checked: the library crashes or hangs on some broken files. What anybody may
 have sealed is still read with distrust: an HDF5 file can name other files as the place of its values, and declare
-arrays that are far larger than itself.
+arrays that are far larger than itself; and a file can be far larger than what is in it. So each reader has a limit for
+the file's size where it knows one, and a large file of holes is none (`robustcmp.files.check_holes`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ BLOCK = 512
 IN_FRONT = ("weights",)  # the kinds whose seal is the user block
 MEMBER = "seal"
 LARGEST = 2**36  # bytes that are read of a file, if its reader knows no better limit
-LARGEST_JSON = 2**30
+LARGEST_JSON = 2**28  # a manifest of 100,000 cells has 30 MB
 DEFLATED = 1032  # times that DEFLATE can shrink bytes at the most
 FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE}
 LAYOUTS = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}

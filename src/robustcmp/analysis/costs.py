@@ -20,8 +20,9 @@ def costs(recorded: Recorded) -> pandas.DataFrame:
     -------
     pandas.DataFrame
         model, training_seed, attack, repeats (how many were finished), images (in each of them), seconds, queries (as
-        the attack's definition counts them), peak_memory (of the process until then, in bytes), worker (empty for the
-        process of the comparison itself). NaN for what is not known. Without rows if a run's costs were not logged.
+        the attack's definition counts them), peak_memory (of its process meanwhile, in bytes; on other systems than
+        Linux since the process began), worker (empty for the process of the comparison itself). NaN for what is not
+        known. Without rows if a run's costs were not logged.
     """
     import pandas
 

@@ -139,8 +139,8 @@ def _add_machine(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--isolate",
         action=BooleanOptionalAction,
-        help="attack in a process for each framework, so that a crash there ends one attack on one model; models are "
-        "loaded and checked in the command's process (default: if attacks take more than about three minutes)",
+        help="attack in a process for each framework, so that a crash there ends one attack on one model; --weights "
+        "are tried there before the command loads them (default: if attacks take more than about three minutes)",
     )
     group.add_argument(
         "--group-seconds", type=float, metavar="S", help="longest time of one attack on one model, with loading it"

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from ..errors import DeploymentError
-from ..files import open_regular
+from ..files import check_holes, open_regular
 
 TRIAL = Path(__file__).with_name("trial.py")
 TRIAL_SECONDS = 60.0
@@ -23,6 +23,8 @@ def whole(path: Path, limit: int) -> bytes:
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
+            if size < limit:
+                check_holes(file.fileno(), path)
             content = file.read() if size < limit else b""
     except (OSError, MemoryError) as error:
         reason = str(error) if isinstance(error, OSError) else "it does not fit into memory"

@@ -16,6 +16,7 @@ import h5py
 from .. import limits
 from ..documents import check_regular
 from ..errors import UsageError, WeightsError
+from ..files import check_holes, open_regular
 
 # What a file of PyTorch holds beside tensors, how its user opens it, and the entries that it is known by.
 PROGRAMS = (
@@ -25,9 +26,11 @@ PROGRAMS = (
 
 
 def check_file(path: Path) -> None:
-    """Raise `WeightsError` unless a path is a file that ends: not a pipe or a device, and not empty."""
+    """Raise `WeightsError` unless a path is a file that ends: not a pipe or a device, not empty, and not of holes."""
     try:
         check_regular(path)
+        with open_regular(path) as file:
+            check_holes(file.fileno(), path)
     except (OSError, ValueError, UsageError) as error:
         raise WeightsError(f"{path} cannot be read: {error}") from None
     if not path.stat().st_size:

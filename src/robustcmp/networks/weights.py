@@ -8,7 +8,9 @@ leaves to the user, hold the SHA-256 of all that follow. No pickle, no code.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -25,6 +27,7 @@ from .architecture import Architecture, Shape
 
 Weights = dict[str, NDArray[np.float32]]
 KIND = "weights"
+BESIDE = 2**28  # bytes of a file that are no weights: curves with a value a batch, metadata, what HDF5 needs
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,33 @@ def write_weights(path: Path, content: WeightsFile) -> None:
     write_bytes_atomically(path, sealed.hdf5(KIND, write))
 
 
+def most_bytes(architecture: Architecture | None) -> int:
+    """Return how many bytes a weights file of a network has at the most."""
+    if architecture is None:
+        return sealed.LARGEST
+    return BESIDE + 2 * 4 * sum(map(math.prod, architecture.weight_shapes.values()))
+
+
+def check_sealed(path: Path, architecture: Architecture | None = None) -> None:
+    """Raise `WeightsError` unless a weights file is as it was written; its content is not looked at."""
+    with _weights_errors(path):
+        sealed.check(path, KIND, most_bytes(architecture))
+
+
+@contextmanager
+def _weights_errors(path: Path) -> Iterator[None]:
+    """Raise `WeightsError` for what is wrong with a file of weights."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise WeightsError(f"no weights file at {path}") from None
+    except SealError as error:
+        raise WeightsError(
+            f"{path} is not a weights file of robustcmp, or it is broken ({error}). "
+            "Delete it and train again, or copy it again."
+        ) from None
+
+
 def read_weights(path: Path, architecture: Architecture | None = None) -> WeightsFile:
     """Read a weights file and check it.
 
@@ -85,20 +115,12 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
         The file is missing, is no HDF5, is truncated, has other bytes than its SHA-256 says, or belongs to another
         network.
     """
-    try:
-        with sealed.opened(path, KIND) as file:
-            if architecture is not None:  # before any array is read: a small file can declare large ones
-                check_shapes(_group(file, "weights"), architecture, str(path))
-            weights = {name: file.array(f"weights/{name}", np.float32) for name in _group(file, "weights")}
-            curves = {name: file.array(f"curves/{name}", np.float64) for name in _group(file, "curves")}
-            metadata: dict[str, Any] = json.loads(file.attribute("metadata"))
-    except FileNotFoundError:
-        raise WeightsError(f"no weights file at {path}") from None
-    except SealError as error:
-        raise WeightsError(
-            f"{path} is not a weights file of robustcmp, or it is broken ({error}). "
-            "Delete it and train again, or copy it again."
-        ) from None
+    with _weights_errors(path), sealed.opened(path, KIND, limit=most_bytes(architecture)) as file:
+        if architecture is not None:  # before any array is read: a small file can declare large ones
+            check_shapes(_group(file, "weights"), architecture, str(path))
+        weights = {name: file.array(f"weights/{name}", np.float32) for name in _group(file, "weights")}
+        curves = {name: file.array(f"curves/{name}", np.float64) for name in _group(file, "curves")}
+        metadata: dict[str, Any] = json.loads(file.attribute("metadata"))
     if architecture is not None:
         trained = metadata.get("architecture", architecture.described)
         if trained != architecture.described:

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import SealError
 from ..files import append_line
-from ..sealed import from_json, read_bytes, to_json
+from ..sealed import LARGEST_JSON, from_json, read_bytes, to_json
 
 KIND = "cost"
 
@@ -34,7 +34,8 @@ class Cost(msgspec.Struct, frozen=True):
         What the attack's definition asked in all of these cells, as in `AttackResult.queries`; None if the attack does
         not count.
     peak_memory : int, optional
-        The largest resident memory of its process until then, in bytes; None where the system does not tell.
+        The largest resident memory of its process meanwhile, in bytes; since the process began on other systems than
+        Linux, and in older logs; None where the system does not tell.
     worker : str, optional
         Who did it, None for the process of the comparison itself.
     """
@@ -72,7 +73,7 @@ def broken(path: Path, required: bool = True) -> int:
 def _read(path: Path, required: bool) -> Iterator[Cost | None]:
     """Yield the records of a log, None for a line that is none."""
     try:
-        *lines, last = read_bytes(path).split(b"\n")
+        *lines, last = read_bytes(path, LARGEST_JSON).split(b"\n")
     except FileNotFoundError:
         return
     yield from (_record(line, required) for line in lines if line.strip())

@@ -1,10 +1,12 @@
-"""Whose code ran when the interpreter crashed: only what is on the stack is told then."""
+"""Whose code ran when the interpreter crashed, where only what is on the stack is told, or wanted to end it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any, TypeVar
+
+from ..errors import ModelError
 
 Made = TypeVar("Made")
 
@@ -22,9 +24,20 @@ def blaming(what: str, function: Callable[..., Made], *arguments: Any) -> Made:
         What is done with which model; it stands in the place of a file's name, since nothing else can be passed on.
     function : callable
         What to call, with the arguments.
+
+    Raises
+    ------
+    ModelError
+        The model's code called `sys.exit`, which would end the command without a word.
     """
     code = _called.__code__.replace(co_filename=f"while {what}", co_name="robustcmp")
-    made: Made = FunctionType(code, globals())(function, arguments)
+    try:
+        made: Made = FunctionType(code, globals())(function, arguments)
+    except SystemExit as error:
+        raise ModelError(
+            f"sys.exit({'' if error.code is None else repr(error.code)}) was called while {what}: the model's own code "
+            "ends Python. Remove that call, or leave the model out."
+        ) from error
     return made
 
 

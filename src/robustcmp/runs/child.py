@@ -8,10 +8,12 @@ import queue
 import signal
 import threading
 import time
+import traceback
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from ..errors import RobustcmpError
+from .trial import Trial
 from .work import Bench, Other, Timed, Work
 
 TELL_SECONDS = 0.2  # between two messages about what was asked
@@ -115,11 +117,17 @@ def _receive(connection: Connection[Any, Any], inbox: queue.SimpleQueue[Any]) ->
             inbox.put(connection.recv())
     except (EOFError, OSError):
         os._exit(0)
+    except Exception:  # what came needs a module that is not here; nobody else would say so
+        traceback.print_exc()
+        os._exit(1)
 
 
-def _done(bench: Bench, work: Work, at_once: int | None, teller: _Teller) -> End:
-    """Do a work, and return how it ended."""
+def _done(bench: Bench, work: Work | Trial, at_once: int | None, teller: _Teller) -> End:
+    """Do a work, or a trial, and return how it ended."""
     try:
+        if isinstance(work, Trial):
+            work.run()
+            return Done()
         for timed in bench.outcomes(work, at_once, teller.asked):
             teller.send(timed)
     except _Missing as error:

@@ -208,28 +208,39 @@ class _Hand:
     future: Any = None
     cancelled: float | None = None
 
+    def has_what(self, work: Work) -> bool:
+        """Whether it has what a work needs, and any other one with the same needs."""
+        return self.about is not None and not self.about.lacks(work)
+
     def can_do(self, work: Work) -> bool:
         """Whether it can do a work with the same bits."""
-        return self.about is not None and not self.about.lacks(work) and work.model not in self.different
+        return self.has_what(work) and work.model not in self.different
 
 
 class _Waiting:
-    """The groups that nobody does yet, attack by attack; there is one of a model and an attack."""
+    """The groups that nobody does yet: attack by attack, then by what they need, then by model.
+
+    There is one of a model and an attack.
+    """
 
     def __init__(self, groups: Iterable[_Group]):
-        self._groups: dict[str, dict[tuple[str, int], _Group]] = {}
+        self._groups: dict[str, dict[tuple[Any, ...], dict[tuple[str, int], _Group]]] = {}
         for group in groups:
             self.add(group)
 
     def __iter__(self) -> Iterator[_Group]:
-        for of_attack in self._groups.values():
-            yield from of_attack.values()
+        for alike in self._alike():
+            yield from alike.values()
 
     def __bool__(self) -> bool:
-        return any(self._groups.values())
+        return any(self._alike())
+
+    def _alike(self) -> Iterator[dict[tuple[str, int], _Group]]:
+        return chain.from_iterable(of_attack.values() for of_attack in self._groups.values())
 
     def add(self, group: _Group) -> None:
-        self._groups.setdefault(group.task.attack, {})[group.work.model] = group
+        alike = self._groups.setdefault(group.task.attack, {}).setdefault(group.work.needs, {})
+        alike[group.work.model] = group
 
     def take(self, hand: _Hand, hands: Iterable[_Hand]) -> _Group | None:
         """Take a group that a worker can do, of the first attack that has one, without a look at all that wait.
@@ -238,16 +249,17 @@ class _Waiting:
         """
         others = {model for other in hands if other is not hand for model in other.known}
         for of_attack in self._groups.values():
-            known = (of_attack[model] for model in hand.known if model in of_attack)
-            nobodys = (group for model, group in of_attack.items() if model not in others)
-            for group in chain(known, nobodys, of_attack.values()):
-                if hand.can_do(group.work):
-                    return of_attack.pop(group.work.model)
+            able = [alike for alike in of_attack.values() if alike and hand.has_what(next(iter(alike.values())).work)]
+            known = ((alike, model) for alike in able for model in hand.known if model in alike)
+            nobodys = ((alike, model) for alike in able for model in alike if model not in others)
+            for place, model in chain(known, nobodys, ((alike, model) for alike in able for model in alike)):
+                if model not in hand.different:
+                    return place.pop(model)
         return None
 
     def take_all(self, model: tuple[str, int]) -> list[_Group]:
         """Take all groups of a model."""
-        return [of_attack.pop(model) for of_attack in self._groups.values() if model in of_attack]
+        return [alike.pop(model) for alike in self._alike() if model in alike]
 
 
 class Distributed:
@@ -256,7 +268,8 @@ class Distributed:
     Models travel as what they are loaded from, their files and the images by digest. A model that was passed itself, an
     attack that cannot be imported, and a model that is another on every worker, are done in the process of the
     comparison meanwhile. A group whose process dies, hangs, or reaches a limit is a failure (`Evaluation.failed`), as
-    with `Isolated`. One whose worker is lost is done by another, and fails with the third.
+    with `Isolated`. One whose worker is lost is done by another, and fails with the third. Models that are not the
+    zoo's are tried on this machine first, as with `Isolated`.
 
     Parameters
     ----------

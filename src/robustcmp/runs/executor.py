@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -18,6 +18,9 @@ from .blame import blaming_each
 from .plan import Plan, Task
 from .progress import Progress, SeesFailures, Unseen
 from .work import timed
+
+if TYPE_CHECKING:
+    from .isolated import Limits
 
 Group = tuple[str, int, str]
 Failures = dict[tuple[str, int], dict[str, str]]
@@ -37,7 +40,7 @@ class Finished(NamedTuple):
         The time since the group began, or since its previous cell. Of cells that finish together, the first has all of
         it and the others next to nothing.
     peak_memory : int, optional
-        The largest resident memory so far of the process that did it, in bytes.
+        The largest resident memory of the process that did it since the group began, in bytes.
     worker : str, optional
         Who did it; None for this process.
     """
@@ -106,6 +109,19 @@ class LooksAhead(Protocol):
     def check(self) -> None:
         """Raise `UsageError` if what it needs does not answer; called before models are loaded."""
         ...
+
+
+@runtime_checkable
+class SurvivesModels(Protocol):
+    """An executor that a model cannot end, so that models are tried before this process loads them.
+
+    Attributes
+    ----------
+    limits : Limits
+        For each group, and for each trial.
+    """
+
+    limits: Limits
 
 
 class InProcess:

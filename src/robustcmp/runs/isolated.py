@@ -15,15 +15,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ..errors import UsageError
+from ..errors import ModelError, UsageError
 from .child import Asked, End, Message, Raised, Refused, Wanted
 from .executor import Failed, Finished, InProcess
 from .plan import Plan, Task
+from .progress import Progress
+from .trial import Trial, process_of
 from .work import Packer, Timed, Work
 
 START = """
@@ -84,7 +87,7 @@ class Child:
         self._connection: Connection[Any, Any]
         self._output: IO[bytes]
 
-    def messages(self, work: Work, luggage: Mapping[str, Any], at_once: int | None) -> Iterator[Message]:
+    def messages(self, work: Work | Trial, luggage: Mapping[str, Any], at_once: int | None) -> Iterator[Message]:
         """Yield what it says while it does a work, which it gets from the luggage; the last is how it ended.
 
         Raises
@@ -222,12 +225,39 @@ def resident(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident(int(child)) for child in started)
 
 
+def try_out(trials: Iterable[Trial], limits: Limits, progress: Progress) -> None:
+    """Try models in a process for each framework, before they are loaded in this one.
+
+    Raises
+    ------
+    ModelError
+        A model ended its process, or reached a limit.
+    """
+    for _, alike in groupby(trials, process_of):
+        child = Child(limits)
+        try:
+            for trial in alike:
+                for _ in child.messages(trial, {}, None):
+                    pass
+                progress.step()
+        except Died as death:
+            raise ModelError(
+                f"the model {trial.label} ({trial.origin.source}) could not be loaded and asked in a process of its "
+                f"own: {death} Nothing was begun. Mend the model, or leave it out."
+            ) from None
+        finally:
+            child.close()
+
+
 class Isolated:
     """One group after the other, in a process for each framework; each uses all cores.
 
     A process that dies, hangs, or reaches a limit is one group's failure (`Evaluation.failed`), as is an exception, and
     is started anew for the next group. Models travel as what they are loaded from. One that was passed itself, and an
     attack that cannot be imported, is done in the process of the comparison, where an exception ends all.
+
+    A model that is not the zoo's is tried in such a process before this one loads it. If it does not survive that,
+    `evaluate` ends with a `ModelError` before any work.
 
     Parameters
     ----------

@@ -107,13 +107,24 @@ def _checked(
     labels: NDArray[np.int64],
     batch_size: int | None,
 ) -> TrainedModel:
-    classifier = model.classifier.compiled(images)
-    if batch_size == 1:
-        classifier = classifier.with_batch_size(1)
-    depends_on_batch = check_model(model.name, classifier, images, labels)
+    classifier, depends_on_batch = checked(model.name, model.classifier, images, labels, batch_size)
     if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
         check_gradient(model.name, classifier.gradient_source or classifier, images)
     return replace(model, classifier=classifier, depends_on_batch=depends_on_batch)
+
+
+def checked(
+    name: str,
+    classifier: Classifier,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    batch_size: int | None,
+) -> tuple[Classifier, bool]:
+    """Return a classifier compiled, and whether its answers depend on the batch, as `check_model` says."""
+    classifier = classifier.compiled(images)
+    if batch_size == 1:
+        classifier = classifier.with_batch_size(1)
+    return classifier, check_model(name, classifier, images, labels)
 
 
 def with_batch_sizes(
@@ -127,9 +138,7 @@ def with_batch_sizes(
     measured: dict[str, int] = dict(store.manifest().get("batch_sizes", {}))
     sized = []
     for model in models:
-        classifier, label = model.classifier, model.name
-        if classifier.on_gpu:
-            label += " on a GPU"
+        classifier, label = model.classifier, batch_size_label(model.name, model.classifier)
         if batch_size is None and label not in measured:
             what = f"measuring the batch size of {model.label}"
             measured[label] = blaming(what, classifier.measured_batch_size, images)
@@ -137,3 +146,8 @@ def with_batch_sizes(
         _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
         sized.append(replace(model, classifier=classifier))
     return sized, measured
+
+
+def batch_size_label(name: str, classifier: Classifier) -> str:
+    """Return what the batch size of a model's trainings is kept under in a run."""
+    return f"{name} on a GPU" if classifier.on_gpu else name

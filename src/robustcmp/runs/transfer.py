@@ -17,7 +17,7 @@ from .progress import Progress, Unseen
 
 
 def run_transfer(
-    targets: Sequence[Classifier],
+    targets: Sequence[Classifier | None],
     attacks: Sequence[str],
     labels: NDArray[np.int64],
     adversarials: Callable[[int, str], Iterable[tuple[NDArray[np.float32], NDArray[np.bool_]]]],
@@ -28,7 +28,7 @@ def run_transfer(
     Parameters
     ----------
     targets : sequence of Classifier
-        The models, sources and targets alike.
+        The models, sources and targets alike. One that is None is asked nothing: it is a target of no other's images.
     attacks : sequence of str
         The attacks' names.
     labels : ndarray of int64, shape (N,)
@@ -50,14 +50,14 @@ def run_transfer(
     for source in range(len(targets)):
         for k, attack in enumerate(attacks):
             for images, success in adversarials(source, attack):
-                counts[source, :, k, 1] += int(success.sum())
-                counts[source, :, k, 2] += len(success)
                 for target, classifier in enumerate(targets):
                     if target == source:  # its own were judged when they were found
                         fooled = success[success]
+                    elif classifier is None:
+                        continue
                     else:
                         what = f"measuring transfer to model {target + 1} of {len(targets)}"
                         fooled = blaming(what, classifier.predict, images[success]) != labels[success]
-                    counts[source, target, k, 0] += int(fooled.sum())
+                    counts[source, target, k] += [int(fooled.sum()), int(success.sum()), len(success)]
         progress.step()
     return counts

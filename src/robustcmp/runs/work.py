@@ -26,7 +26,10 @@ from ..zoo.origins import Origin
 from .identity import Identity, identify_once
 from .plan import Plan, Task
 
-MOST_MODELS = 64  # that a process keeps ready
+MOST_MODELS = 64  # that a process keeps ready, of
+KEPT_BYTES = 2**29  # of weights together, and more only where a single model has them;
+UNKNOWN_BYTES = 2**26  # is what a model counts that does not say what it has learned
+MOST_DATA = 2  # sets of images
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -46,7 +49,8 @@ def timed(
     seed: int,
     repeats: Sequence[int],
 ) -> Iterator[Timed]:
-    """Yield the result of each of the repeats, with the time since the one before and the memory so far."""
+    """Yield the result of each of the repeats, with the time since the one before and the memory since the first."""
+    forget_peak_memory()
     previous = perf_counter()
     classifier.framework.reset_retries()
     for result in attack.outcomes(classifier, images, labels, seed, repeats):
@@ -56,8 +60,17 @@ def timed(
         classifier.framework.reset_retries()
 
 
+def forget_peak_memory() -> bool:
+    """Let `peak_memory` be that from now on, and say whether it is: only Linux knows more than one peak a process."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
 def peak_memory() -> int | None:
-    """Return the largest resident memory of this process so far, in bytes."""
+    """Return the largest resident memory of this process, in bytes: since it was forgotten, or ever."""
     try:
         held = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
         if held:
@@ -120,6 +133,11 @@ class Work:
     batch_size: int
     parts: int
     keep_images: bool
+
+    @property
+    def needs(self) -> tuple[Any, ...]:
+        """What a worker has to have for it."""
+        return self.frameworks, self.device
 
 
 class Luggage(Mapping[str, Any]):
@@ -209,10 +227,11 @@ class Other(Exception):
 
 
 class _Ready(NamedTuple):
-    """A loaded model, and what of it was compared with the one that its works were made for."""
+    """A loaded model, what of it was compared with the one that its works were made for, and how large it is."""
 
     classifier: Classifier
     compared: set[str]
+    bytes: int
 
 
 class Bench:
@@ -246,10 +265,13 @@ class Bench:
         Other
             The model is not the same here.
         """
-        data = self._kept(self._data, work.data, lambda: self._fetch(work.data), 2)
-        same = work.identity.in_key(needs_gradient=True).values()
-        key = (work.origin, *work.files.items(), work.device, work.batch_size, work.parts, work.data, *same)
-        ready = self._kept(self._models, key, lambda: _Ready(self._loaded(work, data), set()), MOST_MODELS)
+        if work.data not in self._data:
+            self._data[work.data] = self._fetch(work.data)
+            while len(self._data) > MOST_DATA:
+                self._data.popitem(last=False)
+        self._data.move_to_end(work.data)
+        data = self._data[work.data]
+        ready = self._ready(work, data)
         _compare(ready, work, data)
         classifier = ready.classifier.with_callback(asked)
         classifier.at_once = at_once
@@ -273,14 +295,21 @@ class Bench:
         classifier.workers = work.parts
         return classifier
 
-    @staticmethod
-    def _kept(kept: OrderedDict[Any, Any], key: Any, make: Callable[[], Any], most: int) -> Any:
-        if key not in kept:
-            kept[key] = make()
-            while len(kept) > most:
-                kept.popitem(last=False)
-        kept.move_to_end(key)
-        return kept[key]
+    def _ready(self, work: Work, data: Arrays) -> _Ready:
+        """Return a model that is kept, or is loaded now in the place of those that were not used for longest."""
+        same = work.identity.in_key(needs_gradient=True).values()
+        key = (work.origin, *work.files.items(), work.device, work.batch_size, work.parts, work.data, *same)
+        if key not in self._models:
+            classifier = self._loaded(work, data)
+            parameters = classifier.parameters()
+            size = UNKNOWN_BYTES if parameters is None else sum(array.nbytes for array in parameters)
+            self._models[key] = _Ready(classifier, set(), size)
+            while len(self._models) > 1 and (
+                len(self._models) > MOST_MODELS or sum(ready.bytes for ready in self._models.values()) > KEPT_BYTES
+            ):
+                self._models.popitem(last=False)
+        self._models.move_to_end(key)
+        return self._models[key]
 
 
 def _compare(ready: _Ready, work: Work, data: Arrays) -> None:

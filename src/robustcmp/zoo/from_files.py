@@ -30,7 +30,7 @@ from ..models.classifier import Classifier
 from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
 from ..networks.untrusted import check_archive, check_file, check_hdf5, check_no_program
-from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes, is_sealed, read_weights
+from ..networks.weights import Weights, WeightsFile, check_finite, check_sealed, check_shapes, is_sealed, read_weights
 
 ONNX = ".onnx"
 CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
@@ -89,13 +89,17 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         }
 
     def check(self) -> None:
-        """Raise `UsageError` for a framework that is not there, a file that is not, or one without an architecture."""
+        """Raise `UsageError` for a framework that is not there, a file that is not, or one without an architecture.
+
+        And `WeightsError` for a file that cannot be one, before it is read.
+        """
         check_framework(self.framework)
         if is_function(self.source):
             return
         if not Path(self.source).is_file():
             hint = ". Code is named without .py, as module:function" if ".py:" in self.source else ""
             raise UsageError(f"there is no file {self.source}{hint}")
+        check_file(Path(self.source))
         check_no_program(Path(self.source))
         if self.architecture is None and Path(self.source).suffix not in WHOLE:
             raise _no_architecture(self.source)
@@ -186,10 +190,11 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         return self.framework
 
     def check(self) -> None:
-        """Raise `UsageError` for a runtime that is not there, or a file that is not."""
+        """Raise `UsageError` for what is not there, and `WeightsError` for a file that cannot be one."""
         check_applicable(self.framework)
         if not Path(self.source).is_file():
             raise UsageError(f"there is no file {self.source}")
+        check_file(Path(self.source))
 
     @property
     def fingerprint(self) -> dict[str, Any] | None:
@@ -270,12 +275,9 @@ def file_origins(given: Sequence[str], architecture: str | None = None) -> dict[
             origin = FromDeployedFile(source, framework)
         else:
             origin = FromFile(source, framework, architecture)
-            check_framework(framework)
-        if is_function(source) or Path(source).is_file():
-            others = [_content(other.source) for other in origins.get(framework, [])]
-            if _content(source) in others:
-                raise UsageError(f"{text} was given twice, or it is a copy of another file")
         origin.check()
+        if _content(source) in [_content(other.source) for other in origins.get(framework, [])]:
+            raise UsageError(f"{text} was given twice, or it is a copy of another file")
         origins.setdefault(framework, []).append(origin)
     return origins
 
@@ -383,7 +385,7 @@ def load_network(
         design = own if architecture is None else design
         content = WeightsFile(weights if design is None else _as_designed(weights, own, design, source), {})
     else:
-        content = _canonical(path)
+        content = _canonical(path, design)
     info = content.metadata | info
     if design is None:
         assert architecture is not None
@@ -431,13 +433,14 @@ def _check_design(content: WeightsFile, design: Architecture, asked: str, source
         raise WeightsError(f"{source} was trained for another design than {asked}: its layers were {trained['layers']}")
 
 
-def _canonical(path: Path) -> WeightsFile:
+def _canonical(path: Path, design: Architecture | None) -> WeightsFile:
     if path.suffix == ".h5":
         if not is_sealed(path):
             raise WeightsError(
                 f"{path} is not a weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
                 "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read."
             )
+        check_sealed(path, design)  # before HDF5 opens it
         check_hdf5(path)
         content = read_weights(path)
         check_finite(content.weights, str(path))
