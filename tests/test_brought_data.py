@@ -778,7 +778,7 @@ def test_models_of_the_zoo_have_datasets_by_name(dataset: str, capsys: pytest.Ca
 
 
 @brought(
-    what="more images than fit into memory, in a file: 100,000 and more",
+    what="more images than fit into memory, in a file of float32",
     typed='rc.evaluate(models, numpy.load("images.npy", mmap_mode="r"), labels)',
     got="a comparison; 16 MiB of them are in memory at once",
 )
