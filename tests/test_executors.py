@@ -340,8 +340,8 @@ def test_a_model_that_ends_its_process_before_any_work_is_named_in_a_line(
     with pytest.raises(ModelError) as ended:
         evaluate({"bad": made(kind), "a": made("sound")}, executor())
     assert re.fullmatch(
-        rf"the model bad/0 \(planted:{kind}\) could not be loaded and asked in a process of its own: {how} "
-        r"Nothing was begun\. Mend the model, or leave it out\.",
+        rf"the model bad/0 \(planted:{kind}\) could not be loaded and asked in a process of its own, "
+        rf"and nothing was begun\. Mend the model, or leave it out\. What came: {how}",
         str(ended.value),
     )
     assert children() == running

@@ -243,7 +243,7 @@ def try_out(trials: Iterable[Trial], limits: Limits, progress: Progress) -> None
         except Died as death:
             raise ModelError(
                 f"the model {trial.label} ({trial.origin.source}) could not be loaded and asked in a process of its "
-                f"own: {death} Nothing was begun. Mend the model, or leave it out."
+                f"own, and nothing was begun. Mend the model, or leave it out. What came: {death}"
             ) from None
         finally:
             child.close()
