@@ -477,6 +477,12 @@ def test_archives_without_images(content: dict[str, Any], text: str, tmp_path: P
     assert "a.npz" in str(caught.value)
 
 
+def test_an_archive_without_training_images_says_how_they_are_called(tmp_path: Path) -> None:
+    name = saved(tmp_path / "a.npz", images=eight_bit(), labels=LABELS)
+    with pytest.raises(DataError, match=r"numpy\.savez\(path, x_train=images, y_train=labels\)"):
+        rc.load_dataset(name, "train")
+
+
 def with_entry(path: Path, content: bytes) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", content)

@@ -60,9 +60,10 @@ def _names(archive: zipfile.ZipFile, split: str) -> tuple[str, str]:
         if there.issuperset(pair):
             return pair
     wanted = ", or ".join(" and ".join(pair) for pair in PAIRS[split])
+    images, labels = PAIRS[split][-1]
     raise DataError(
         f"expected arrays {wanted} for the split {split}; received {', '.join(sorted(there)) or 'none'}. Write it with "
-        "numpy.savez(path, images=images, labels=labels)."
+        f"numpy.savez(path, {images}=images, {labels}=labels) and what is there."
     )
 
 
