@@ -217,7 +217,7 @@ class _Brought:
         except (RobustcmpError, MemoryError, jax.errors.JaxRuntimeError):
             raise
         except Exception as error:  # whatever a network and its library raise
-            raise ModelError(self._explained(error, parameters, x)) from error
+            raise UsageError(self._explained(error, parameters, x)) from error
         (logits,) = program.out_avals
         if logits.ndim == 1 and logits.shape != x.shape[:1] and (remedy := self._remedy(parameters, x)):
             raise ModelError(f"the JAX network answers {x.shape[0]} images with the shape {logits.shape}. {remedy}")
