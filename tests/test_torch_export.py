@@ -68,15 +68,40 @@ def test_an_int8_conversion_computes_in_int8_and_changes_few_classes(source: dep
     deployed.check_independence(session, images)
 
 
-def test_int8_without_a_compiler_is_computed_by_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("able", "saturates"),
+    [
+        ({"architecture": "x86_64", "avx2": True, "avx512_vnni": False, "avx_vnni": False}, True),
+        ({"architecture": "x86_64", "avx512_vnni": True, "avx_vnni": False}, False),
+        ({"architecture": "x86_64", "avx512_vnni": False, "avx_vnni": True}, False),
+        ({"architecture": "aarch64"}, False),
+    ],
+)
+def test_activations_have_seven_bits_where_sums_of_eight_overflow(
+    able: dict[str, Any], saturates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able)
+    assert torch_export._saturates() is saturates
+
+
+@pytest.mark.parametrize(("saturates", "largest"), [(False, 255), (True, 127)])
+def test_int8_without_a_compiler_is_computed_by_the_graph(
+    saturates: bool, largest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torchao")
+    import torch
+
     monkeypatch.setattr(torch_export, "has_compiler", lambda: False)
+    monkeypatch.setattr(torch_export, "_saturates", lambda: saturates)
     model, images = deployed.asked(deployed.SOURCES[0])
     session = deployed.converted(RUNTIME, model, "int8", deployed.calibration(deployed.SOURCES[0]), tmp_path)
     assert any("no C++ compiler" in note for note in session.notes)
     assert deployed.distance(model, session, images) > 1e-4
     assert deployed.changed(model, session, images) <= 0.05 * len(images)
     deployed.check_independence(session, images)
+    nodes = torch.export.load(tmp_path / "network.pt2").graph.nodes
+    activations = [node.args for node in nodes if "quantize_per_tensor" in str(node.target)]
+    assert {(args[3], args[4]) for args in activations} == {(0, largest)}
     with pytest.raises(DeploymentError, match="needs images to calibrate"):
         RUNTIME.convert(model, "int8", None, tmp_path / "b.pt2")
 

@@ -102,6 +102,17 @@ class TorchExport(Runtime):
         return compiled(program.module()), COMPILED_SIZES, []
 
 
+def _saturates() -> bool:
+    """Say whether sums of products in int8 overflow on this processor: then activations have to do with 7 bits.
+
+    It is so on x86 without VNNI, where torchao's documentation of its quantiser asks for a reduced range.
+    """
+    import torch
+
+    able = torch.cpu.get_capabilities()
+    return able.get("architecture") == "x86_64" and not (able.get("avx512_vnni") or able.get("avx_vnni"))
+
+
 def _quantised(program: Any, images: Any, example: Any) -> Any:
     """Return an exported program in int8, with ranges of activations by images."""
     if package_version("torchao") is None:
@@ -116,7 +127,8 @@ def _quantised(program: Any, images: Any, example: Any) -> Any:
     x86: Any = x86_inductor_quantizer
 
     try:
-        quantiser = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+        config = x86.get_default_x86_inductor_quantization_config(reduce_range=_saturates())
+        quantiser = x86.X86InductorQuantizer().set_global(config)
         prepared = prepare_pt2e(program.module(), quantiser)
         for part in images.split(CALIBRATED_AT_ONCE):
             prepared(part)
