@@ -45,6 +45,7 @@ from robustcmp.runs.child import Done, Lacking
 from robustcmp.runs.executor import Finished
 from robustcmp.runs.plan import Plan, TrainedModel
 from robustcmp.runs.work import Timed, Work
+from robustcmp.runs.worker import Outcome
 from robustcmp.threads import cores
 from robustcmp.zoo.from_zoo import FromZoo
 
@@ -209,7 +210,7 @@ def measured_seconds(suite: Suite, images: int) -> dict[str, float]:
 
 
 class Simulation:
-    """Stands for `robustcmp.runs.distributed.attend`: waits a share of the measured time, and has its results ready."""
+    """Stands for `robustcmp.runs.worker.attend`: waits a share of the measured time, and has its results ready."""
 
     def __init__(self, suite: Suite, images: int, seconds: Mapping[str, float], share: float):
         rng = np.random.default_rng(0)
@@ -219,7 +220,7 @@ class Simulation:
         self.waited = 0.0
         self._lock = threading.Lock()
 
-    def attend(self, work: Work, luggage: Mapping[str, Any]) -> distributed.Outcome:
+    def attend(self, work: Work, luggage: Mapping[str, Any]) -> Outcome:
         """Return the results of a work after its time."""
         from distributed import get_worker
 
@@ -229,16 +230,16 @@ class Simulation:
             needed = [work.data, *(sha for _, sha in work.files.values())]
             lacks = [sha for sha in needed if (worker.address, sha) not in self._known]
         if lacks:
-            return distributed.Outcome([], Lacking(lacks[0]))
+            return Outcome([], Lacking(lacks[0]))
         seconds = self._seconds[work.attack_name]
         time.sleep(seconds)
         with self._lock:
             self.waited += seconds
         result = self._results[work.attack_name]
-        return distributed.Outcome([Timed(result, seconds, None) for _ in work.repeats], Done())
+        return Outcome([Timed(result, seconds, None) for _ in work.repeats], Done())
 
 
-def attend(work: Work, luggage: Mapping[str, Any], terms: object, topic: str) -> distributed.Outcome:
+def attend(work: Work, luggage: Mapping[str, Any], terms: object, topic: str) -> Outcome:
     """Do what the simulation of this process does: what travels has to be found by its name."""
     assert SIMULATION is not None
     return SIMULATION.attend(work, luggage)

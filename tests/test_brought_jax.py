@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from brought import compared
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -47,21 +48,6 @@ def logits(parameters: Any, images: Any) -> Any:
     x = images.reshape(len(images), -1).astype(parameters["out"].dtype)
     hidden = x @ parameters["hidden"]["kernel"] + parameters["hidden"]["bias"]
     return hidden * (hidden > 0) @ parameters["out"]
-
-
-def compared(model: Any, images: NDArray[np.float32], tmp_path: Path) -> None:
-    """Attack a model at the labels that it gives, with and without its gradient."""
-    suite = tmp_path / "suite.toml"
-    suite.write_text(
-        f'description = "two"\nimages = {len(images)}\nrepeats = 1\n'
-        '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 4\nmax_epsilon = 0.5\n'
-        '[attacks.single_pixel]\nattack = "SinglePixel"\nmax_pixels = 2\n'
-    )
-    labels = Classifier(model).predict(images)
-    ev = rc.evaluate({"brought": model}, images, labels, suite=suite, n=len(images), batch_size=8, progress=False)
-    rates = ev.rates()["brought"]
-    assert set(rates) == {"fgsm", "single_pixel"}
-    assert rates["fgsm"] > 0
 
 
 def check_same(native: Any, plain: Callable[[Any], Any], tolerance: float = 1e-5, **options: Any) -> Any:

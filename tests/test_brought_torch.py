@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from brought import compared
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -49,21 +50,6 @@ def answered(network: Any, images: NDArray[np.float32]) -> NDArray[np.float32]:
     with torch.no_grad():
         answer: NDArray[np.float32] = network(torch.tensor(images.transpose(0, 3, 1, 2))).float().numpy()
     return answer
-
-
-def compared(model: Any, images: NDArray[np.float32], tmp_path: Path) -> None:
-    """Attack a model at the labels that it gives, with and without its gradient."""
-    suite = tmp_path / "suite.toml"
-    suite.write_text(
-        f'description = "two"\nimages = {len(images)}\nrepeats = 1\n'
-        '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 10\nmax_epsilon = 0.5\n'
-        '[attacks.single_pixel]\nattack = "SinglePixel"\nmax_pixels = 3\n'
-    )
-    labels = Classifier(model).predict(images)
-    ev = rc.evaluate({"brought": model}, images, labels, suite=suite, n=len(images), progress=False)
-    rates = ev.rates()["brought"]
-    assert set(rates) == {"fgsm", "single_pixel"}
-    assert rates["fgsm"] > 0
 
 
 def check_same(network: Any, plain: Any, atol: float, images: NDArray[np.float32] | None = None) -> Any:

@@ -30,6 +30,7 @@ from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.runs import distributed, work
 from robustcmp.runs.local_workers import LocalWorkers
+from robustcmp.runs.worker import about, resources
 from robustcmp.zoo.from_files import FromFile
 from robustcmp.zoo.from_zoo import FromZoo
 
@@ -102,16 +103,16 @@ def test_without_dask_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 def test_workers_of_this_machine_say_as_resources_what_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import Client
 
-    monkeypatch.setattr(distributed, "_gpus", lambda: 2)
-    with LocalWorkers(1, distributed.resources()) as local, Client(local.address, set_as_default=False) as client:
+    monkeypatch.setattr("robustcmp.runs.worker._gpus", lambda: 2)
+    with LocalWorkers(1, resources()) as local, Client(local.address, set_as_default=False) as client:
         client.wait_for_workers(1, timeout=60)
         [worker] = client.scheduler_info()["workers"].values()
-    expected = {f"robustcmp-{name}": 1 for name in distributed.about().frameworks} | {"robustcmp-gpu": 2}
+    expected = {f"robustcmp-{name}": 1 for name in about().frameworks} | {"robustcmp-gpu": 2}
     assert worker["resources"] == expected
 
 
 def test_what_a_worker_lacks_is_named() -> None:
-    here = distributed.about()
+    here = about()
     assert set(frameworks.installed()) <= set(here.frameworks)
 
     class Work:

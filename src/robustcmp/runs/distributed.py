@@ -1,7 +1,7 @@
 """Groups on workers of Dask: on this machine, or on a cluster that is there.
 
 The head (the process of the comparison) keeps all groups, hands every worker one at a time, and alone writes. A worker
-does each in a process of its own, as `robustcmp.runs.isolated` does, so that no model ends a worker.
+does each in a process of its own (`robustcmp.runs.worker`), so that no model ends a worker.
 """
 
 from __future__ import annotations
@@ -13,28 +13,26 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
-from .. import frameworks
 from ..errors import RobustcmpError, UsageError, check_count
-from ..provenance import own_version
-from ..threads import Stopped, cores, processors
-from .child import Asked, Done, End, Lacking, Raised, Refused
+from ..threads import Stopped, cores
+from .child import Lacking, Raised, Refused
 from .executor import Failed, Finished, InProcess
-from .isolated import Child, Died, Limits
+from .isolated import Limits
 from .local_workers import CLOSE_SECONDS, CONNECT_SECONDS, LocalWorkers
 from .plan import Plan, Task
-from .work import Packer, Timed, Work
+from .work import Packer, Work
+from .worker import THREADS, About, Outcome, Terms, about, attend, dismiss, resources
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the variables on which last bits may depend
 LOOK_SECONDS = 0.5  # between two looks at who is there
 GREET_SECONDS = 10  # for a scheduler to say that it is there, before models are loaded
 CANCELLED_SECONDS = 10  # after which a cancelled group is handed out again, if its worker is still there
@@ -43,128 +41,6 @@ MOST_KILLED = 3  # workers, by one group
 LONELY_SECONDS = 60  # how long a group waits once no worker is there that could do it
 
 _log = logging.getLogger("robustcmp")
-
-
-# on a worker ---------------------------------------------------------------------------------------------------------
-
-
-class About(NamedTuple):
-    """What a worker can do.
-
-    Attributes
-    ----------
-    version : str
-        Of robustcmp.
-    frameworks : dict of str to list
-        What tells the installations of frameworks apart, hosts with an environment among them.
-    gpus : int
-        How many GPUs it has.
-    """
-
-    version: str
-    frameworks: dict[str, list[str | None]]
-    gpus: int
-
-    def lacks(self, work: Work) -> str:
-        """Say what it lacks for a work, nothing if it can do it."""
-        if self.version != _own_version():
-            return f"robustcmp {_own_version()} (it has {self.version})"
-        for name in work.frameworks:
-            if name == "numpy":
-                continue
-            if name not in self.frameworks:
-                return name
-            if self.frameworks[name] != _versions(name):
-                return f"{name} in the version of this process"
-        return "a GPU" if work.device == "cuda" and not self.gpus else ""
-
-
-_versions, _own_version = cache(frameworks.versions), cache(own_version)  # looking them up takes milliseconds
-
-
-def about() -> About:
-    """Say what this process can do, without importing a framework."""
-    return About(own_version(), {name: frameworks.versions(name) for name in frameworks.available()}, _gpus())
-
-
-def resources() -> str:
-    """Return what this process can do as resources of a Dask worker, for other clients: the head asks `about`."""
-    here = about()
-    entries = {f"robustcmp-{name}": 1 for name in here.frameworks} | {"robustcmp-gpu": here.gpus}
-    return " ".join(f"{name}={count}" for name, count in entries.items() if count)
-
-
-def _gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    with suppress(OSError):
-        there = len(os.listdir("/proc/driver/nvidia/gpus"))
-        return there if visible is None else min(there, len([name for name in visible.split(",") if name.strip()]))
-    return 0
-
-
-class Terms(NamedTuple):
-    """What holds for all works of a session.
-
-    Attributes
-    ----------
-    limits : Limits
-        For each work.
-    variables : tuple of (str, str)
-        The variables of threads that the head has.
-    cores : int
-        How many cores the head counts.
-    """
-
-    limits: Limits
-    variables: tuple[tuple[str, str], ...]
-    cores: int
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The variables of a process with as many threads as the head, on which the last bits may depend."""
-        own = {name: value for name, value in os.environ.items() if name not in THREADS} | dict(self.variables)
-        there = len(processors()) or os.cpu_count()
-        return own if "OMP_NUM_THREADS" in own or there == self.cores else own | {"OMP_NUM_THREADS": str(self.cores)}
-
-
-class Outcome(NamedTuple):
-    """What became of a work: the repeats that were finished, and how it ended."""
-
-    finished: list[Timed]
-    end: End
-
-
-_children: dict[tuple[str, Terms], Child] = {}
-
-
-def attend(work: Work, luggage: Mapping[str, Any], terms: Terms, topic: str) -> Outcome:
-    """Do a work on a worker, in a process of its own, and tell of its queries under a topic."""
-    from distributed import get_worker
-
-    worker = get_worker()
-    child = _children.setdefault((work.frameworks[0], terms), Child(terms.limits, terms.environment))
-    finished: list[Timed] = []
-    end: End = Done()
-    try:
-        for message in child.messages(work, luggage, worker.state.nthreads):
-            if isinstance(message, Asked):
-                worker.log_event(topic, [work.attack_name, message.queries])
-            elif isinstance(message, Timed):
-                finished.append(message)
-            elif isinstance(message, End):
-                end = message
-    except Died as death:
-        end = Raised(str(death))
-    return Outcome(finished, end)
-
-
-def dismiss() -> None:
-    """End the processes of a worker."""
-    while _children:
-        _children.popitem()[1].kill()
-
-
-# at the head ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
