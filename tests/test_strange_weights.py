@@ -168,13 +168,25 @@ def test_a_compressed_state_dict_was_not_saved_by_torch(tmp_path: Path) -> None:
         load_network(str(tmp_path / "a.pt"), "torch", "lenet1")
 
 
-def test_an_archive_with_a_broken_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mark", "place", "value", "message"),
+    [
+        (b"PK\x06\x07", 16, 2, "BadZipFile"),  # of so many disks
+        (b"PK\x01\x02", 0, 0, "BadZipFile"),  # an entry of the directory
+        (b"PK\x01\x02", 46, 0xFF, "UnicodeDecodeError"),  # its name
+    ],
+)
+def test_an_archive_with_a_broken_end(mark: bytes, place: int, value: int, message: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.save(state(), tmp_path / "a.pt")
     content = bytearray((tmp_path / "a.pt").read_bytes())
-    content[content.rindex(b"PK\x06\x07") + 16] = 2  # of so many disks
+    content[content.rindex(mark) + place] = value
+    if message == "UnicodeDecodeError":
+        content[content.rindex(mark) + 9] |= 8  # it says that its name is UTF-8
     (tmp_path / "a.pt").write_bytes(content)
-    with pytest.raises(WeightsError, match=r"is no whole zip archive \(BadZipFile"):
+    with pytest.raises(WeightsError, match=rf"is no whole zip archive \({message}"):
+        file_origins(["torch=" + str(tmp_path / "a.pt")], "lenet1")
+    with pytest.raises(WeightsError, match=rf"is no whole zip archive \({message}"):
         load_network(str(tmp_path / "a.pt"), "torch", "lenet1")
 
 

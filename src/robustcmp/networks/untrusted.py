@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,16 +57,23 @@ def is_archive(path: Path) -> bool:
         raise _broken(path, "zip archive", error) from None
 
 
-def check_archive(path: Path) -> None:
-    """Raise `WeightsError` for a zip archive that is damaged, or would unpack to far more than it is."""
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip archive; `WeightsError` for what cannot be read of it inside a ``with`` block."""
     try:
         with zipfile.ZipFile(path) as archive:
-            check_unpacked(path, sum(entry.file_size for entry in archive.infolist()), path.stat().st_size)
-            damaged = archive.testzip()
+            yield archive
     except WeightsError:
         raise
     except Exception as error:  # a broken archive can raise anything
         raise _broken(path, "zip archive", error) from None
+
+
+def check_archive(path: Path) -> None:
+    """Raise `WeightsError` for a zip archive that is damaged, or would unpack to far more than it is."""
+    with _archive(path) as archive:
+        check_unpacked(path, sum(entry.file_size for entry in archive.infolist()), path.stat().st_size)
+        damaged = archive.testzip()
     if damaged:
         raise WeightsError(f"{path} is damaged: {damaged} is not what was written. Copy it again.")
 
@@ -73,7 +82,7 @@ def check_no_program(path: Path) -> None:
     """Raise `WeightsError` for a program of TorchScript or `torch.export`, which is code and not data."""
     if path.suffix not in (".pt", ".pth", ".pt2") or not is_archive(path):
         return
-    with zipfile.ZipFile(path) as archive:
+    with _archive(path) as archive:
         names = archive.namelist()
     for kind, opened, marks in PROGRAMS:
         if any(name.endswith(marks) for name in names):
