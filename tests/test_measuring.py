@@ -340,6 +340,21 @@ def test_what_starts_late_and_briefly_is_not_taken_for_another_program() -> None
     assert seen.cpu_seconds > 0.3, "what it was given of a second"
 
 
+BETWEEN_LOOKS = """
+import subprocess, sys, time
+until = time.monotonic() + 2
+while time.monotonic() < until:
+    subprocess.run([sys.executable, "-S", "-c", "sum(range(300_000))"])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system does not tell what was waited for")
+def test_what_begins_and_ends_between_two_looks_is_counted() -> None:
+    seen, counted = watched(BETWEEN_LOOKS)
+    assert seen.cpu_seconds > 0.8 * counted, "of short processes, one after the other"
+    assert seen.cpu_seconds < 1.1 * counted + 0.05, "nothing is counted twice"
+
+
 # The interrupt can come while psutil has a file of /proc open, which Python then closes and complains about.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interruption_ends_the_process_and_keeps_what_is_finished(
