@@ -162,6 +162,32 @@ def test_an_answer_with_logits_and_a_processor(tmp_path: Path) -> None:
     compared(model, images, tmp_path)
 
 
+@brought(
+    what="a softmax at the end of a torch.nn.Sequential",
+    typed="rc.wrap(network, cut_softmax=True)",
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_softmax_is_cut(nested: bool, tmp_path: Path) -> None:
+    plain, softmax = convolutional(), torch.nn.Softmax(dim=1)
+    network = (
+        torch.nn.Sequential(convolutional(), softmax) if nested else torch.nn.Sequential(*convolutional(), softmax)
+    )
+    network = torch.nn.Sequential(torch.nn.Identity(), network).eval()
+    kept = rc.wrap(network, device="cpu")
+    with pytest.raises(ModelError, match=r"returns probabilities.*Cut its last softmax with .*cut_softmax=True"):
+        rc.evaluate({"m": kept}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
+    model = rc.wrap(network, cut_softmax=True, device="cpu")
+    np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(plain, drawn()), atol=1e-5)
+    np.testing.assert_allclose(answered(network, drawn()).sum(axis=1), 1, atol=1e-5)
+    compared(model, drawn(), tmp_path)
+    with pytest.raises(UsageError, match="training mode"):
+        rc.wrap(network.train(), cut_softmax=True)
+    assert network.training
+    assert softmax.training
+    with pytest.raises(UsageError, match=r"cut_softmax=True takes .* received Linear\. Return logits"):
+        rc.wrap(plain, cut_softmax=True)
+
+
 # messages -------------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError
+from ..errors import DeploymentError, UsageError
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
 
@@ -30,6 +30,7 @@ Pullback = Callable[[Any, Any], Any]
 Make = Callable[..., Any]
 """Images from EagerPy tensors, and so from those of any framework."""
 Bounds = tuple[float, float]
+WITHOUT_LOGITS = 'Return logits from the network, or keep the softmax with outputs="probabilities".'
 
 
 class Trainer(ABC):
@@ -159,6 +160,23 @@ class Framework(ABC):
     def as_network(self, native: Any) -> Any:
         """Return what a caller brought as the object that the other methods take for its network."""
         return native
+
+    def without_softmax(self, native: Any) -> Any:
+        """Return a network that answers the logits of one that ends in a softmax, which stays as it is.
+
+        Raises
+        ------
+        UsageError
+            No softmax is found at its end.
+        """
+        raise UsageError(
+            "cut_softmax=True takes a Functional or Sequential model of Keras, or a torch.nn.Sequential, received "
+            f"{type(native).__name__}. {WITHOUT_LOGITS}"
+        )
+
+    def eight_bit_layer(self, native: Any) -> str:
+        """Return the name of the layer by which a network takes images in [0, 255], "" where none is known."""
+        return ""
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         """Return all that a network has learned, in an order of its own; None where that cannot be had.

@@ -39,6 +39,7 @@ from ..networks.weights import Weights, paired
 from ..threads import cores
 from .answer import logits_in, one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
+from .keras_networks import eight_bit_layer, is_keras, without_softmax
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -144,6 +145,12 @@ class TensorFlow(TrainableFramework):
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return [np.asarray(weight) for weight in native.weights] if isinstance(native, keras.Model) else None
+
+    def without_softmax(self, native: Any) -> Any:
+        return without_softmax(native) if is_keras(native) else super().without_softmax(native)
+
+    def eight_bit_layer(self, native: Any) -> str:
+        return eight_bit_layer(native) if is_keras(native) else ""
 
     def place(self, native: Any, device: Device) -> tuple[Function, tf.Tensor]:
         if not isinstance(native, keras.Model):

@@ -172,6 +172,15 @@ class Torch(TrainableFramework):
             torch.manual_seed(seed)
             yield
 
+    def without_softmax(self, native: Any) -> Any:
+        if not isinstance(native, torch.nn.Sequential) or not len(native):
+            return super().without_softmax(native)
+        *others, last = native.children()
+        ends = isinstance(last, torch.nn.Softmax) and last.dim in (None, 1, -1)
+        cut = torch.nn.Sequential(*others, *([] if ends else [self.without_softmax(last)]))
+        cut.training = native.training  # train() would change layers that are shared
+        return cut
+
     def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
         where = _device(device)
         module = _checked(native).to(where)

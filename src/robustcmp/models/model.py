@@ -150,11 +150,12 @@ class FunctionsModel(Model):
 def wrap(
     native: Any,
     *,
-    bounds: tuple[float, float] = (0, 1),
+    bounds: tuple[float, float] | None = None,
     framework: str | None = None,
     data_format: DataFormat | None = None,
     preprocessing: dict[str, Any] | None = None,
     outputs: str = "logits",
+    cut_softmax: bool = False,
     device: Device | None = None,
     info: dict[str, Any] | None = None,
 ) -> Model:
@@ -168,8 +169,9 @@ def wrap(
         where ``apply(parameters, images)`` returns logits and the parameters are any tree of arrays, batch statistics
         included; modules of Flax nnx, bound ones of Flax linen, and those of Equinox, which take one image; or a
         function of images, for which arrays that it closes over are constants.
-    bounds : tuple of float, default (0, 1)
-        The smallest and the largest value of a pixel, before preprocessing.
+    bounds : tuple of float, optional
+        The smallest and the largest value of a pixel, before preprocessing: (0, 1) if they are left out. A model of
+        Keras that begins with a layer for 8-bit images, such as ``Rescaling(1 / 255)``, needs them.
     framework : str, optional
         ``"torch"``, ``"tensorflow"`` or ``"jax"``; detected from the object, but required for a plain function.
     data_format : str, optional
@@ -181,6 +183,9 @@ def wrap(
         used; gradients vanish where the softmax saturates in float32, and gradient attacks then look weaker than
         they are. ``"binary-logit"`` or ``"binary-probability"`` for one number an image, which is of class 1 where a
         logit is above 0, a probability above a half.
+    cut_softmax : bool, default False
+        Ask the network without the softmax at its end: that of a Functional or Sequential model of Keras, or of a
+        `torch.nn.Sequential`. The network that was passed stays as it is.
     device : str, optional
         ``"auto"`` (the default), ``"cpu"`` or ``"cuda"``.
     info : dict, optional
@@ -201,7 +206,8 @@ def wrap(
     Raises
     ------
     UsageError
-        An option or the bounds are invalid, a device is not available, or a torch module is in training mode.
+        An option or the bounds are invalid, a device is not available, a torch module is in training mode, there is no
+        softmax to cut, or the network takes 8-bit images and the bounds are left out.
     ModelError
         The object is not a network of a known framework.
 
@@ -221,12 +227,22 @@ def wrap(
     >>> wrap((apply, parameters))
     <robustcmp.Model jax, bounds (0, 1)>
     """
-    lower, upper = check_wrapping(bounds, outputs)
+    lower, upper = check_wrapping((0, 1) if bounds is None else bounds, outputs)
+    if cut_softmax and outputs != "logits":
+        raise UsageError(
+            f"with cut_softmax=True the outputs are logits, received outputs={outputs!r}: omit one of them"
+        )
     if data_format not in (None, "channels_first", "channels_last"):
         raise unknown("data_format", data_format, ("channels_first", "channels_last"))
     frameworks.check_device(device or "auto")
     adapter = frameworks.get_framework(framework) if framework else frameworks.recognise(native)
-    native = adapter.as_network(native)
+    if bounds is None and preprocessing is None and (layer := adapter.eight_bit_layer(native)):
+        raise UsageError(
+            f"the network scales images from [0, 255] itself, in its layer {layer}; images in [0, 1] would be "
+            "black to it. Pass bounds=(0, 255) to robustcmp.wrap, or bounds=(0, 1) if it does take them. For a file, "
+            "load it in a function of your own and name that, module:function."
+        )
+    native = adapter.as_network(adapter.without_softmax(native) if cut_softmax else native)
     function, dummy = adapter.place(native, device or "auto")
     more = (
         adapter.name,

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS, check_labels
-from ..errors import HostError, ModelError
+from ..errors import HostError, ModelError, UsageError
 from .classifier import Classifier, unwrapped
 
 
@@ -68,8 +68,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         raise ModelError(
             f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), but logits are "
             "expected: with probabilities, gradients vanish and success rates come out too low. "
-            "Remove its last softmax, "
-            'or keep it with robustcmp.wrap(..., outputs="probabilities").'
+            f'{_softmax_remedy(classifier)}, or keep it with robustcmp.wrap(..., outputs="probabilities").'
         )
     if outputs == "probabilities" and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
         raise ModelError(
@@ -88,6 +87,14 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         )
     check_labels(labels, len(images), logits.shape[1])
     return _check_batches(name, classifier, some, alone, 2 * float(np.abs(logits - again).max()))
+
+
+def _softmax_remedy(classifier: Classifier) -> str:
+    try:
+        classifier.framework.without_softmax(getattr(unwrapped(classifier.model), "native", None))
+    except UsageError:
+        return "Remove its last softmax"
+    return "Cut its last softmax with robustcmp.wrap(..., cut_softmax=True)"
 
 
 def _alone(name: str, classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.float32]:

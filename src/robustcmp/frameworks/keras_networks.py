@@ -1,0 +1,128 @@
+"""What models of Keras have in common, on whichever backend.
+
+Keras is not imported here: whoever holds one of its models has done so.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from .base import WITHOUT_LOGITS
+
+NARROWEST, WIDEST = 100, 300  # what a scale of 8-bit images divides by, such as 127.5 or 255
+LARGEST = 2  # a mean or a standard deviation of images in [0, 1], or in [-1, 1], is less
+
+
+def is_keras(native: Any) -> bool:
+    """Say whether an object is a layer or a model of Keras 3."""
+    return any(cls.__module__.partition(".")[0] == "keras" for cls in type(native).__mro__)
+
+
+# the last softmax -----------------------------------------------------------------------------------------------------
+
+
+def without_softmax(model: Any) -> Any:
+    """Return a model that shares all layers but the last with another, whose last softmax it has not.
+
+    The softmax is that of a layer, the activation of a layer, or the last of a model within the model. The model that
+    was passed stays as it is. A layer that loses its activation is a copy.
+
+    Raises
+    ------
+    UsageError
+        The model has no such softmax, or no known layers: it was subclassed, or is not built.
+    """
+    keras: Any = sys.modules["keras"]
+    ends = getattr(model, "outputs", None)
+    if not ends or not getattr(model, "inputs", None):
+        raise UsageError(
+            "cut_softmax=True takes a Functional model of Keras, or a Sequential one that is built, received "
+            f"{type(model).__name__}. {WITHOUT_LOGITS}"
+        )
+    if len(ends) != 1:
+        raise UsageError(f"cut_softmax=True takes a model of one output, received {len(ends)}. {WITHOUT_LOGITS}")
+    images = model.inputs[0] if len(model.inputs) == 1 else model.inputs
+    layer, node, _ = ends[0]._keras_history
+    given = layer._inbound_nodes[node].input_tensors
+    if type(layer).__name__ == "Softmax":  # the layer, or the operation
+        return keras.Model(images, given[0])
+    if getattr(layer, "activation", None) is keras.activations.softmax:
+        if type(layer).__name__ == "Activation":
+            return keras.Model(images, given[0])
+        config = layer.get_config()
+        plain = type(layer).from_config({**config, "activation": "linear", "name": f"{layer.name}_logits"})
+        logits = plain(*given)
+        plain.set_weights(layer.get_weights())
+        return keras.Model(images, logits)
+    if getattr(layer, "outputs", None):
+        return keras.Model(images, without_softmax(layer)(*given))
+    raise UsageError(
+        f"cut_softmax=True found no softmax at the end of the network, whose last layer is {layer.name} "
+        f"({type(layer).__name__}). {WITHOUT_LOGITS}"
+    )
+
+
+# images of 8 bits -----------------------------------------------------------------------------------------------------
+
+
+def eight_bit_layer(model: Any) -> str:
+    """Return the name of the layer by which a model takes images in [0, 255], "" where there is none.
+
+    It is the first that scales: ``Rescaling(1 / 255)``, ``Normalization`` with a mean such as 123, or what
+    ``preprocess_input`` of `keras.applications` adds to a model.
+    """
+    for operation in _operations(model):
+        scales_eight_bits = _scales_eight_bits(operation)
+        if scales_eight_bits is not None:
+            return str(operation.name) if scales_eight_bits else ""
+    return ""
+
+
+def _operations(model: Any) -> Iterator[Any]:
+    """Yield the layers and operations of a model in their order, those of models within it in their place."""
+    operations: Any = getattr(model, "operations", None) or getattr(model, "layers", ())
+    for operation in operations:
+        if getattr(operation, "layers", None):
+            yield from _operations(operation)
+        else:
+            yield operation
+
+
+def _scales_eight_bits(operation: Any) -> bool | None:
+    """Say whether an operation brings images in [0, 255] to about 1; None for one that does not scale."""
+    kind = type(operation).__name__
+    if kind == "Rescaling":
+        return _is_divisor(1 / np.abs(operation.scale).max())
+    if kind == "Normalization":
+        mean, variance = (getattr(operation, name, None) for name in ("mean", "variance"))
+        if mean is None or variance is None or operation.invert:
+            return None
+        return bool(max(np.abs(np.asarray(_array(mean))).max(), np.sqrt(np.asarray(_array(variance))).max()) > LARGEST)
+    if kind in ("Divide", "TrueDivide", "Multiply", "Add", "Subtract"):
+        constants = [_array(each) for node in operation._inbound_nodes for each in node.arguments.args[1:]]
+        numbers = [np.abs(each) for each in constants if isinstance(each, np.ndarray) and each.size]
+        if not numbers:
+            return None
+        if kind in ("Add", "Subtract"):  # of means, as in the mode "caffe"
+            return True if numbers[0].max() > NARROWEST / 2 else None
+        return _is_divisor(numbers[0].max() if kind != "Multiply" else 1 / numbers[0].max())
+    return None
+
+
+def _is_divisor(value: float) -> bool:
+    return bool(NARROWEST <= value <= WIDEST)
+
+
+def _array(value: Any) -> Any:
+    """Return numbers as an array; a tensor that has no values yet, or anything else, as it is."""
+    if type(value).__name__ == "KerasTensor":
+        return value
+    try:
+        return np.asarray(sys.modules["keras"].ops.convert_to_numpy(value), np.float64)
+    except (TypeError, ValueError):
+        return value
