@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .evaluation import Evaluation, open_run
     from .measured import Benchmark, open_benchmark
     from .measuring import benchmark
+    from .models.averaged import averaged
     from .models.functions import wrap_functions
     from .models.metered import metered
     from .models.model import Model, predict, wrap
@@ -39,6 +40,7 @@ __all__ = [
     "Model",
     "RobustcmpError",
     "attacks",
+    "averaged",
     "benchmark",
     "common_subset",
     "deploy",
@@ -66,6 +68,7 @@ _HOME = {
     "Evaluation": "evaluation",
     "Model": "models.model",
     "RobustcmpError": "errors",
+    "averaged": "models.averaged",
     "benchmark": "measuring",
     "common_subset": "runs.subset",
     "deploy": "deployments.deploying",

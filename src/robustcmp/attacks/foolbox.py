@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +14,7 @@ from .. import frameworks
 from ..errors import HostError, ModelError
 from ..models.classifier import Classifier, unwrapped
 from ..models.model import FunctionsModel
+from ..models.seeded import seeded
 from ..records.attack import AttackRecord, Extra
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
@@ -127,7 +125,7 @@ class FoolboxAttack:
             attacked = Classifier(classifier.model.in_torch(), classifier.batch_size)
         for repeat in repeats:
             whole, done = None, 0
-            with _seeded(attacked, self.settings["class"], seed, repeat):
+            with seeded(attacked.framework, self.settings["class"], seed, repeat):
                 for perturbed in attacked.in_batches(partial(self._perturbed, attacked), images, labels):
                     part = slice(done, done + len(perturbed.fooled))
                     result = judge(classifier, images[part], labels[part], perturbed)
@@ -160,18 +158,3 @@ class FoolboxAttack:
             np.full(len(images), -1, np.int64),
             {"epsilon_success": at_each} if self.grid else {},
         )
-
-
-@contextmanager
-def _seeded(classifier: Classifier, name: str, seed: int, repeat: int) -> Iterator[None]:
-    digest = hashlib.blake2b(f"{name}:{seed}:{repeat}".encode(), digest_size=4).digest()
-    number = int.from_bytes(digest, "little") % 2**31
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    random.seed(number)
-    np.random.seed(number)  # noqa: NPY002
-    try:
-        with classifier.framework.forked_rng(number):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002

@@ -19,7 +19,7 @@ from ..data.arrays import check_images
 from ..errors import DeploymentError, UsageError, enough_memory, unknown
 from ..files import digest, json_digest, make_directory, user_cache, write_named
 from ..models.classifier import Classifier
-from ..models.functions import FINITE_DIFFERENCES, finite_differences
+from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
 from ..models.model import Model
 from ..networks.untrusted import check_file
 from . import check_applicable, conversion, split
@@ -97,7 +97,7 @@ def deploy(
     if files.main.parent.parent.name.startswith(TEMPORARY):  # of a network whose weights are not known
         weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
     wrapped = channels_last(model)
-    vjp = finite_differences(network, *wrapped["bounds"]) if gradient == FINITE_DIFFERENCES else None
+    vjp = FiniteDifferences(network, *wrapped["bounds"]) if gradient == FINITE_DIFFERENCES else None
     info = {name: said for name, said in model.info.items() if name not in ("differences", "source", "sha256")}
     info["deployment"] = _described(network) | {
         "source": _source(model),
@@ -129,6 +129,8 @@ def convert(
         raise UsageError(
             f"expected a trained model from robustcmp.wrap, load_model or fit, received {type(model).__name__}"
         )
+    if "averaged" in model.info:
+        raise UsageError("a mean over passes is not in a converted network: deploy a network that draws nothing")
     images = _calibration(name, model, calibration)
     key = _key(model, name, runtime, images if conversion(name).calibrated else None)
     return _converted(model, runtime, kind, images, key, path)
@@ -201,7 +203,7 @@ def open_deployed(
     if source is not None:
         said |= {"source": _source(source), "gradient": gradient}
     info = {"source": main.name, "sha256": files.sha256, "deployment": said}
-    vjp = finite_differences(network, 0, 1) if gradient == FINITE_DIFFERENCES else None
+    vjp = FiniteDifferences(network, 0, 1) if gradient == FINITE_DIFFERENCES else None
     return DeployedModel(network, vjp=vjp, source=source if gradient == "source" else None, info=info)
 
 

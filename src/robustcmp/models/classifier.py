@@ -110,6 +110,8 @@ class Classifier:
         some = images[: min(len(images), self.batch_size, 16)]
         other = copy.copy(self)
         try:
+            if not getattr(unwrapped(self.model), "traceable", True):
+                raise ModelError("a call seeds its draws, which is not in a trace")
             native = getattr(unwrapped(self.model), "native", None)
             other.function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
             for batch in (some, some[:1], some):  # torch optimises at the second call

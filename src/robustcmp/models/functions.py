@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, UsageError
+from ..frameworks import Pullback
 from .model import FunctionsModel, check_wrapping
 from .outputs import BINARY
 
@@ -82,12 +83,14 @@ def wrap_functions(
         raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
     if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
         _log.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
-        vjp = finite_differences(_checked(logits, "logits", rows, np.float64), lower, upper)
-    elif not (vjp is None or callable(vjp)):
+        pullback: Pullback | None = FiniteDifferences(_checked(logits, "logits", rows, np.float64), lower, upper)
+    elif vjp is None or callable(vjp):
+        pullback = None if vjp is None else _checked(vjp, "vjp")
+    else:
         raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')
     return FunctionsModel(
         _checked(logits, "logits", rows),
-        None if vjp is None else _checked(vjp, "vjp"),
+        pullback,
         "numpy",
         (lower, upper),
         np.zeros(0, np.float32),
@@ -121,11 +124,14 @@ def _checked(
     return checked
 
 
-def finite_differences(logits: Logits, lower: float, upper: float) -> VJP:
-    """Return the vector-Jacobian product by central differences, an image at a time; one-sided ones at the bounds."""
-    step = STEP * (upper - lower)
+class FiniteDifferences:
+    """The vector-Jacobian product by central differences, an image at a time; one-sided ones at the bounds."""
 
-    def vjp(images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+    def __init__(self, logits: Logits, lower: float, upper: float):
+        self._logits, self._lower, self._upper = logits, lower, upper
+
+    def __call__(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        step = STEP * (self._upper - self._lower)
         gradient = np.empty_like(images)
         for image, weights, slopes in zip(images, v, gradient.reshape(len(images), -1), strict=True):
             for start in range(0, image.size, AT_ONCE):
@@ -133,9 +139,7 @@ def finite_differences(logits: Logits, lower: float, upper: float) -> VJP:
                 moves = np.zeros((len(places), image.size), np.float32)
                 moves[np.arange(len(places)), places] = step
                 moves = moves.reshape(-1, *image.shape)
-                above, below = np.minimum(image + moves, upper), np.maximum(image - moves, lower)
-                rise = (logits(above) - logits(below)).reshape(len(places), -1) @ weights.reshape(-1)
+                above, below = np.minimum(image + moves, self._upper), np.maximum(image - moves, self._lower)
+                rise = (self._logits(above) - self._logits(below)).reshape(len(places), -1) @ weights.reshape(-1)
                 slopes[places] = rise / (above - below).sum(axis=(1, 2, 3), dtype=np.float64)
         return gradient
-
-    return vjp

@@ -42,6 +42,8 @@ class Model(fb.models.base.ModelWithPreprocessing):
         The bounds and the preprocessing that it was wrapped with, which `transform_bounds` leaves as they are.
     architecture : Architecture, optional
         The network design, where `native` was built from it; None for your own network.
+    traceable : bool
+        Whether a compiled snapshot of it answers as it does; not where a call seeds the draws.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Model(fb.models.base.ModelWithPreprocessing):
         self.info = info or {}
         self.native = native
         self.architecture: Architecture | None = None
+        self.traceable = True
 
     def __call__(self, inputs: Any) -> Any:
         return as_logits(super().__call__(inputs), self.outputs)

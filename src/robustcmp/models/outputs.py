@@ -12,7 +12,7 @@ from ..errors import ModelError, unknown
 
 OUTPUTS = ("logits", "probabilities", "binary-logit", "binary-probability")
 BINARY = ("binary-logit", "binary-probability")
-_TINY = float(np.finfo(np.float32).tiny)
+TINY = float(np.finfo(np.float32).tiny)
 
 
 def check_outputs(outputs: str) -> None:
@@ -44,7 +44,7 @@ def as_logits(answer: Any, outputs: str) -> Any:
             )
         x = x.reshape((-1, 1))
         x = ep.concatenate([ep.zeros_like(x), x] if outputs == "binary-logit" else [1 - x, x], axis=1)
-    return restore(x if outputs == "binary-logit" else x.maximum(_TINY).log())
+    return restore(x if outputs == "binary-logit" else x.maximum(TINY).log())
 
 
 def pulled_back(v: NDArray[np.float32], answer: NDArray[np.float32], outputs: str) -> NDArray[np.float32]:
@@ -65,6 +65,6 @@ def pulled_back(v: NDArray[np.float32], answer: NDArray[np.float32], outputs: st
         return v[:, 1].reshape(answer.shape)
     if outputs == "binary-probability":
         p = answer.reshape(-1)
-        gradient = v[:, 1] / np.maximum(p, _TINY) - v[:, 0] / np.maximum(1 - p, _TINY)
+        gradient = v[:, 1] / np.maximum(p, TINY) - v[:, 0] / np.maximum(1 - p, TINY)
         return gradient.astype(np.float32).reshape(answer.shape)
-    return (v / np.maximum(answer, _TINY)).astype(np.float32)
+    return (v / np.maximum(answer, TINY)).astype(np.float32)

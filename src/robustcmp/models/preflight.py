@@ -83,7 +83,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(
             f"model {name!r} returns different logits for the same images (by up to "
-            f"{np.abs(logits - again).max():.2g}): switch off dropout and any other randomness"
+            f"{np.abs(logits - again).max():.2g}): {_steady(classifier)}"
         )
     check_labels(labels, len(images), logits.shape[1])
     return _check_batches(name, classifier, some, alone, 2 * float(np.abs(logits - again).max()))
@@ -95,6 +95,19 @@ def _softmax_remedy(classifier: Classifier) -> str:
     except UsageError:
         return "Remove its last softmax"
     return "Cut its last softmax with robustcmp.wrap(..., cut_softmax=True)"
+
+
+def _steady(classifier: Classifier) -> str:
+    """Say what makes the answers of a model that draws at random the same in two passes."""
+    if "averaged" in getattr(unwrapped(classifier.model), "info", {}):
+        return (
+            "it draws from a generator of its own, which robustcmp.averaged cannot seed. Let it draw from the global "
+            "generator of its framework, NumPy or Python"
+        )
+    return (
+        "switch off dropout and any other randomness (in torch model.eval()). If the randomness is a defence, attack "
+        "the mean over many passes: robustcmp.averaged(model)"
+    )
 
 
 def _alone(name: str, classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,0 +1,335 @@
+"""Defences that people bring: they are attacked as they are, random ones as the mean of their passes, or refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import foolbox as fb
+import numpy as np
+import pytest
+from brought import compared
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.errors import ModelError, UsageError
+from robustcmp.models.classifier import Classifier
+from robustcmp.models.preflight import check_model
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+N, SIDE, CLASSES = 8, 8, 3
+brought = partial(pytest.mark.brought, group="Defences", got="a comparison")
+MEAN = "a comparison with the mean of 16 passes"
+
+
+def drawn(n: int = N, side: int = SIDE) -> NDArray[np.float32]:
+    return np.random.default_rng(0).random((n, side, side, 3), dtype=np.float32)
+
+
+def own_layout(images: NDArray[np.float32]) -> Any:
+    return torch.tensor(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+
+
+def convolutional(seed: int = 0) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3),
+            torch.nn.Tanh(),
+            torch.nn.AdaptiveAvgPool2d(3),
+            torch.nn.Flatten(),
+            torch.nn.Linear(36, CLASSES),
+        ).eval()
+
+
+class Recorded(torch.nn.Module):  # type: ignore[misc]
+    """A random defence of a network, which keeps what it answered in each pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = convolutional()
+        self.passes: list[NDArray[np.float32]] = []
+
+    def changed(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def forward(self, x: Any) -> Any:
+        logits = 4 * self.network(self.changed(x))
+        self.passes.append(logits.detach().numpy())
+        return logits
+
+
+class Noise(Recorded):
+    """Gaussian noise, as in the smoothing of Cohen et al. (2019)."""
+
+    def changed(self, x: Any) -> Any:
+        return x + 0.25 * torch.randn_like(x)
+
+
+class ResizeAndPad(Recorded):
+    """Random resizing and padding (Xie et al. 2018); Python's generator draws the size, torch's the place."""
+
+    def changed(self, x: Any) -> Any:
+        side, whole = random.randint(SIDE, SIDE + 3), SIDE + 4
+        x = torch.nn.functional.interpolate(x, (side, side))
+        left, top = (int(torch.randint(0, whole - side + 1, ())) for _ in range(2))
+        return torch.nn.functional.pad(x, (left, whole - side - left, top, whole - side - top))
+
+
+class Dropped(Recorded):
+    """Dropout when it answers, as in Monte Carlo dropout (Gal and Ghahramani 2016)."""
+
+    def changed(self, x: Any) -> Any:
+        return torch.nn.functional.dropout(x, 0.2, training=True)
+
+
+DEFENCES = {
+    "Gaussian noise on the image (Cohen et al. 2019)": Noise,
+    "random resizing and padding (Xie et al. 2018)": ResizeAndPad,
+    "dropout when it answers (Gal and Ghahramani 2016)": Dropped,
+}
+
+
+def log_mean(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the logarithm (K,) of the mean probabilities of passes (P, K)."""
+    e = np.exp(logits.astype(np.float64))
+    logs: NDArray[np.float64] = np.log((e / e.sum(axis=1, keepdims=True)).mean(axis=0))
+    return logs
+
+
+# what draws at random -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(
+            what,
+            marks=brought(
+                what=what, typed="rc.wrap(defended)", got="the message: attack its mean, robustcmp.averaged(model)"
+            ),
+        )
+        for what in DEFENCES
+    ],
+)
+def test_random_defences_are_recognised(what: str) -> None:
+    model = rc.wrap(DEFENCES[what]().eval(), device="cpu")
+    with pytest.raises(ModelError, match=r"switch off dropout.*model\.eval\(\).*robustcmp\.averaged\(model\)"):
+        rc.evaluate({"m": model}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(what, marks=brought(what=f"{what}, averaged", typed="rc.averaged(rc.wrap(defended))", got=MEAN))
+        for what in DEFENCES
+    ],
+)
+def test_random_defences_averaged(what: str, tmp_path: Path) -> None:
+    defence, images = DEFENCES[what]().eval(), drawn()
+    before = torch.random.get_rng_state(), random.getstate()
+    classifier = Classifier(model := rc.averaged(rc.wrap(defence, device="cpu")))
+    logits = classifier.logits(images)
+    assert torch.equal(before[0], torch.random.get_rng_state())
+    assert before[1] == random.getstate()
+
+    passes = np.concatenate(defence.passes).reshape(N, 16, CLASSES)  # every image alone, 16 times
+    assert (passes.std(axis=1) > 1e-3).all()
+    np.testing.assert_allclose(logits, [*map(log_mean, passes)], atol=1e-5)
+
+    reordered = classifier.with_batch_size(3).logits(images[::-1].copy())[::-1]
+    np.testing.assert_array_equal(reordered, logits)
+    assert classifier.compiled(images) is classifier
+    assert not check_model("m", classifier, images, logits.argmax(axis=1))
+    compared(model, images, tmp_path)
+
+
+@pytest.mark.parametrize("of", ["probabilities", "logits"])
+def test_the_gradient_is_that_of_the_same_passes(of: Any) -> None:
+    images, v = drawn(2), np.random.default_rng(1).normal(size=(2, CLASSES)).astype(np.float32)
+    wrapped = rc.wrap(Noise().double().eval(), preprocessing={"mean": [0.5] * 3, "std": [0.3] * 3, "axis": -3})
+    classifier = Classifier(rc.averaged(wrapped, passes=5, of=of))
+    direction = np.random.default_rng(2).normal(size=images.shape).astype(np.float32)
+    step = 1e-3
+    rise = classifier.logits(images + step * direction) - classifier.logits(images - step * direction)
+    slopes = (rise * v).sum(axis=1) / (2 * step)
+    gradient = classifier.vjp(images, v)
+    np.testing.assert_allclose((gradient * direction).sum(axis=(1, 2, 3)), slopes, rtol=2e-2, atol=1e-3)
+
+
+def test_logits_are_averaged_where_that_is_wanted() -> None:
+    defence, images = Noise().eval(), drawn(3)
+    logits = Classifier(rc.averaged(rc.wrap(defence, device="cpu"), passes=5, of="logits")).logits(images)
+    np.testing.assert_allclose(logits, np.concatenate(defence.passes).reshape(3, 5, CLASSES).mean(axis=1), atol=1e-5)
+
+
+def test_draws_are_those_of_the_seed() -> None:
+    def logits(seed: int) -> NDArray[np.float32]:
+        return Classifier(rc.averaged(rc.wrap(Noise().eval(), device="cpu"), seed=seed)).logits(drawn(2))
+
+    np.testing.assert_array_equal(logits(0), logits(0))
+    assert np.abs(logits(0) - logits(1)).max() > 1e-2
+
+
+def test_a_probability_that_is_zero_in_float32_has_a_gradient() -> None:
+    class Sure(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            pixel = x[:, 0, 0, :1] + 0.01 * torch.randn_like(x[:, 0, 0, :1])
+            return torch.cat([200 * pixel, -200 * pixel], dim=1)
+
+    images = np.ones((1, 4, 4, 1), np.float32)
+    classifier = Classifier(rc.averaged(rc.wrap(Sure().eval(), device="cpu")))
+    assert classifier.logits(images)[0, 1] < -300
+    v = np.array([[0, 1]], np.float32)
+    assert classifier.vjp(images, v)[0, 0, 0, 0] == pytest.approx(-400, rel=1e-3)
+
+
+class RandomSlope(torch.nn.Module):  # type: ignore[misc]
+    """Two classes by a linear margin, with a random slope beside it that no attacker gains from."""
+
+    def forward(self, x: Any) -> Any:
+        slope = torch.randn(x[0].numel())
+        margin = (x.flatten(1) - 0.5) @ (0.05 + slope)
+        return torch.stack([margin, -margin], dim=1)
+
+
+def test_fgsm_on_the_mean_is_stronger_than_on_one_pass() -> None:
+    noise = np.random.default_rng(0).standard_normal((N, SIDE, SIDE, 3))
+    images = (0.52 + 0.02 * noise).astype(np.float32)
+    wrapped = rc.wrap(RandomSlope().eval(), device="cpu")
+
+    def fooled(passes: int) -> float:
+        """Return how many images are on the other side of the expected margin, where the clean ones are not."""
+        model = rc.averaged(wrapped, passes=passes, of="logits")
+        attack = fb.attacks.LinfFastGradientAttack()
+        _, perturbed, _ = attack(model, own_layout(images), torch.zeros(N, dtype=torch.int64), epsilons=0.1)
+        assert ((images - 0.5).sum(axis=(1, 2, 3)) > 0).all()
+        return float(((perturbed - 0.5).sum(dim=(1, 2, 3)) < 0).double().mean())
+
+    assert fooled(1) < 0.2
+    assert fooled(100) > 0.8
+
+
+def test_passes_are_what_a_query_costs() -> None:
+    defence = Noise().eval()
+    Classifier(rc.averaged(rc.wrap(defence, device="cpu"), passes=5)).logits(drawn(3))
+    assert len(defence.passes) == 3 * 5
+    assert all(len(answer) == 1 for answer in defence.passes)
+
+
+def test_a_run_says_how_it_was_averaged(tmp_path: Path) -> None:
+    model = rc.averaged(rc.wrap(Noise().eval(), info={"note": "mine"}, device="cpu"), passes=4, seed=2)
+    labels = Classifier(model).predict(drawn())
+    (suite := tmp_path / "suite.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nepsilons = 3')
+    ev = rc.evaluate({"m": model}, drawn(), labels, suite=suite, n=N, batch_size=N, progress=False)
+    [entry] = ev.manifest["models"]
+    assert entry["info"] == {"note": "mine", "averaged": {"passes": 4, "seed": 2, "of": "probabilities"}}
+
+
+# messages -------------------------------------------------------------------------------------------------------------
+
+
+@brought(
+    what="a random defence with a generator of its own, averaged",
+    typed="rc.averaged(rc.wrap(defended))",
+    got="the message: let it draw from the global generator",
+)
+def test_a_generator_of_its_own() -> None:
+    class Own(Recorded):
+        generator = torch.Generator()
+
+        def changed(self, x: Any) -> Any:
+            return x + torch.randn(x.shape, generator=self.generator)
+
+    model = rc.averaged(rc.wrap(Own().eval(), device="cpu"))
+    with pytest.raises(ModelError, match=r"generator of its own, which robustcmp\.averaged cannot seed\. Let it draw"):
+        rc.evaluate({"m": model}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
+
+
+def plain() -> Any:
+    return rc.wrap(convolutional(), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: rc.averaged(convolutional()), r"expected a model from robustcmp\.wrap"),
+        (lambda: rc.averaged(rc.averaged(plain())), "averaged already"),
+        (lambda: rc.averaged(plain(), passes=0), "passes"),
+        (lambda: rc.averaged(plain(), seed="a"), "seed"),
+        (lambda: rc.averaged(plain(), of="votes"), "one of logits, probabilities"),
+        (lambda: rc.averaged(rc.load_model("lenet1", framework="torch", dataset="digits")), "one of the zoo"),
+        (lambda: rc.deploy(rc.averaged(plain()), "onnxruntime"), "deploy a network that draws nothing"),
+    ],
+)
+def test_what_cannot_be_averaged(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make()
+
+
+def test_a_pass_that_answers_more_than_its_image() -> None:
+    class Copies(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.rand(2 * len(x), CLASSES)
+
+    classifier = Classifier(rc.averaged(rc.wrap(Copies().eval(), device="cpu")))
+    with pytest.raises(ModelError, match=r"logits \(1, classes\) for one image, received \(2, 3\)"):
+        classifier.logits(drawn())
+
+
+# RobustBench ----------------------------------------------------------------------------------------------------------
+
+
+def architecture(module: str) -> Any:
+    """Return a module of RobustBench's architectures, from its file: the package imports timm, torchvision and more."""
+    found = find_spec("robustbench")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("robustbench is not installed")
+    path = Path(found.submodule_search_locations[0]) / "model_zoo" / "architectures" / f"{module}.py"
+    spec = spec_from_file_location(f"robustbench_{module}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+ROBUSTBENCH: dict[str, tuple[str, Callable[[], Any]]] = {
+    "RobustBench: a wide ResNet": (
+        "rc.wrap(robustbench.load_model(…).eval())",
+        lambda: architecture("wide_resnet").WideResNet(depth=10, widen_factor=1),
+    ),
+    "RobustBench: a wide ResNet that normalises inside": (
+        "rc.wrap(robustbench.load_model(…).eval()), without preprocessing=",
+        lambda: architecture("dm_wide_resnet").DMWideResNet(depth=10, width=1),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(what, marks=brought(what=what, typed=typed, got="a comparison; tried with random weights"))
+        for what, (typed, _) in ROBUSTBENCH.items()
+    ],
+)
+def test_robustbench(what: str, tmp_path: Path) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = ROBUSTBENCH[what][1]().eval()
+    images = drawn(4, 32)
+    with torch.no_grad():
+        expected = network(own_layout(images)).numpy()
+    classifier = Classifier(model := rc.wrap(network, device="cpu"))
+    np.testing.assert_allclose(classifier.logits(images), expected, atol=1e-5)
+    x = own_layout(images).requires_grad_()
+    (gradient,) = torch.autograd.grad(network(x)[:, 0].sum(), x)
+    v = np.zeros_like(expected)
+    v[:, 0] = 1
+    np.testing.assert_allclose(classifier.vjp(images, v), gradient.permute(0, 2, 3, 1), atol=1e-5)
+    compared(model, images, tmp_path)
