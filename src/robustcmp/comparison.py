@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .analysis.control import answers_alike
 from .analysis.results import Results
-from .attacks.suite import Suite
+from .attacks.suite import AnySuite, Suite
 from .errors import ControlError, SealError, UsageError, enough_memory
 from .evaluation import Evaluation
 from .files import digest
@@ -59,7 +59,7 @@ def evaluate(
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     *,
-    suite: str | os.PathLike[str] | Suite = "guo2019",
+    suite: AnySuite = "guo2019",
     n: int | None = None,
     repeats: int | Mapping[str, int] | None = None,
     spread_repeats: bool = False,
@@ -89,8 +89,8 @@ def evaluate(
         the attacked subset is chosen from it.
     labels : ndarray of int, shape (N,)
         The true classes.
-    suite : str or path, default "guo2019"
-        A suite's name or its TOML file.
+    suite : str, path or dict of str to attack, default "guo2019"
+        A suite's name or its TOML file, or attacks by the names that they have in results.
     n : int, optional
         How many images are attacked (default: the suite's number).
     repeats : int or dict of str to int, optional

@@ -52,6 +52,10 @@ class ModelError(RobustcmpError):
     """A trained network does not behave as a classifier that can be compared."""
 
 
+class AttackError(RobustcmpError):
+    """An attack from elsewhere failed, or its images are not within its budget."""
+
+
 class WeightsError(RobustcmpError):
     """A weights file is missing, broken, or belongs to another network."""
 

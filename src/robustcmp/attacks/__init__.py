@@ -6,6 +6,7 @@ from .base import Attack as Attack
 from .boundary import Boundary as Boundary
 from .ensemble import Ensemble as Ensemble
 from .fgsm import FGSM as FGSM
+from .function import FunctionAttack as FunctionAttack
 from .minimum_norm import MinimumL2 as MinimumL2
 from .minimum_norm import MinimumLinf as MinimumLinf
 from .single_pixel import SinglePixel as SinglePixel

@@ -185,14 +185,14 @@ class Attack(MinimizationAttack):
 
     semantics: ClassVar[int] = 1
     """The version of what the attack computes; results of different versions are not mixed in a run."""
-    deterministic: ClassVar[bool] = False
+    deterministic: bool = False
     """Whether all repeats are the same."""
-    needs_gradient: ClassVar[bool] = False
+    needs_gradient: bool = False
     takes_source_gradient: ClassVar[bool] = False
     """Whether the gradient of the model that a deployed network was converted from will do, where it has none."""
     shares_answers: ClassVar[bool] = False
     """Whether an answer of one repeat saves queries of another, so that all repeats are done together."""
-    norm: ClassVar[Norm]
+    norm: Norm
     """The distance that the attack keeps small, by its name."""
     at_epsilon: ClassVar[str] = ""
     """The extra that holds the smallest ε of the `grid` at which an image falls."""

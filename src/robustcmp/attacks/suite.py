@@ -39,7 +39,7 @@ from ..printable import is_name
 from ..records.attack import AttackRecord
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
-from ..records.suite_file import Subset, read_suite_file
+from ..records.suite_file import Subset, SuiteFile, read_suite_file
 from .base import Attack, Images, Labels
 from .foolbox import FoolboxAttack
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 OURS: dict[str, type[Attack]] = {
     name: cls
     for name, cls in vars(attacks).items()
-    if inspect.isclass(cls) and issubclass(cls, Attack) and cls is not Attack
+    if inspect.isclass(cls) and issubclass(cls, Attack) and cls not in (Attack, attacks.FunctionAttack)
 }
 FOOLBOX = {
     name: cls
@@ -166,14 +166,17 @@ class Suite:
         return json_digest({name: record.outcome for name, record in self.records.items()})
 
 
-def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
-    """Return a suite by name or from a TOML file.
+AnySuite = str | os.PathLike[str] | Suite | Mapping[str, RunnableAttack]
+
+
+def load_suite(suite: AnySuite) -> Suite:
+    """Return a suite by name, from a TOML file, or of attacks made in Python.
 
     Parameters
     ----------
-    suite : str or path
-        The name of a suite that ships (``"guo2019"``), or the path of a ``.toml`` file; a `Suite` is returned
-        unchanged.
+    suite : str, path or dict of str to attack
+        The name of a suite that ships (``"guo2019"``), or the path of a ``.toml`` file; or attacks by their names, such
+        as `FunctionAttack`, with 1,000 images and 10 repeats by default. A `Suite` is returned unchanged.
 
     Raises
     ------
@@ -187,6 +190,8 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
     """
     if isinstance(suite, Suite):
         return suite
+    if isinstance(suite, Mapping):
+        return _of_attacks(suite)
     path = Path(suite)
     if path.stem and not is_name(path.stem):
         raise UsageError(f"a suite's file should have a name without control characters, received {str(path)!r}")
@@ -198,12 +203,36 @@ def load_suite(suite: str | os.PathLike[str] | Suite) -> Suite:
         raise UsageError(f"the suite {path}: {error}") from None
 
 
+def _of_attacks(given: Mapping[str, RunnableAttack]) -> Suite:
+    if not given:
+        raise UsageError("expected at least one attack in the suite, received none")
+    for name, attack in given.items():
+        check_attack(name, attack)
+    defaults = SuiteFile({})
+    return Suite("own", "", defaults.images, defaults.repeats, dict(given))
+
+
+def check_attack(name: object, attack: object) -> None:
+    """Raise `UsageError` for what a suite cannot have as an attack, or as the name of one."""
+    _check_name(name, "the suite")
+    if not isinstance(attack, Attack | FoolboxAttack):
+        raise UsageError(
+            f"the suite: {name} should be an attack of robustcmp.attacks, received {type(attack).__name__}. Wrap a "
+            "function in robustcmp.attacks.FunctionAttack; name an attack of Foolbox in a TOML file"
+        )
+
+
+def _check_name(name: object, where: str) -> None:
+    if not isinstance(name, str) or not re.fullmatch(rf"[a-z][a-z0-9_]{{,{limits.NAME_LENGTH - 1}}}", name):
+        raise UsageError(
+            f"{where}: a name should consist of at most {limits.NAME_LENGTH} of a-z, 0-9 and _, and begin with a "
+            f"letter, received {name!r}"
+        )
+
+
 def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
     where = f"[attacks.{name}]"
-    if not re.fullmatch(rf"[a-z][a-z0-9_]{{,{limits.NAME_LENGTH - 1}}}", name):
-        raise UsageError(
-            f"{where}: a name should consist of at most {limits.NAME_LENGTH} of a-z, 0-9 and _, and begin with a letter"
-        )
+    _check_name(name, where)
     cls_name = table.pop("attack", None)
     if not isinstance(cls_name, str):
         raise UsageError(f"{where}: expected the key attack, the name of a class, received {cls_name!r}")

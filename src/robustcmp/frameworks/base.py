@@ -155,6 +155,10 @@ class Framework(ABC):
         """Return a function of NumPy arrays as one of tensors, with its own pullback, and an empty tensor for it."""
         raise NotImplementedError(f"{self.name} takes no functions of NumPy arrays")
 
+    def module_through(self, function: Function, pullback: Pullback) -> Any:
+        """Return functions of NumPy images (N, H, W, C) as a module of tensors in the framework's layout."""
+        raise NotImplementedError(f"{self.name} takes no functions of NumPy arrays")
+
     # networks ----------------------------------------------------------------------------------------------------
 
     def as_network(self, native: Any) -> Any:

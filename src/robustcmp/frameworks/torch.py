@@ -211,11 +211,25 @@ class Torch(TrainableFramework):
                 return torch.tensor(function(x.detach().cpu().numpy()), device=x.device)
 
             @staticmethod
+            @torch.autograd.function.once_differentiable  # a second derivative would be 0
             def backward(ctx: Any, v: torch.Tensor) -> torch.Tensor:
                 (x,) = ctx.saved_tensors
                 return torch.tensor(pullback(x.detach().cpu().numpy(), v.cpu().numpy()), device=x.device)
 
         return Through.apply, torch.zeros(0)
+
+    def module_through(self, function: Function, pullback: Pullback) -> torch.nn.Module:
+        through, empty = self.through(function, pullback)
+
+        class Bridge(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.on = torch.nn.Parameter(empty, requires_grad=False)  # libraries ask parameters for their device
+
+            def forward(self, images: torch.Tensor) -> Any:
+                return through(images.float().permute(0, 2, 3, 1).contiguous())
+
+        return Bridge().eval()
 
     def export_onnx(self, native: Any, shape: tuple[int, ...], path: Path) -> None:
         height, width, channels = shape

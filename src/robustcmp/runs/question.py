@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
-from ..attacks.suite import Suite, load_suite
+from ..attacks.suite import AnySuite, Suite, load_suite
 from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..models.batches import check_batch_size
@@ -63,7 +62,7 @@ class Question:
 def validate(
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
-    suite: str | os.PathLike[str] | Suite,
+    suite: AnySuite,
     n: int | None,
     repeats: int | Mapping[str, int] | None,
     spread: bool,

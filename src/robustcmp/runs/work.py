@@ -181,7 +181,7 @@ class Packer:
         The model has to have an origin, and the attack to be importable.
         """
         model, attack = self.plan.model(task.model), self.plan.attack(task)
-        if model.origin is None or type(attack).__module__ == "__main__" or not _travels(attack):
+        if model.origin is None or not _travels(attack):
             return None
         if model.key not in self._files:
             files = model.origin.files
@@ -216,10 +216,9 @@ class Packer:
 
 def _travels(attack: RunnableAttack) -> bool:
     try:
-        pickle.dumps(attack)
+        return b"__main__" not in pickle.dumps(attack)  # a class or a function that only this process has
     except Exception:  # whatever an attack of the user's holds
         return False
-    return True
 
 
 class Other(Exception):

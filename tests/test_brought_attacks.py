@@ -1,0 +1,571 @@
+"""Attacks that people bring: they run beside those of robustcmp on models of every framework, within their budget."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import robustcmp as rc
+from robustcmp.attacks import FGSM, FunctionAttack
+from robustcmp.errors import AttackError, ModelError, UsageError
+from robustcmp.models.bridge import as_torch_module
+from robustcmp.models.classifier import Classifier
+
+N, SIDE, CLASSES, EPSILON = 16, 8, 3, 0.1
+PIXELS = SIDE * SIDE * 3
+FRAMEWORKS = ["torch", "tensorflow", "jax", "functions"]
+brought = partial(pytest.mark.brought, group="Attacks from elsewhere", got="a comparison")
+
+
+def drawn(n: int = N) -> NDArray[np.float32]:
+    """Return images in 8 bits."""
+    return (np.random.default_rng(0).integers(0, 256, (n, SIDE, SIDE, 3)) / 255).astype(np.float32)
+
+
+def weights() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    rng = np.random.default_rng(0)
+    hidden, out = rng.normal(size=(PIXELS, 16)) / 8, rng.normal(size=(16, CLASSES))
+    return hidden.astype(np.float32), out.astype(np.float32)
+
+
+def network(framework: str) -> Any:
+    """Return the same network of two layers as a model of a framework."""
+    hidden, out = weights()
+    if framework == "functions":
+
+        def vjp(x: Any, v: Any) -> Any:
+            return ((v @ out.T) * (x.reshape(len(x), -1) @ hidden > 0) @ hidden.T).reshape(x.shape)
+
+        return rc.wrap_functions(logits=lambda x: np.maximum(x.reshape(len(x), -1) @ hidden, 0) @ out, vjp=vjp)
+    pytest.importorskip(framework)
+    if framework == "torch":
+        torch = import_module("torch")
+        layers = [torch.nn.Flatten(), torch.nn.Linear(PIXELS, 16), torch.nn.ReLU(), torch.nn.Linear(16, CLASSES)]
+        for layer, kernel in ((layers[1], hidden), (layers[3], out)):
+            layer.weight.data, layer.bias.data = torch.tensor(kernel.T.copy()), torch.zeros(kernel.shape[1])
+        return rc.wrap(torch.nn.Sequential(*layers).eval(), device="cpu", data_format="channels_last")
+    if framework == "jax":
+        numpy = import_module("jax.numpy")
+        return rc.wrap(
+            (lambda p, x: numpy.maximum(x.reshape(len(x), -1) @ p[0], 0) @ p[1], (hidden, out)), device="cpu"
+        )
+    keras = import_module("keras")
+    layers = [keras.layers.Dense(16, "relu"), keras.layers.Dense(CLASSES)]
+    made = keras.Sequential([keras.Input((SIDE, SIDE, 3)), keras.layers.Flatten(), *layers])
+    for layer, kernel in zip(layers, (hidden, out), strict=True):
+        layer.set_weights([kernel, np.zeros(kernel.shape[1], np.float32)])
+    return rc.wrap(made, device="cpu")
+
+
+def labelled(model: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return images, and the classes that a model gives them."""
+    images = drawn()
+    return images, Classifier(model).predict(images)
+
+
+def plain(images: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the classes of the network, without robustcmp."""
+    hidden, out = weights()
+    classes: NDArray[np.int64] = (np.maximum(images.reshape(len(images), -1) @ hidden, 0) @ out).argmax(axis=1)
+    return classes
+
+
+# the bridge -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_model_as_a_module_of_torch(framework: str) -> None:
+    torch = pytest.importorskip("torch")
+    hidden, out = weights()
+    images = drawn()
+    x = torch.tensor(images.transpose(0, 3, 1, 2), dtype=torch.float64).requires_grad_()
+    logits = as_torch_module(Classifier(network(framework), 5))(x)
+    expected = torch.relu(x.permute(0, 2, 3, 1).reshape(N, -1).float() @ torch.tensor(hidden)) @ torch.tensor(out)
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    v = torch.rand(N, CLASSES)
+    ours, theirs = (torch.autograd.grad(answer, x, v)[0] for answer in (logits, expected))
+    assert ours.dtype == torch.float64
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_a_second_derivative_is_an_error() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(drawn(2).transpose(0, 3, 1, 2)).requires_grad_()
+    logits = as_torch_module(Classifier(network("functions")))(x)
+    (gradient,) = torch.autograd.grad((logits**2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+# other libraries ------------------------------------------------------------------------------------------------------
+
+
+def torchattacks(model: Any, images: Any, labels: Any, epsilon: float, steps: int) -> Any:
+    library = pytest.importorskip("torchattacks", reason="torchattacks is not installed")
+    return library.PGD(model, eps=epsilon, alpha=epsilon / 4, steps=steps)(images, labels)
+
+
+def autoattack(model: Any, images: Any, labels: Any, epsilon: float, seed: int) -> Any:
+    library = pytest.importorskip("autoattack", reason="autoattack is not installed: it is at github.com/fra31")
+    attack = library.AutoAttack(model, "Linf", epsilon, seed=seed, version="custom", device="cpu", verbose=False)
+    attack.attacks_to_run = ["apgd-ce", "square"]
+    attack.apgd.n_iter, attack.apgd.n_restarts, attack.square.n_queries = 5, 1, 5
+    return attack.run_standard_evaluation(images, labels)
+
+
+def pyautoattack(model: Any, images: Any, labels: Any, epsilon: float, seed: int) -> Any:
+    library = pytest.importorskip("pyautoattack", reason="pyautoattack is not installed")
+    attack = library.AutoAttack(model, eps=epsilon, seed=seed, version="custom", attacks=["apgd-ce", "square"])
+    attack.apgd.n_iter, attack.apgd.n_restarts, attack.square.n_queries = 5, 1, 5
+    return attack.run_standard_evaluation(images, labels)[0]
+
+
+def art(model: Any, images: Any, labels: Any, epsilon: float, steps: int) -> Any:
+    estimators = pytest.importorskip("art.estimators.classification", reason="ART is not installed")
+    evasion, torch = import_module("art.attacks.evasion"), import_module("torch")
+    shape = tuple(images.shape[1:])
+    classifier = estimators.PyTorchClassifier(
+        model, torch.nn.CrossEntropyLoss(), shape, CLASSES, clip_values=(0, 1), device_type="cpu"
+    )
+    attack = evasion.ProjectedGradientDescent(
+        classifier, eps=epsilon, eps_step=epsilon / 4, max_iter=steps, num_random_init=1, verbose=False
+    )
+    return attack.generate(images.numpy(), labels.numpy())
+
+
+def art_black_box(model: Any, images: Any, labels: Any, steps: int) -> Any:
+    estimators = pytest.importorskip("art.estimators.classification", reason="ART is not installed")
+    evasion = import_module("art.attacks.evasion")
+    classifier = estimators.BlackBoxClassifier(model.logits, images.shape[1:], CLASSES, clip_values=(0, 1))
+    return evasion.HopSkipJump(classifier, norm=2, max_iter=steps, max_eval=20, init_eval=5, verbose=False).generate(
+        images, np.eye(CLASSES)[labels]
+    )
+
+
+LIBRARIES: dict[str, tuple[str, Callable[[], FunctionAttack]]] = {
+    "torchattacks": (
+        'FunctionAttack(pgd, epsilon=0.1, takes="torch", steps=10)',
+        lambda: FunctionAttack(torchattacks, epsilon=EPSILON, takes="torch", steps=5),
+    ),
+    "AutoAttack of its authors": (
+        'FunctionAttack(autoattack, epsilon=0.1, takes="torch")',
+        lambda: FunctionAttack(autoattack, epsilon=EPSILON, takes="torch"),
+    ),
+    "AutoAttack from the package pyautoattack": (
+        'FunctionAttack(autoattack, epsilon=0.1, takes="torch")',
+        lambda: FunctionAttack(pyautoattack, epsilon=EPSILON, takes="torch"),
+    ),
+    "ART: a gradient attack": (
+        'FunctionAttack(pgd, epsilon=0.1, takes="torch", steps=10)',
+        lambda: FunctionAttack(art, epsilon=EPSILON, takes="torch", steps=5),
+    ),
+    "ART: a black-box attack": (
+        'FunctionAttack(hop_skip_jump, epsilon=None, norm="l2", needs_gradient=False, one_by_one=True)',
+        lambda: FunctionAttack(art_black_box, epsilon=None, norm="l2", needs_gradient=False, one_by_one=True, steps=1),
+    ),
+}
+
+
+def generators() -> tuple[Any, ...]:
+    """Return the states of the global generators."""
+    numpy = np.random.get_state()[1]  # noqa: NPY002
+    return random.getstate(), numpy.tolist(), import_module("torch").get_rng_state().tolist()  # type: ignore[union-attr]
+
+
+@pytest.mark.filterwarnings("default")  # theirs
+@pytest.mark.parametrize(
+    "library",
+    [
+        pytest.param(name, marks=brought(what=f"{name}, on models of every framework", typed=typed))
+        for name, (typed, _) in LIBRARIES.items()
+    ],
+)
+def test_another_library(library: str) -> None:
+    pytest.importorskip("torch")
+    attack = LIBRARIES[library][1]()
+    images, labels = drawn(), plain(drawn())
+    models = {framework: network(framework) for framework in FRAMEWORKS}
+    before = generators()
+    ev = rc.evaluate(
+        models,
+        images,
+        labels,
+        suite={"theirs": attack, "fgsm": FGSM(epsilons=10, max_epsilon=EPSILON)},
+        n=N,
+        repeats=1,
+        batch_size=4,
+        progress=False,
+    )
+    assert generators() == before
+    rates = {framework: of_model["theirs"] for framework, of_model in ev.rates().items()}
+    assert set(rates) == {*FRAMEWORKS}
+    assert len(set(rates.values())) == 1  # the network and the draws are the same everywhere
+    assert rates["torch"] >= 0.9 * ev.rates()["torch"]["fgsm"] > 0
+    of = ev.dataset.sel(attack="theirs")
+    if attack.epsilon is not None:
+        assert (of.linf.values[of.success.values.astype(bool)] <= EPSILON + 1e-6).all()
+
+
+# functions of one's own -----------------------------------------------------------------------------------------------
+
+
+def away(model: Any, images: Any, labels: Any, epsilon: float) -> Any:
+    """Take a step along the sign of the gradient of the true class's logit, with the NumPy classifier."""
+    v = -np.eye(CLASSES, dtype=np.float32)[labels]
+    return np.clip(images + np.float32(epsilon) * np.sign(model.vjp(images, v)), 0, 1)
+
+
+def away_in_torch(model: Any, images: Any, labels: Any, epsilon: float) -> Any:
+    torch = import_module("torch")
+    x = images.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(-model(x).gather(1, labels[:, None]).sum(), x)
+    return (images + epsilon * gradient.sign()).clamp(0, 1)
+
+
+def away_in_foolbox(model: Any, images: Any, labels: Any, epsilon: float) -> Any:
+    """Do the same in EagerPy, with the tensors of any framework."""
+    ep = import_module("eagerpy")
+    x, y = ep.astensor(images), ep.astensor(labels)
+    _, gradient = ep.value_and_grad(
+        lambda x: -(ep.astensor(model(x.raw)) * ep.onehot_like(x.zeros((len(y), CLASSES)), y)).sum(), x
+    )
+    return ep.clip(x + epsilon * gradient.sign(), 0, 1).raw
+
+
+OWN: dict[str, tuple[Callable[..., Any], list[str]]] = {
+    "numpy": (away, FRAMEWORKS),
+    "torch": (away_in_torch, FRAMEWORKS),
+    "foolbox": (away_in_foolbox, ["torch", "tensorflow", "jax"]),
+}
+
+
+@pytest.mark.parametrize(
+    "takes",
+    [
+        pytest.param(
+            "numpy",
+            marks=brought(what="a function of yours, of NumPy arrays", typed="FunctionAttack(attack, epsilon=0.1)"),
+        ),
+        pytest.param(
+            "torch",
+            marks=brought(
+                what="a function of yours, of torch tensors, on models of every framework",
+                typed='FunctionAttack(attack, epsilon=0.1, takes="torch")',
+            ),
+        ),
+        pytest.param(
+            "foolbox",
+            marks=brought(
+                what="a function of yours, of a Foolbox model and its own tensors",
+                typed='FunctionAttack(attack, epsilon=0.1, takes="foolbox")',
+            ),
+        ),
+    ],
+)
+def test_a_function(takes: Any) -> None:
+    images, labels = drawn(), plain(drawn())
+    function, named = OWN[takes]
+    hidden, out = weights()
+    before = images.reshape(N, -1) @ hidden
+    slopes = (-out.T[labels] * (before > 0)) @ hidden.T
+    expected = np.clip(images + np.float32(EPSILON) * np.sign(slopes.reshape(images.shape)), 0, 1)
+    fooled = plain(expected) != labels
+    assert 0 < fooled.sum() < N
+    attack = FunctionAttack(function, epsilon=EPSILON, takes=takes, deterministic=True)
+    for framework in named:
+        result = attack.attack(network(framework), images, labels)
+        assert (result.success == fooled).all()
+        np.testing.assert_allclose(result.adversarials[fooled], expected[fooled], atol=1e-6)
+        assert (result.adversarials[~fooled] == images[~fooled]).all()
+        np.testing.assert_allclose(result.linf[fooled], EPSILON, atol=1e-6)
+
+
+def test_success_is_not_for_the_function_to_say() -> None:
+    def unchanged(model: Any, images: Any, labels: Any) -> Any:
+        return images
+
+    model = network("functions")
+    images, labels = labelled(model)
+    labels[:3] = (labels[:3] + 1) % CLASSES  # misclassified: fallen at distance 0, and not shown to the function
+    result = FunctionAttack(unchanged, epsilon=EPSILON).attack(model, images, labels)
+    assert result.success.tolist() == [True] * 3 + [False] * (N - 3)
+    assert (result.l2[:3] == 0).all()
+
+
+def test_a_function_that_writes_into_its_images() -> None:
+    def inside(model: Any, images: Any, labels: Any) -> Any:
+        images[:] = 0
+        return images
+
+    model = network("functions")
+    images, labels = labelled(model)
+    kept = images.copy()
+    result = FunctionAttack(inside, epsilon=None).attack(model, images, labels)
+    assert (images == kept).all()
+    assert (result.success == (plain(np.zeros_like(images)) != labels)).all()
+    np.testing.assert_allclose(result.linf[result.success], images.max(axis=(1, 2, 3))[result.success])
+
+
+# budgets --------------------------------------------------------------------------------------------------------------
+
+
+def moved(model: Any, images: Any, labels: Any, by: float, only: int) -> Any:
+    """Move some values of one image, away from the nearer bound, and leave the others."""
+    images.reshape(len(images), -1)[5, :only] += np.where(images.reshape(len(images), -1)[5, :only] > 0.5, -by, by)
+    return images
+
+
+@brought(
+    what="an attack that leaves its budget",
+    typed="FunctionAttack(attack, epsilon=0.1)",
+    got="the message: which image, and how far it is",
+)
+@pytest.mark.parametrize(
+    ("norm", "epsilon", "by", "only", "far"),
+    [("linf", 0.1, 0.11, 3, "0.11"), ("l2", 0.2, 0.11, 4, "0.22"), ("l0", 2, 0.1, 9, "3")],
+)
+def test_a_budget_is_checked(norm: Any, epsilon: float, by: float, only: int, far: str) -> None:
+    model = network("functions")
+    images, labels = labelled(model)
+    message = rf"test_brought_attacks:moved left its budget at image 5: expected {norm} ≤ {epsilon:g}, received {far}"
+    with pytest.raises(AttackError, match=message):
+        FunctionAttack(moved, norm=norm, epsilon=epsilon, by=by, only=only).attack(model, images, labels)
+    wider = FunctionAttack(moved, norm=norm, epsilon=epsilon * 1.5, by=by, only=only)
+    assert wider.attack(model, images, labels).success.shape == (N,)
+
+
+BROKEN: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "images beyond [0, 1]": (lambda m, x, y: x + 0.1, "clip its images", r"left \[0, 1\] at image 0, by 0\.\d+: clip"),
+    "NaN in its images": (lambda m, x, y: x * np.nan, "which image is no number", r"left \[0, 1\] at image 0, by nan"),
+    "8-bit images": (lambda m, x, y: (x * 255).astype(np.uint8), "return float32 in [0, 1]", "float32 in .* uint8"),
+    "another shape": (
+        lambda m, x, y: x[:, :4],
+        "which shape was expected",
+        r"\(16, 8, 8, 3\) as \(N, H, W, C\), received \(16, 4, 8, 3\)",
+    ),
+    "more than its images": (lambda m, x, y: (x, y), "return the images alone", "images alone, received tuple"),
+    "nothing": (lambda m, x, y: None, "return the images alone", "images alone, received NoneType"),
+    "an exception": (
+        lambda m, x, y: 1 / 0,
+        "which attack failed, where and how",
+        "failed on a model of numpy: ZeroDivisionError",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(
+            what,
+            marks=brought(
+                what=f"an attack that returns {what}".replace("returns an exc", "raises an exc"),
+                typed="FunctionAttack(attack, epsilon=0.1)",
+                got=f"the message: {got}",
+            ),
+        )
+        for what, (_, got, _) in BROKEN.items()
+    ],
+)
+def test_what_a_function_returns_is_checked(what: str) -> None:
+    model = network("functions")
+    with pytest.raises(AttackError, match=BROKEN[what][2]) as caught:
+        FunctionAttack(BROKEN[what][0], epsilon=EPSILON, needs_gradient=False).attack(model, *labelled(model))
+    assert "\n" not in str(caught.value)
+
+
+@brought(
+    what="an attack whose images are to survive 8 bits",
+    typed="FunctionAttack(attack, epsilon=8/255, eight_bit=True)",
+    got="a comparison; its images are rounded towards the clean ones",
+)
+@pytest.mark.parametrize("levels", [8, 25.5])
+def test_images_in_8_bits(levels: float) -> None:
+    model = network("functions")
+    images, labels = labelled(model)
+    attack = FunctionAttack(away, epsilon=levels / 255, eight_bit=True)
+    result = attack.attack(model, images, labels)
+    in_levels = result.adversarials * 255
+    np.testing.assert_allclose(in_levels, np.rint(in_levels), atol=1e-4)
+    exact = away(Classifier(model), images, labels, levels / 255)
+    fooled = result.success
+    assert fooled.any()
+    np.testing.assert_allclose(
+        in_levels[fooled], 255 * images[fooled] + np.trunc((255 * (exact - images))[fooled] * (1 + 1e-5)), atol=1e-3
+    )
+    assert (fooled == (plain(result.adversarials) != labels)).all()
+    with pytest.raises(UsageError, match="multiples of 1/255"):
+        attack.attack(model, np.clip(images, 0.001, 1), labels)
+
+
+def test_a_model_with_other_bounds() -> None:
+    model = rc.wrap_functions(logits=lambda x: x.reshape(len(x), -1) @ weights()[0], bounds=(-1, 1))
+    with pytest.raises(UsageError, match=r"transform_bounds\(\(0, 1\)\)"):
+        FunctionAttack(away, epsilon=EPSILON, needs_gradient=False).attack(model, drawn(), np.zeros(N, np.int64))
+
+
+# draws ----------------------------------------------------------------------------------------------------------------
+
+
+def of_seeds(model: Any, images: Any, labels: Any, seeds: Any) -> Any:
+    noise = [np.random.default_rng(seed).random(images.shape[1:], np.float32) for seed in seeds]
+    return np.array(noise)
+
+
+def of_a_seed(model: Any, images: Any, labels: Any, seed: int) -> Any:
+    return np.random.default_rng(seed).random(images.shape, np.float32)
+
+
+def of_numpy(model: Any, images: Any, labels: Any) -> Any:
+    return np.random.random(images.shape)  # noqa: NPY002
+
+
+def of_python(model: Any, images: Any, labels: Any) -> Any:
+    return np.array([random.random() for _ in range(images.size)]).reshape(images.shape)
+
+
+def of_torch(model: Any, images: Any, labels: Any) -> Any:
+    return import_module("torch").rand(images.shape)
+
+
+@pytest.mark.parametrize("function", [of_seeds, of_a_seed, of_numpy, of_python, of_torch], ids=lambda it: it.__name__)
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_draws_are_a_function_of_what_is_attacked(function: Any, one_by_one: bool) -> None:
+    takes: Any = "torch" if function is of_torch else "numpy"
+    if takes == "torch":
+        pytest.importorskip("torch")
+    attack = FunctionAttack(function, epsilon=None, takes=takes, one_by_one=one_by_one, needs_gradient=False)
+    model = network("functions")
+    images, labels = labelled(model)
+    images, labels = images.repeat(20, axis=0), labels.repeat(20)  # so that two calls are needed
+    images[:, 0, 0, 0] = np.linspace(0, 1, len(images))
+    labels = plain(images)
+    first, second = attack.attack_repeats(model, images, labels, repeats=[0, 1])
+    assert (first.adversarials != second.adversarials).any()
+    again = attack.attack(model, images, labels, repeat=1, batch_size=7)
+    np.testing.assert_array_equal(again.adversarials, second.adversarials)
+    other = attack.attack(model, images, labels, seed=1)
+    assert (other.adversarials != first.adversarials).any()
+    some = attack.attack(model, images[300:], labels[300:]).adversarials
+    alone = one_by_one or function is of_seeds
+    assert (some == first.adversarials[300:]).all() == alone
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_draws_are_the_same_on_models_of_every_framework(framework: str) -> None:
+    pytest.importorskip("torch")
+    model = network(framework)
+    images, labels = labelled(model)
+    for function, takes in ((of_numpy, "numpy"), (of_torch, "torch")):
+        attack = FunctionAttack(function, epsilon=None, takes=takes, needs_gradient=False)  # type: ignore[arg-type]
+        ours = attack.attack(network("functions"), images, labels)
+        np.testing.assert_array_equal(attack.attack(model, images, labels).adversarials, ours.adversarials)
+
+
+def test_a_deterministic_attack_is_made_once() -> None:
+    calls = []
+
+    def counted(model: Any, images: Any, labels: Any) -> Any:
+        calls.append(len(images))
+        return images
+
+    model = network("functions")
+    attack = FunctionAttack(counted, epsilon=EPSILON, deterministic=True)
+    assert len([*attack.attack_repeats(model, *labelled(model), repeats=range(3))]) == 3
+    assert calls == [N]
+
+
+# in a suite -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_run_keeps_of_it(tmp_path: Path) -> None:
+    model = network("functions")
+    images, labels = labelled(model)
+
+    def made(epsilon: float, **parameters: Any) -> rc.Evaluation:
+        suite = {"own": FunctionAttack(away, epsilon=epsilon, packages=["numpy"], **parameters)}
+        given = {"n": N, "repeats": 2, "progress": False, "out": tmp_path / "run"}
+        return rc.evaluate({"m": model}, images, labels, suite=suite, **given)
+
+    ev = made(EPSILON)
+    stored = rc.open_run(tmp_path / "run")
+    assert stored.dataset.identical(ev.dataset)
+    settings = stored.attack_records["own"].settings
+    assert settings["function"] == "test_brought_attacks:away"
+    assert settings["epsilon"] == EPSILON
+    assert settings["packages"] == {"numpy": np.__version__}
+    assert "an attack from elsewhere, away: budget linf ≤ 0.1, checked" in ev.to_text()
+    assert made(EPSILON).dataset.identical(ev.dataset)
+    assert made(2 * EPSILON).rates()["m"]["own"] > ev.rates()["m"]["own"]  # computed again
+
+
+def test_functions_are_told_apart() -> None:
+    def made(by: float, step: Any = None) -> FunctionAttack:
+        def one(model: Any, images: Any, labels: Any) -> Any:
+            return images + by
+
+        def other(model: Any, images: Any, labels: Any) -> Any:
+            return images - by
+
+        other.__qualname__ = one.__qualname__
+        return FunctionAttack(step or one, epsilon=None) if step != "other" else FunctionAttack(other, epsilon=None)
+
+    assert made(0.1).settings == made(0.1).settings != made(0.2).settings
+    assert made(0.1).settings != made(0.1, "other").settings
+
+
+def test_one_that_needs_gradients_does_not_run_without() -> None:
+    hidden, _ = weights()
+    model = rc.wrap_functions(logits=lambda x: x.reshape(len(x), -1) @ hidden[:, :CLASSES])
+    images, labels = labelled(model)
+    suite = {
+        "away": FunctionAttack(away, epsilon=EPSILON),
+        "noise": FunctionAttack(of_seeds, epsilon=None, needs_gradient=False),
+    }
+    ev = rc.evaluate({"m": model}, images, labels, suite=suite, n=N, repeats=1, progress=False)
+    assert "no gradient" in ev.not_applicable["m"]["away"]
+    assert 0 < ev.rates()["m"]["noise"] < 1
+    with pytest.raises(ModelError, match="no gradient"):
+        FunctionAttack(away, epsilon=EPSILON, needs_gradient=False).attack(model, images, labels)
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "no function": (lambda: FunctionAttack(partial(away), epsilon=0.1), "received partial. Write a function with def"),
+    "an unknown parameter": (
+        lambda: FunctionAttack(away, epsilon=0.1, steps=3),
+        r"function of model, images, labels, steps; away.* unexpected keyword argument 'steps'",
+    ),
+    "a missing parameter": (lambda: FunctionAttack(moved, epsilon=0.1, by=1), "missing a required argument: 'only'"),
+    "a parameter that is an object": (
+        lambda: FunctionAttack(moved, epsilon=0.1, by=np.ones(3)),
+        "by should be .* ndarray",
+    ),
+    "norm": (lambda: FunctionAttack(away, epsilon=0.1, norm="l1"), "norm should be one of 'l0', 'l2', 'linf'"),  # type: ignore[arg-type]
+    "takes": (lambda: FunctionAttack(away, epsilon=0.1, takes="jax"), "takes should be one of 'numpy'"),  # type: ignore[arg-type]
+    "epsilon": (lambda: FunctionAttack(away, epsilon=0), "epsilon should be more than 0"),
+    "a package": (
+        lambda: FunctionAttack(away, epsilon=0.1, packages=["torchattack5"]),
+        "'torchattack5' is not installed",
+    ),
+    "a bare function in a suite": (
+        lambda: rc.evaluate({}, drawn(), plain(drawn()), suite={"own": away}),
+        "FunctionAttack",
+    ),
+    "a name": (lambda: rc.evaluate({}, drawn(), plain(drawn()), suite={"Own": FGSM()}), "a-z, 0-9 and _.*'Own'"),
+    "no attack": (lambda: rc.evaluate({}, drawn(), plain(drawn()), suite={}), "at least one attack"),
+}
+
+
+@pytest.mark.parametrize("mistake", [*MISTAKES])
+def test_mistakes(mistake: str) -> None:
+    make, message = MISTAKES[mistake]
+    with pytest.raises(UsageError, match=message):
+        make()
