@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import random
 from collections.abc import Callable
 from functools import partial
@@ -9,18 +11,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import foolbox as fb
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.attacks import FGSM, FunctionAttack
+from robustcmp.attacks.suite import FOOLBOX, load_suite
+from robustcmp.cli import eval as eval_command
 from robustcmp.errors import AttackError, ModelError, UsageError
 from robustcmp.models.bridge import as_torch_module
 from robustcmp.models.classifier import Classifier
 
 N, SIDE, CLASSES, EPSILON = 16, 8, 3, 0.1
 PIXELS = SIDE * SIDE * 3
+pytestmark = pytest.mark.filterwarnings("ignore:torch.meshgrid:UserWarning")  # by Foolbox's SpatialAttack
 FRAMEWORKS = ["torch", "tensorflow", "jax", "functions"]
 brought = partial(pytest.mark.brought, group="Attacks from elsewhere", got="a comparison")
 
@@ -212,6 +218,161 @@ def test_another_library(library: str) -> None:
     of = ev.dataset.sel(attack="theirs")
     if attack.epsilon is not None:
         assert (of.linf.values[of.success.values.astype(bool)] <= EPSILON + 1e-6).all()
+
+
+# Foolbox's ------------------------------------------------------------------------------------------------------------
+
+NAMES = sorted({cls.__name__ for cls in FOOLBOX.values()})  # without aliases, such as PGD
+MORE_THAN_LABELS = {  # and what Foolbox says of it
+    "BinarizationRefinementAttack": "requires starting_points",
+    "DatasetAttack": r"data has been provided using 'feed\(\)'",
+    "GenAttack": "unsupported criterion",
+}
+WITH_NUMBA = [name for name in NAMES if "BrendelBethge" in name]
+FAILING = {  # in Foolbox 3.3.4
+    ("PointwiseAttack", "tensorflow"): "AttributeError: 'list' object has no attribute 'dtype'",
+    ("PointwiseAttack", "jax"): "AttributeError: module 'jax.ops' has no attribute 'index_update'",
+    ("SpatialAttack", "jax"): "NotImplementedError: no message",
+}
+WITHOUT_EPSILONS = [  # they search for an adversarial image in no distance that Foolbox could clip
+    *("BinarySearchContrastReductionAttack", "GaussianBlurAttack", "InversionAttack", "L0FMNAttack", "PointwiseAttack"),
+    *("LinearSearchBlendedUniformNoiseAttack", "LinearSearchContrastReductionAttack", "SpatialAttack"),
+]
+FEW = {"steps": 10, "binary_search_steps": 2, "max_gradient_eval_steps": 10, "initial_gradient_eval_steps": 5}
+OTHER = {"HopSkipJumpAttack": {"steps": 1}, "VirtualAdversarialAttack": {"xi": 0.1}}
+foolboxs = partial(brought, typed='[attacks.x] attack = "NAME"')
+
+
+def of_foolbox(name: str, tmp_path: Path, **more: Any) -> Any:
+    """Return an attack of Foolbox from a suite, with few steps, and the budgets of its norm if it needs some."""
+    cls = FOOLBOX[name]
+    few = {key: value for key, value in FEW.items() if key in inspect.signature(cls).parameters}
+    table: dict[str, Any] = few | OTHER.get(name, {}) | more
+    if issubclass(cls, fb.attacks.base.FixedEpsilonAttack):
+        table["epsilons"] = [0.5 * budget(name), budget(name)]
+    lines = ["[attacks.x]", f'attack = "{name}"', *(f"{key} = {value}" for key, value in table.items())]
+    (tmp_path / "x.toml").write_text("\n".join(lines))
+    return load_suite(tmp_path / "x.toml").attacks["x"]
+
+
+def budget(name: str) -> float:
+    return 60.0 if name.startswith(("L1", "Sparse")) else 8.0 if name.startswith(("L2", "Virtual", "Gen")) else 0.5
+
+
+def check_foolboxs(name: str, framework: str, tmp_path: Path) -> None:
+    """Run an attack of Foolbox on a model and judge its images without robustcmp, or see the message."""
+    images, labels = drawn(6), plain(drawn(6))
+    attack, model = of_foolbox(name, tmp_path), Classifier(network(framework), 6)
+    message = MORE_THAN_LABELS.get(name, FAILING.get((name, framework)))
+    if message is not None:
+        with pytest.raises(
+            ModelError, match=rf"Foolbox's {name} cannot attack a model of \w+: .*{message}.* Leave it out"
+        ):
+            next(attack.outcomes(model, images, labels, 0, [0]))
+        return
+    result = next(attack.outcomes(model, images, labels, 0, [0]))
+    assert result.success.any()
+    assert ((plain(result.adversarials) != labels) == result.success).all()
+    if attack.grid:
+        far = np.abs(result.adversarials - images).reshape(6, -1).astype(np.float64)
+        sizes = {60.0: far.sum(axis=1), 8.0: np.sqrt((far**2).sum(axis=1)), 0.5: far.max(axis=1)}
+        assert (sizes[budget(name)] <= budget(name) * (1 + 1e-5)).all()
+
+
+@foolboxs(
+    what=f"Foolbox: each of the {len(NAMES) - len(MORE_THAN_LABELS) - len(WITH_NUMBA)} attacks that take labels alone, "
+    "on functions of NumPy arrays"
+)
+def test_every_attack_of_foolbox_on_functions(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    for name in sorted({*NAMES} - {*MORE_THAN_LABELS, *WITH_NUMBA}):
+        check_foolboxs(name, "functions", tmp_path)
+
+
+@pytest.mark.slow  # JAX compiles each anew
+@pytest.mark.parametrize(
+    "framework",
+    [
+        pytest.param(
+            framework,
+            marks=foolboxs(
+                what=f"Foolbox: its attacks that take labels alone, on models of {framework}",
+                got="a comparison"
+                + "".join(f"; {name} fails in Foolbox: the message" for name, where in FAILING if where == framework),
+            ),
+        )
+        for framework in FRAMEWORKS[:3]
+    ],
+)
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*MORE_THAN_LABELS, *WITH_NUMBA}))
+def test_an_attack_of_foolbox(name: str, framework: str, tmp_path: Path) -> None:
+    check_foolboxs(name, framework, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=foolboxs(
+                what=f"Foolbox: {name}, which needs more than labels", got="the message: call it in a function"
+            ),
+        )
+        for name in MORE_THAN_LABELS
+    ],
+)
+def test_an_attack_of_foolbox_that_needs_more(name: str, tmp_path: Path) -> None:
+    check_foolboxs(name, "functions", tmp_path)
+
+
+@foolboxs(what="Foolbox: the four attacks of Brendel and Bethge", got="the message: they need the package numba")
+@pytest.mark.parametrize("name", WITH_NUMBA)
+def test_an_attack_of_foolbox_that_needs_numba(name: str, tmp_path: Path) -> None:
+    try:
+        import_module("numba")
+    except ImportError:
+        with pytest.raises(UsageError, match=f"{name} needs another package: No module named 'numba'"):
+            of_foolbox(name, tmp_path)
+    else:
+        pytest.skip("numba is installed")
+
+
+@foolboxs(what="Foolbox: epsilons for an attack without a distance", got="the message: remove the key epsilons")
+@pytest.mark.parametrize("name", WITHOUT_EPSILONS)
+def test_an_attack_of_foolbox_that_holds_no_epsilons(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{name}: .* remove the key epsilons"):
+        of_foolbox(name, tmp_path, epsilons=[0.1])
+
+
+@foolboxs(what="Foolbox: VirtualAdversarialAttack, where its gradient vanishes", got="the message: change xi")
+def test_an_attack_of_foolbox_whose_gradient_vanishes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    model = rc.wrap_functions(
+        logits=lambda x: np.tile(np.float32([1, 0, 0]), (len(x), 1)), vjp=lambda x, v: np.zeros_like(x)
+    )
+    attack = of_foolbox("VirtualAdversarialAttack", tmp_path)
+    with pytest.raises(ModelError, match=r"images of NaN.* xi"):
+        next(attack.outcomes(Classifier(model), drawn(2), np.zeros(2, np.int64), 0, [0]))
+
+
+def genetic(model: Any, images: Any, labels: Any, epsilon: float, steps: int) -> Any:
+    """Call GenAttack with a class to reach, the next one."""
+    ep = import_module("eagerpy")
+    target = fb.criteria.TargetedMisclassification(((ep.astensor(labels) + 1) % CLASSES).raw)
+    return fb.attacks.GenAttack(steps=steps).run(model, images, target, epsilon=epsilon)
+
+
+@brought(
+    what="Foolbox: an attack that needs more than labels, in a function of yours",
+    typed='FunctionAttack(genetic, epsilon=0.1, takes="foolbox", needs_gradient=False)',
+)
+def test_an_attack_of_foolbox_in_a_function() -> None:
+    model = network("torch")
+    images, labels = labelled(model)
+    attack = FunctionAttack(genetic, epsilon=0.5, takes="foolbox", needs_gradient=False, steps=20)
+    result = attack.attack(model, images, labels)
+    assert result.success.any()
+    assert ((plain(result.adversarials) != labels) == result.success).all()
 
 
 # functions of one's own -----------------------------------------------------------------------------------------------
@@ -535,6 +696,76 @@ def test_one_that_needs_gradients_does_not_run_without() -> None:
     assert 0 < ev.rates()["m"]["noise"] < 1
     with pytest.raises(ModelError, match="no gradient"):
         FunctionAttack(away, epsilon=EPSILON, needs_gradient=False).attack(model, images, labels)
+
+
+ATTACKS = """
+import numpy as np
+from robustcmp.attacks import FunctionAttack
+
+
+def darker(model, images, labels, epsilon):
+    return np.maximum(images - np.float32(epsilon), 0)
+
+
+def mine():
+    return FunctionAttack(darker, epsilon=0.5, needs_gradient=False, deterministic=True)
+
+
+def nothing():
+    return None
+"""
+
+
+def in_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
+    """Compare two models by the command, with attacks from a file of the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("brought_attacks.py").write_text(ATTACKS)
+    given = ["--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--training-seeds", "0"]
+    given += ["--suite", "smoke", "--images", "30", "--repeats", "1", "--json"]
+    return eval_command.main([*given, *more])
+
+
+@brought(what="an attack of yours in the command", typed="robustcmp eval --attack mine=module:function")
+@pytest.mark.parametrize("isolated", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_attack_in_the_command(
+    isolated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    more = ["--attack", "mine=brought_attacks:mine", "--isolate" if isolated else "--no-isolate"]
+    assert in_command(tmp_path, monkeypatch, *more) == 0
+    summary = json.loads(capfd.readouterr().out)
+    assert Path(summary["out"]).name == "lenet1-digits-smoke-mine"
+    rates = summary["success_rate"]["torch"]
+    assert set(rates) == {"fgsm", "single_pixel", "boundary", "mine"}
+    ev = rc.open_run(summary["out"])
+    of = ev.dataset.sel(attack="mine").squeeze()
+    model, data = rc.load_model("lenet1", framework="torch", dataset="digits", device="cpu"), rc.load_dataset("digits")
+    images = data.images[of.image.values]
+    fooled = rc.predict(model, np.maximum(images - np.float32(0.5), 0)) != data.labels[of.image.values]
+    assert fooled.any()
+    assert (of.success.values == fooled).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("mine", "expected NAME=module:function, received 'mine'"),
+        ("fgsm=brought_attacks:mine", "fgsm is the name of another attack of the suite smoke"),
+        ("mine=brought_attacks:darker", "Name a function without arguments that returns an attack"),
+        ("mine=brought_attacks:nothing", "mine should be an attack of robustcmp.attacks, received NoneType"),
+        ("mine=brought_attacks:other", "has no attribute 'other'"),
+        ("Mine=brought_attacks:mine", "a-z, 0-9 and _"),
+    ],
+)
+def test_mistakes_in_the_command(
+    given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert in_command(tmp_path, monkeypatch, "--attack", given) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "runs").exists()
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {

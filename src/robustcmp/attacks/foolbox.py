@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import foolbox as fb
 import numpy as np
+from foolbox.attacks.base import AttackWithDistance
 from numpy.typing import NDArray
 
 from .. import frameworks
@@ -140,21 +141,32 @@ class FoolboxAttack:
         epsilons: list[float | None] = [*self.grid] or [None]
         try:
             with classifier.full_precision():
-                _, clipped, fooled = self.attack(classifier.model, x, criterion, epsilons=epsilons)
+                if isinstance(self.attack, AttackWithDistance):
+                    _, clipped, fooled = self.attack(classifier.model, x, criterion, epsilons=epsilons)
+                else:  # SpatialAttack, which knows no ε
+                    spatial: Any = self.attack
+                    _, *clipped, fooled = spatial(classifier.model, x, criterion)
         except HostError:
             raise
         except Exception as error:
             if classifier.framework.is_out_of_memory(error):
                 raise
-            # One that is targeted, or wants more than a suite can say.
+            # One that is targeted, or wants more than a suite can say, or fails in this framework.
             raise ModelError(
                 f"Foolbox's {self.settings['class']} cannot attack a model of {classifier.framework.name}: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}. Leave it out; if it needs "
+                'more than labels, call it in a function, robustcmp.attacks.FunctionAttack(function, takes="foolbox")'
             ) from error
-        at_each: NDArray[np.bool_] = classifier.array(fooled).T
+        at_each: NDArray[np.bool_] = classifier.array(fooled).reshape(-1, len(images)).T
+        found = classifier.array(clipped[-1])
+        if not np.isfinite(found).all():
+            raise ModelError(
+                f"Foolbox's {self.settings['class']} made images of NaN, as of a gradient that vanishes: change its "
+                "parameters, such as xi, or leave it out"
+            )
         return Perturbed(
             at_each[:, -1],
-            classifier.array(clipped[-1]),
+            found,
             np.full(len(images), -1, np.int64),
             {"epsilon_success": at_each} if self.grid else {},
         )

@@ -263,7 +263,21 @@ def _foolbox(cls: type[fb.attacks.base.Attack], table: dict[str, Any]) -> Foolbo
     parameters = _parameters(cls, table)
     for name, value in parameters.items():
         _check_size(name, value)
-    return FoolboxAttack(cls(**parameters), parameters, epsilons)
+    attack = cls(**parameters)
+    if epsilons is not None and not _holds_epsilons(attack):
+        raise UsageError(
+            "this attack minimises no distance in which Foolbox could hold epsilons: remove the key epsilons"
+        )
+    return FoolboxAttack(attack, parameters, epsilons)
+
+
+def _holds_epsilons(attack: fb.attacks.base.Attack) -> bool:
+    """Say whether Foolbox can clip what an attack finds to epsilons of its distance."""
+    try:
+        distance = attack.distance  # type: ignore[attr-defined]
+    except (AttributeError, ValueError):  # it has none, or none that a file can set
+        return isinstance(attack, fb.attacks.base.FixedEpsilonAttack)
+    return isinstance(attack, fb.attacks.base.FixedEpsilonAttack) or distance != fb.distances.l0
 
 
 class _Epsilons(msgspec.Struct):

@@ -9,11 +9,12 @@ import shlex
 import sys
 from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..errors import ControlError, GroupError, UsageError
+from ..errors import ControlError, GroupError, ModelError, UsageError
 from .command import Parser, run_command, say
 from .log_lines import log_lines_dropped
 from .screen import screen_width, show, use_color
@@ -109,6 +110,14 @@ def _add_models(group: _ArgumentGroup) -> None:
 
 def _add_attacks(group: _ArgumentGroup) -> None:
     group.add_argument("--suite", default="guo2019", metavar="NAME", help="a suite's name or TOML file")
+    group.add_argument(
+        "--attack",
+        nargs="+",
+        action="extend",
+        metavar="NAME=CODE",
+        help="attacks of your own beside the suite's: module:function, a function without arguments that returns an "
+        "attack, such as robustcmp.attacks.FunctionAttack",
+    )
     group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's; digits: 200)")
     group.add_argument(
         "--repeats",
@@ -177,7 +186,7 @@ def _evaluate(given: Sequence[str]) -> None:
     from ..runs.conditioning import check_conditional
     from ..runs.question import check_numbers
 
-    suite = load_suite(options.suite)
+    suite = _with_own(load_suite(options.suite), options.attack or [])
     repeats = suite.repeated(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
@@ -211,6 +220,31 @@ def _evaluate(given: Sequence[str]) -> None:
             "only these again:\n  " + "\n  ".join(each)
         )
     return None
+
+
+def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
+    """Return a suite with attacks of the user's, ``NAME=module:function``, beside its own."""
+    if not given:
+        return suite
+    from ..attacks.suite import check_attack
+    from ..zoo.from_files import called, is_function
+
+    own: dict[str, Any] = {}
+    for text in given:
+        name, _, source = text.partition("=")
+        if not is_function(source):
+            raise UsageError(f"--attack: expected NAME=module:function, received {text!r}")
+        if name in suite.attacks or name in own:
+            raise UsageError(f"--attack: {name} is the name of another attack of the suite {suite.name}")
+        try:
+            own[name] = called(source)
+        except ModelError as error:
+            raise UsageError(
+                f"--attack: {error}. Name a function without arguments that returns an attack, such as "
+                "robustcmp.attacks.FunctionAttack(function, epsilon=0.1)"
+            ) from error
+        check_attack(name, own[name])
+    return replace(suite, name="-".join([suite.name, *own]), attacks=suite.attacks | own)
 
 
 def _executor(options: Namespace) -> Executor | Literal["auto"]:

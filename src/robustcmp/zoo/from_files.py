@@ -149,7 +149,7 @@ class FromFunction(msgspec.Struct, frozen=True, tag="function"):
 
     def load(self, device: Device = "auto") -> fb.models.base.Model:
         """Call the function, and return the model that it returns."""
-        model = _called(self.source)
+        model = called(self.source)
         if not isinstance(model, fb.models.base.Model):
             raise ModelError(
                 f"{self.source} should return a Foolbox model, as robustcmp.wrap does; received {type(model).__name__}"
@@ -365,7 +365,7 @@ def load_network(
     """
     adapter = get_framework(framework)
     if is_function(source):
-        return _as_model(_called(source), adapter, source, device, {})
+        return _as_model(called(source), adapter, source, device, {})
     path = Path(source)
     if path.is_file():
         check_no_program(path)
@@ -391,7 +391,7 @@ def load_network(
         assert architecture is not None
         if framework != "jax":
             raise UsageError(f"for {source} the architecture should be a name or FILE.toml, received {architecture}")
-        return _as_model(_called(architecture, content.weights), adapter, source, device, info)
+        return _as_model(called(architecture, content.weights), adapter, source, device, info)
     _check_design(content, design, architecture or design.name, source)
     network = adapter.build(design, 0, "cpu")
     adapter.set_weights(network, design, content.weights)
@@ -464,12 +464,12 @@ def _canonical(path: Path, design: Architecture | None) -> WeightsFile:
 
 def _untrained(architecture: str, adapter: TrainableFramework) -> Any:
     if is_function(architecture):
-        return _called(architecture)
+        return called(architecture)
     return adapter.build(get_architecture(architecture), 0, "cpu")
 
 
-def _called(name: str, *arguments: Any) -> Any:
-    """Import a function and return what it returns."""
+def called(name: str, *arguments: Any) -> Any:
+    """Import a function, ``module:function``, and return what it returns; the working directory is looked at."""
     module, _, function = name.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does
