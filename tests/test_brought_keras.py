@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +18,17 @@ from brought import compared
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.errors import ModelError, UsageError
+from robustcmp.errors import ModelError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
+from robustcmp.zoo.from_files import file_origins, load_network
 
 tf = pytest.importorskip("tensorflow", reason="tensorflow is not installed")
 keras: Any = pytest.importorskip("keras", reason="keras is not installed")
 layers = keras.layers
+
+# Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning")
 
 N, SIDE, CLASSES = 16, 8, 3
 SHAPE = (SIDE, SIDE, 3)
@@ -30,16 +39,16 @@ def drawn(n: int = N, side: int = SIDE) -> NDArray[np.float32]:
     return np.random.default_rng(0).random((n, side, side, 3), dtype=np.float32)
 
 
-def parts(end: str | None = None, before: tuple[Any, ...] = (), seed: int = 0, **of_last: Any) -> list[Any]:
+def parts(end: str | None = None, before: tuple[Any, ...] = (), activation: str = "relu") -> list[Any]:
     """Return layers of a small network with a batch norm that has statistics; `end` is the last activation."""
-    keras.utils.set_random_seed(seed)
+    keras.utils.set_random_seed(0)
     norm = layers.BatchNormalization(moving_mean_initializer="random_normal", beta_initializer="random_normal")
     return [
         *before,
-        layers.Conv2D(4, 3, activation="relu"),
+        layers.Conv2D(4, 3, activation=activation),
         norm,
         layers.Flatten(),
-        layers.Dense(CLASSES, activation=end, **of_last),
+        layers.Dense(CLASSES, activation=end),
     ]
 
 
@@ -258,3 +267,490 @@ def test_a_network_of_8_bit_images_without_bounds(first: str) -> None:
 )
 def test_a_network_of_images_in_0_to_1(before: tuple[Any, ...]) -> None:
     assert rc.wrap(sequential(before=before)).bounds == (0, 1)
+
+
+def test_a_division_within_a_network_says_nothing_of_its_images() -> None:
+    model = functional()
+    assert rc.wrap(keras.Model(model.input, model.output / 255)).bounds == (0, 1)
+    images = keras.Input(SHAPE)
+    assert rc.wrap(keras.Model(images, model((255 * images) / 255))).bounds == (0, 1)
+
+
+# precision ------------------------------------------------------------------------------------------------------------
+
+
+def smooth(policy: str = "float32") -> Any:
+    """Return a model without kinks, over which rounding would carry a gradient, in a policy for precision."""
+    kept = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = functional(activation="tanh")
+    finally:
+        keras.config.set_dtype_policy(kept)
+    if policy != "float32":
+        model.set_weights(smooth().get_weights())
+    return model
+
+
+POLICIES = {"mixed_float16": 5e-3, "mixed_bfloat16": 5e-2, "float64": 1e-5, "float16": 5e-3}
+
+
+@pytest.mark.parametrize(
+    "policy", [pytest.param(name, marks=brought(what=f"a model with the policy {name}")) for name in POLICIES]
+)
+def test_a_model_in_another_precision(policy: str, tmp_path: Path) -> None:
+    network = smooth(policy)
+    assert network(drawn(1)).dtype == policy.removeprefix("mixed_")
+    model = check_same(network, smooth(), POLICIES[policy])
+    compared(model, drawn(), tmp_path)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_below_the_smallest_float16_arrive(policy: str, compiled: bool) -> None:
+    images, v = drawn(), np.zeros((N, CLASSES), np.float32)
+    v[:, 0], v[0] = 1e-12, 0  # one image has no gradient
+    received, expected = (Classifier(rc.wrap(each, device="cpu")) for each in (smooth(policy), smooth()))
+    received = received.compiled(images) if compiled else received
+    gradient = received.vjp(images, v)
+    assert not gradient[0].any()
+    np.testing.assert_allclose(gradient * 1e12, expected.vjp(images, v) * 1e12, atol=5e-2)
+
+
+# programs -------------------------------------------------------------------------------------------------------------
+
+IMAGES = [None, *SHAPE]
+
+
+class Module(tf.Module):  # type: ignore[misc]
+    """A module of TensorFlow without Keras, around a model."""
+
+    def __init__(self, model: Any, answer: Callable[[Any], Any] = lambda z: {"logits": z, "features": 2 * z}):
+        super().__init__()
+        self.model, self.answer = model, answer
+        self.known = [weight.value for weight in model.weights]
+
+    @tf.function(input_signature=[tf.TensorSpec(IMAGES, tf.float32, name="pixels")])  # type: ignore[misc]
+    def __call__(self, pixels: Any) -> Any:
+        return self.answer(self.model(pixels, training=False))
+
+
+def exported(model: Any, path: Path) -> Any:
+    model.export(path, verbose=False)
+    return tf.saved_model.load(path)
+
+
+def saved(module: Any, path: Path, **signatures: Any) -> Any:
+    tf.saved_model.save(module, str(path), signatures=signatures or None)
+    return tf.saved_model.load(str(path))
+
+
+def concrete(function: Callable[[Any], Any], spec: Any = None) -> Any:
+    return tf.function(function).get_concrete_function(spec or tf.TensorSpec(IMAGES, tf.float32))
+
+
+PROGRAMS: dict[str, tuple[str, Callable[[Any, Path], Any]]] = {
+    "a SavedModel of model.export": ("rc.wrap(tf.saved_model.load(DIR))", exported),
+    "a SavedModel whose answer is a dict with logits": (
+        "rc.wrap(tf.saved_model.load(DIR))",
+        lambda model, path: saved(Module(model), path),
+    ),
+    "a signature of a SavedModel": (
+        'rc.wrap(loaded.signatures["serving_default"])',
+        exported,  # its signature is taken in the test, as its variables live as long as it does
+    ),
+    "keras.layers.TFSMLayer": (
+        'rc.wrap(keras.layers.TFSMLayer(DIR, call_endpoint="serve"))',
+        lambda model, path: exported(model, path) and layers.TFSMLayer(path, call_endpoint="serve"),
+    ),
+    "a tf.function": (
+        "rc.wrap(tf.function(function))",
+        lambda model, _: tf.function(lambda x: model(x, training=False)),
+    ),
+    "a concrete function": (
+        "rc.wrap(function.get_concrete_function(tf.TensorSpec([None, H, W, C])))",
+        lambda model, _: concrete(lambda x: model(x, training=False)),
+    ),
+    "a tf.Module": ("rc.wrap(module)", lambda model, _: Module(model)),
+}
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=brought(what=what, typed=typed)) for what, (typed, _) in PROGRAMS.items()]
+)
+def test_a_program(what: str, tmp_path: Path) -> None:
+    network = functional()
+    loaded = exported(network, tmp_path / "loaded") if "signature" in what else None
+    made = loaded.signatures["serving_default"] if loaded else PROGRAMS[what][1](network, tmp_path / "saved")
+    model = check_same(made, functional())
+    assert (Classifier(model).weights_digest is None) == (what == "a tf.function")
+    compared(model, drawn(), tmp_path)
+
+
+def of_bytes(x: Any) -> Any:
+    return tf.cast(tf.reshape(x, [-1, SIDE * SIDE * 3])[:, :CLASSES], tf.float32)
+
+
+def two_signatures(path: Path) -> Any:
+    module = Module(functional())
+    one, two = (module.__call__.get_concrete_function() for _ in range(2))
+    return saved(module, path, train=one, embed=two)
+
+
+MESSAGES: dict[str, tuple[str, str, Callable[[Path], Any], str]] = {
+    "a model of two outputs": (
+        "rc.wrap(model)",
+        "the message: wrap a network around it that returns the logits alone",
+        lambda _: (lambda model: keras.Model(model.input, [model.output, model.layers[1].output]))(functional()),
+        r"should return one tensor of logits, received a (list|tuple) of 0, 1\. Wrap a function",
+    ),
+    "a model that has no weights yet": (
+        "rc.wrap(model)",
+        "the message: call it once, and load its weights",
+        lambda _: keras.Sequential(parts()),
+        r"has no weights yet.*Call it once",
+    ),
+    "a subclassed model that has no weights yet": (
+        "rc.wrap(model)",
+        "the message: call it once, and load its weights",
+        lambda _: Subclassed(),
+        r"has no weights yet.*Call it once",
+    ),
+    "a SavedModel of several signatures": (
+        "rc.wrap(tf.saved_model.load(DIR))",
+        "the message: pass one of them, loaded.signatures[…]",
+        two_signatures,
+        r"signatures train, embed.*loaded\.signatures\['train'\]",
+    ),
+    "a signature for 8-bit images": (
+        "rc.wrap(loaded)",
+        "the message: export it for float32 images",
+        lambda _: concrete(of_bytes, tf.TensorSpec(IMAGES, tf.uint8)),
+        r"takes uint8 and not floating-point numbers.*float32 images",
+    ),
+    "a signature for one image at a time": (
+        "rc.wrap(loaded)",
+        "the message: export it for any number of them",
+        lambda _: concrete(of_bytes, tf.TensorSpec([1, *SHAPE])),
+        r"takes 1 images at a time.*tf\.TensorSpec\(\[None, H, W, C\]\)",
+    ),
+    "a signature that takes more than images": (
+        "rc.wrap(loaded)",
+        "the message: wrap a tf.function around it",
+        lambda _: tf.function(lambda x, rate: of_bytes(x) * rate).get_concrete_function(
+            tf.TensorSpec(IMAGES), tf.TensorSpec([])
+        ),
+        r"should take one tensor of images.*Wrap a function around it, tf\.function\(lambda images",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=brought(what=what, typed=typed, got=got)) for what, (typed, got, *_) in MESSAGES.items()],
+)
+def test_a_message(what: str, tmp_path: Path) -> None:
+    *_, make, message = MESSAGES[what]
+    native = make(tmp_path / "saved")
+    with pytest.raises(RobustcmpError, match=message) as caught:
+        Classifier(rc.wrap(native, device="cpu")).logits(drawn())
+    assert "\n" not in str(caught.value)
+
+
+# other backends -------------------------------------------------------------------------------------------------------
+
+# What is compared on another backend, in a process of its own: the answers of the models that `test_a_backend` saved.
+ON_A_BACKEND = """
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import robustcmp as rc
+from brought import compared
+from robustcmp.errors import RobustcmpError
+from robustcmp.models.classifier import Classifier
+
+backend, folder = sys.argv[1], Path(sys.argv[2])
+assert keras.backend.backend() == backend
+given = np.load(folder / "given.npz")
+images, v = given["images"], given["v"]
+answers = {}
+
+
+def messages(make):
+    try:
+        make()
+    except RobustcmpError as error:
+        return str(error)
+    return ""
+
+
+def asked(name, model, v):
+    classifier = Classifier(model.transform_bounds((0, 1)))
+    answers[name] = classifier.logits(images)
+    answers[name + " gradient"] = classifier.vjp(images, v)
+    compiled = classifier.compiled(images)
+    np.testing.assert_allclose(compiled.vjp(images, v), answers[name + " gradient"], atol=1e-4)
+    return model
+
+
+model = keras.models.load_model(folder / "plain.keras")
+plain = asked("plain", rc.wrap(model), v)
+assert (plain.framework, plain.data_format) == (backend, "channels_last")
+answers["digest"] = Classifier(plain).weights_digest
+compared(plain, images, folder)
+soft = keras.models.load_model(folder / "softmax.keras")
+asked("softmax", rc.wrap(soft, cut_softmax=True), v)
+assert "outputs=" in messages(lambda: compared(rc.wrap(soft), images, folder))
+eight_bit = keras.models.load_model(folder / "eight_bit.keras")
+asked("eight_bit", rc.wrap(eight_bit, bounds=(0, 255)), v)
+answers["eight_bit message"] = messages(lambda: rc.wrap(eight_bit))
+asked("float16", rc.wrap(keras.models.load_model(folder / "float16.keras")), np.float32(1e-12) * v)
+answers["unbuilt message"] = messages(lambda: rc.wrap(keras.Sequential([keras.layers.Dense(3)])))
+np.savez(folder / "answers.npz", **answers)
+"""
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("jax", marks=brought(what="a model on the backend JAX", typed="rc.wrap(model)")),
+        pytest.param("torch", marks=brought(what="a model on the backend PyTorch", typed="rc.wrap(model)")),
+    ],
+)
+def test_a_backend(backend: str, tmp_path: Path) -> None:
+    pytest.importorskip(backend, reason=f"{backend} is not installed")
+    kept = keras.config.dtype_policy()
+    models = {
+        "plain": smooth(),
+        "softmax": functional("softmax", activation="tanh"),
+        "eight_bit": functional(before=(layers.Rescaling(1 / 255),), activation="tanh"),
+        "float16": smooth("mixed_float16"),
+    }
+    assert keras.config.dtype_policy() == kept
+    for name, model in models.items():
+        model.save(tmp_path / f"{name}.keras")
+    images, v = drawn(), np.random.default_rng(1).normal(size=(N, CLASSES)).astype(np.float32)
+    np.savez(tmp_path / "given.npz", images=images, v=v)
+    environment = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ON_A_BACKEND, backend, str(tmp_path)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    answers = np.load(tmp_path / "answers.npz")
+    expected = Classifier(rc.wrap(models["plain"], device="cpu"))
+    logits, gradient = expected.logits(images), expected.vjp(images, v)
+    for name in ("plain", "softmax", "eight_bit"):
+        np.testing.assert_allclose(answers[name], logits, atol=1e-4)
+        np.testing.assert_allclose(answers[f"{name} gradient"], gradient, atol=1e-4)
+    np.testing.assert_allclose(answers["float16"], logits, atol=5e-3)
+    np.testing.assert_allclose(answers["float16 gradient"] * 1e12, gradient, atol=2e-2)
+    assert "Pass bounds=(0, 255)" in str(answers["eight_bit message"])
+    assert "has no weights yet" in str(answers["unbuilt message"])
+    assert len(str(answers["digest"])) > 10
+
+
+# one number for two classes -------------------------------------------------------------------------------------------
+
+
+def one_unit(activation: str | None) -> Any:
+    model = functional(activation="tanh")
+    return keras.Model(model.input, layers.Dense(1, activation)(model.output))
+
+
+ONE_UNIT = {None: "binary-logit", "sigmoid": "binary-probability"}
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        pytest.param(None, marks=brought(what="one unit", typed='rc.wrap(model, outputs="binary-logit")')),
+        pytest.param(
+            "sigmoid",
+            marks=brought(what="one unit with a sigmoid", typed='rc.wrap(model, outputs="binary-probability")'),
+        ),
+    ],
+)
+def test_one_unit(activation: str | None, tmp_path: Path) -> None:
+    network = one_unit(activation)
+    model = rc.wrap(network, outputs=ONE_UNIT[activation])
+    answer, logits = answered(network, drawn())[:, 0], Classifier(model).logits(drawn())
+    of_class_1 = answer if activation else 1 / (1 + np.exp(-answer))
+    np.testing.assert_allclose(np.exp(logits[:, 1]) / np.exp(logits).sum(axis=1), of_class_1, atol=1e-5)
+    compared(model, drawn(), tmp_path)
+
+
+@brought(
+    what="one unit, without saying so",
+    got='the message: pass outputs="binary-logit" or "binary-probability"',
+)
+@pytest.mark.parametrize("activation", ONE_UNIT)
+def test_one_unit_without_saying_so(activation: str | None) -> None:
+    with pytest.raises(
+        ModelError, match=r'received shape \(16, 1\).*outputs="binary-logit"\), or "binary-probability"'
+    ):
+        Classifier(rc.wrap(one_unit(activation))).logits(drawn())
+
+
+# libraries ------------------------------------------------------------------------------------------------------------
+
+
+def settled(model: Any, images: NDArray[np.float32]) -> Any:
+    """Return an untrained model whose batch norms have the statistics of images, without which all logits are alike."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, layers.BatchNormalization):
+            layer.momentum = 0.0
+    model(images, training=True)
+    return model
+
+
+@brought(
+    what="keras.applications: MobileNet with its softmax",
+    typed="rc.wrap(keras.applications.MobileNet(…), cut_softmax=True, bounds=(-1, 1))",
+)
+def test_applications(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
+    network = keras.applications.MobileNet(input_shape=(32, 32, 3), alpha=0.25, weights=None, classes=5, dropout=0.5)
+    settled(network, 2 * drawn(8, 32) - 1)
+    assert network.layers[-1].activation is keras.activations.softmax
+    logits = keras.Model(network.input, network.layers[-2].output)
+    model = rc.wrap(network, cut_softmax=True, bounds=(-1, 1), device="cpu").transform_bounds((0, 1))
+    received = Classifier(model).logits(drawn(8, 32))
+    np.testing.assert_allclose(received, answered(logits, 2 * drawn(8, 32) - 1), atol=1e-3)
+    compared(model, drawn(8, 32), tmp_path)
+
+
+WITH_PREPROCESSING = {
+    "MobileNetV3Small": {"include_preprocessing": True},
+    "EfficientNetB0": {},
+    "EfficientNetV2B0": {"include_preprocessing": True},
+    "ConvNeXtTiny": {"include_preprocessing": True},
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=[
+                brought(
+                    what=f"keras.applications: {name}, with its preprocessing",
+                    typed=f"rc.wrap(keras.applications.{name}(…))",
+                    got="the message: pass bounds=(0, 255)",
+                ),
+                *([pytest.mark.slow] if name != "MobileNetV3Small" else []),
+            ],
+        )
+        for name in WITH_PREPROCESSING
+    ],
+)
+def test_applications_with_their_preprocessing(name: str) -> None:
+    make = getattr(keras.applications, name)
+    network = make(input_shape=(32, 32, 3), weights=None, classes=5, **WITH_PREPROCESSING[name])
+    with pytest.raises(UsageError, match=r"Pass bounds=\(0, 255\)"):
+        rc.wrap(network)
+    assert rc.wrap(network, bounds=(0, 255), cut_softmax=True).bounds == (0, 255)
+
+
+@brought(what="KerasHub: a ResNet for classes", typed="rc.wrap(keras_hub.models.ResNetImageClassifier(…))")
+@pytest.mark.slow
+def test_keras_hub(tmp_path: Path) -> None:
+    try:
+        hub = import_module("keras_hub")
+    except ImportError as error:
+        pytest.skip(f"keras_hub cannot be imported: {error}")
+    keras.utils.set_random_seed(0)
+    backbone = hub.models.ResNetBackbone(
+        input_conv_filters=[64],
+        input_conv_kernel_sizes=[3],
+        stackwise_num_filters=[64, 64],
+        stackwise_num_blocks=[1, 1],
+        stackwise_num_strides=[1, 2],
+        block_type="basic_block",
+        image_shape=(32, 32, 3),
+    )
+    network = settled(hub.models.ResNetImageClassifier(backbone, num_classes=5), drawn(8, 32))
+    model = rc.wrap(network, device="cpu")
+    received = Classifier(model).logits(drawn(8, 32))
+    np.testing.assert_allclose(received, answered(network, drawn(8, 32)), atol=1e-3 * np.abs(received).max())
+    compared(model, drawn(8, 32), tmp_path)
+
+
+# files ----------------------------------------------------------------------------------------------------------------
+
+
+@brought(
+    what="a directory of a SavedModel",
+    typed="robustcmp eval --weights tensorflow=DIR",
+    got="the message: it is a program; save x.keras, or return it from module:function",
+)
+def test_a_directory_of_a_saved_model(tmp_path: Path) -> None:
+    exported(functional(), tmp_path / "saved")
+    for source in (tmp_path / "saved", tmp_path / "saved" / "saved_model.pb"):
+        message = r"is a SavedModel.*x\.keras.*tf\.saved_model\.load\('[^']*saved'\)"
+        with pytest.raises(WeightsError, match=message):
+            file_origins([f"tensorflow={source}"])
+        with pytest.raises(WeightsError, match=message):
+            load_network(str(source), "tensorflow")
+
+
+@brought(
+    what="an older file `.h5` of Keras",
+    typed="robustcmp eval --weights tensorflow=a.h5 --architecture lenet5",
+    got="the message: it could run code; save x.keras, or return it from module:function",
+)
+def test_an_older_file_of_keras(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        functional().save(tmp_path / "a.h5")
+    with pytest.raises(
+        WeightsError, match=r"x\.keras.*An older \.h5.*not read.*keras\.models\.load_model.*module:function"
+    ):
+        load_network(str(tmp_path / "a.h5"), "tensorflow", "lenet5")
+
+
+@brought(what="a file `.keras`", typed="robustcmp eval --weights tensorflow=a.keras")
+def test_a_file_of_keras(tmp_path: Path) -> None:
+    functional().save(tmp_path / "a.keras")
+    (origin,) = file_origins([f"tensorflow={tmp_path / 'a.keras'}"])["tensorflow"]
+    model = origin.load("cpu")
+    np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(functional(), drawn()), atol=1e-5)
+    compared(model, drawn(), tmp_path)
+
+
+@brought(
+    what="a file `.keras` of a model that begins with Rescaling(1 / 255)",
+    typed="robustcmp eval --weights tensorflow=a.keras",
+    got="the message: load it in module:function, with bounds=(0, 255)",
+)
+def test_a_file_of_keras_for_8_bit_images(tmp_path: Path) -> None:
+    EIGHT_BIT["Rescaling(1 / 255)"]().save(tmp_path / "a.keras")
+    (origin,) = file_origins([f"tensorflow={tmp_path / 'a.keras'}"])["tensorflow"]
+    with pytest.raises(UsageError, match=r"bounds=\(0, 255\).*For a file, load it in a function .*module:function"):
+        origin.load("cpu")
+
+
+@brought(
+    what="a SavedModel or an older file `.h5` that you trust, a softmax at the end, or 8-bit images",
+    typed="robustcmp eval --weights tensorflow=nets:mine",
+)
+@pytest.mark.parametrize(
+    "returned",
+    ["rc.wrap(tf.saved_model.load('saved'))", "rc.wrap(keras.models.load_model('a.h5'), cut_softmax=True)"],
+)
+def test_a_model_from_a_function(returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    exported(functional(), Path("saved"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        functional("softmax").save("a.h5")
+    module = f"brought_{'saved' if 'saved' in returned else 'h5'}"
+    code = f"import keras\nimport tensorflow as tf\nimport robustcmp as rc\n\n\ndef mine():\n    return {returned}\n"
+    Path(f"{module}.py").write_text(code)
+    (origin,) = file_origins([f"tensorflow={module}:mine"])["tensorflow"]
+    np.testing.assert_allclose(
+        Classifier(origin.load("cpu")).logits(drawn()), answered(functional(), drawn()), atol=1e-5
+    )

@@ -165,6 +165,10 @@ class Framework(ABC):
         """Return what a caller brought as the object that the other methods take for its network."""
         return native
 
+    def layout(self, native: Any) -> DataFormat:
+        """Return the layout of images that a network takes unless its caller says otherwise."""
+        return self.data_format
+
     def without_softmax(self, native: Any) -> Any:
         """Return a network that answers the logits of one that ends in a softmax, which stays as it is.
 

@@ -36,6 +36,7 @@ from ..networks.weights import Weights
 from ..threads import cores
 from .answer import one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
+from .keras_networks import eight_bit_layer, is_keras, without_softmax
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -228,6 +229,12 @@ class Jax(TrainableFramework):
             yield
         finally:
             JAXTensor.key = kept
+
+    def without_softmax(self, native: Any) -> Any:
+        return without_softmax(native) if is_keras(native) else super().without_softmax(native)
+
+    def eight_bit_layer(self, native: Any) -> str:
+        return eight_bit_layer(native) if is_keras(native) else ""
 
     def as_network(self, native: Any) -> JaxNetwork:
         return as_network(native)

@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import ModelError, RobustcmpError, UsageError
 from ..networks.architecture import Architecture
 from .answer import one_tensor
+from .keras_networks import is_keras, stateless
 
 Apply = Callable[[Any, jax.Array], Any]
 """Parameters and images to logits."""
@@ -144,6 +145,8 @@ def _pair(native: Any) -> tuple[Apply, Any, str]:
     library = _library(native)
     if library == "flax.nnx":
         return _of_nnx(native)
+    if is_keras(native):
+        return *stateless(native), "A model of Keras is called with a batch of images and training=False."
     if library == "equinox":
         return (
             lambda module, x: jax.vmap(module)(x),

@@ -6,7 +6,7 @@ Keras is not imported here: whoever holds one of its models has done so.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,40 @@ from .base import WITHOUT_LOGITS
 
 NARROWEST, WIDEST = 100, 300  # what a scale of 8-bit images divides by, such as 127.5 or 255
 LARGEST = 2  # a mean or a standard deviation of images in [0, 1], or in [-1, 1], is less
+NO_WEIGHTS = (
+    "the Keras model has no weights yet: its first call would draw them at random. Call it once with a batch of "
+    "images, and load its trained weights, before robustcmp.wrap."
+)
 
 
 def is_keras(native: Any) -> bool:
     """Say whether an object is a layer or a model of Keras 3."""
     return any(cls.__module__.partition(".")[0] == "keras" for cls in type(native).__mro__)
+
+
+def check_built(model: Any) -> None:
+    """Raise `UsageError` for a model without weights: a call would draw them at random."""
+    if not model.built:
+        raise UsageError(NO_WEIGHTS)
+
+
+def stateless(model: Any) -> tuple[Callable[[Any, Any], Any], Any]:
+    """Return a model of Keras on JAX at inference as a function of parameters and images, and its parameters."""
+    check_built(model)
+    parameters = [
+        [variable.value for variable in each] for each in (model.trainable_variables, model.non_trainable_variables)
+    ]
+
+    def apply(parameters: Any, images: Any) -> Any:
+        answer, _ = model.stateless_call(*parameters, images, training=False)
+        return answer
+
+    return apply, parameters
+
+
+def computes_in(model: Any, dtype: str) -> bool:
+    """Say whether some layer of a model computes in a type, as with the policy ``mixed_float16``."""
+    return any(layer.compute_dtype == dtype for layer in model._flatten_layers())
 
 
 # the last softmax -----------------------------------------------------------------------------------------------------
@@ -76,7 +105,12 @@ def eight_bit_layer(model: Any) -> str:
     It is the first that scales: ``Rescaling(1 / 255)``, ``Normalization`` with a mean such as 123, or what
     ``preprocess_input`` of `keras.applications` adds to a model.
     """
+    has_weights = False
     for operation in _operations(model):
+        is_scaling = type(operation).__name__ in ("Rescaling", "Normalization")
+        has_weights |= not is_scaling and bool(getattr(operation, "weights", ()))
+        if has_weights and not is_scaling:
+            continue  # a division within the network, such as that of a mean
         scales_eight_bits = _scales_eight_bits(operation)
         if scales_eight_bits is not None:
             return str(operation.name) if scales_eight_bits else ""
@@ -104,7 +138,7 @@ def _scales_eight_bits(operation: Any) -> bool | None:
             return None
         return bool(max(np.abs(np.asarray(_array(mean))).max(), np.sqrt(np.asarray(_array(variance))).max()) > LARGEST)
     if kind in ("Divide", "TrueDivide", "Multiply", "Add", "Subtract"):
-        constants = [_array(each) for node in operation._inbound_nodes for each in node.arguments.args[1:]]
+        constants = [_array(each) for node in operation._inbound_nodes for each in node.arguments.args]
         numbers = [np.abs(each) for each in constants if isinstance(each, np.ndarray) and each.size]
         if not numbers:
             return None

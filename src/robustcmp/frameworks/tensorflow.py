@@ -39,7 +39,7 @@ from ..networks.weights import Weights, paired
 from ..threads import cores
 from .answer import logits_in, one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
-from .keras_networks import eight_bit_layer, is_keras, without_softmax
+from .keras_networks import NO_WEIGHTS, computes_in, eight_bit_layer, is_keras, without_softmax
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -54,6 +54,9 @@ if keras.backend.backend() != "tensorflow":
         f"expected Keras on the TensorFlow backend, received {keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow "
         "before Keras is imported."
     )
+
+DEFAULT = "serving_default"  # as SavedModels call the signature that is asked by default
+FUNCTION = "Wrap a function around it, tf.function(lambda images: …), that takes images and returns logits."
 
 
 def _device(name: Device) -> str:
@@ -144,7 +147,7 @@ class TensorFlow(TrainableFramework):
             state.update(kept)
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
-        return [np.asarray(weight) for weight in native.weights] if isinstance(native, keras.Model) else None
+        return _parameters(native)
 
     def without_softmax(self, native: Any) -> Any:
         return without_softmax(native) if is_keras(native) else super().without_softmax(native)
@@ -153,18 +156,25 @@ class TensorFlow(TrainableFramework):
         return eight_bit_layer(native) if is_keras(native) else ""
 
     def place(self, native: Any, device: Device) -> tuple[Function, tf.Tensor]:
-        if not isinstance(native, keras.Model):
-            raise ModelError(f"expected a keras.Model, received {type(native).__name__}")
+        program = _program(native)
         where = _device(device)
 
         def function(x: tf.Tensor) -> tf.Tensor:
             with tf.device(where):
-                return logits_in(native(x, training=False))
+                return logits_in(program(x))
+
+        traced = tf.function(function, reduce_retracing=True)
+        known = len(native.weights) if getattr(native, "built", True) is False else None
+
+        def answer(x: tf.Tensor) -> tf.Tensor:
+            answered = traced(x)
+            if known is not None:
+                _check_weights(native, known)
+            return one_tensor(answered)  # an error inside of the trace would become one of TensorFlow's
 
         with tf.device(where):
-            traced = tf.function(function, reduce_retracing=True)
-            # An error inside of it would become one of TensorFlow's.
-            return lambda x: one_tensor(traced(x)), tf.zeros(0)
+            dummy = tf.zeros(0)
+        return answer, dummy
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> keras.Model:
         walked = [layer for layer, _ in architecture.walk()]
@@ -245,6 +255,125 @@ class TensorFlow(TrainableFramework):
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         return _Trainer(_variables(native, architecture), native, momentum, weight_decay)
+
+
+# what a caller brings ------------------------------------------------------------------------------------------------
+
+
+def _program(native: Any) -> Function:
+    """Return what a caller brought as a function of images, float32 (N, H, W, C), to what it answers.
+
+    Raises
+    ------
+    ModelError
+        It is no program of TensorFlow, or it does not say what it takes images by.
+    UsageError
+        It takes something else than a batch of images of any size.
+    """
+    if isinstance(native, keras.layers.Layer):
+        return _of_keras(native)
+    native = _asked(native)
+    if isinstance(native, tf.types.experimental.ConcreteFunction):
+        return _of_signature(native)
+    if not callable(native):
+        raise ModelError(
+            "expected a keras.Model, a tf.function, or what tf.saved_model.load returns, received "
+            f"{type(native).__name__}"
+        )
+    return native  # type: ignore[no-any-return]
+
+
+def _parameters(native: Any) -> list[NDArray[Any]] | None:
+    """Return the values of all variables of a program, None where they are not known."""
+    if isinstance(native, keras.layers.Layer):
+        variables = native.weights
+    else:
+        variables = getattr(native, "variables", None) or getattr(_asked(native), "variables", None) or []
+    return [np.asarray(variable) for variable in variables] or None
+
+
+def _check_weights(native: Any, known: int) -> None:
+    """Raise `UsageError` for a model of Keras that has more weights than it had when it was brought."""
+    if isinstance(native, keras.layers.Layer) and len(native.weights) > known:
+        raise UsageError(NO_WEIGHTS)
+
+
+def _asked(native: Any) -> Any:
+    """Return the signature of a SavedModel that is asked, of anything else itself."""
+    signatures = getattr(native, "signatures", None)
+    if not signatures:
+        return native
+    if DEFAULT in signatures:
+        return signatures[DEFAULT]
+    if len(signatures) == 1:
+        return next(iter(signatures.values()))
+    raise ModelError(
+        f"the SavedModel has the signatures {', '.join(signatures)}, and none is called {DEFAULT}. Pass one of them, "
+        f"loaded.signatures[{next(iter(signatures))!r}]."
+    )
+
+
+def _of_keras(layer: Any) -> Function:
+    """Return a model or layer of Keras at inference, its gradient scaled where it computes in float16.
+
+    The gradient of a confident loss is below the smallest float16. So what is pulled back is scaled to 1 for each image
+    before it enters the network, and scaled back when it has left it.
+    """
+    scaled = computes_in(layer, "float16")
+
+    def ask(x: tf.Tensor) -> Any:
+        scales: list[tf.Tensor] = []
+        answer = logits_in(layer(_scaled_back(x, scales) if scaled else x, training=False))
+        return _scaled(tf.cast(answer, tf.float32), scales) if scaled and tf.is_tensor(answer) else answer
+
+    return ask
+
+
+def _scaled(logits: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
+    def pull_back(v: tf.Tensor) -> tf.Tensor:
+        largest = tf.reduce_max(tf.abs(v), axis=tf.range(1, tf.rank(v)), keepdims=True)
+        scales[:] = [tf.where(largest > 0, largest, tf.ones_like(largest))]
+        return v / scales[0]
+
+    return tf.custom_gradient(lambda z: (tf.identity(z), pull_back))(logits)
+
+
+def _scaled_back(x: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
+    def pull_back(gradient: tf.Tensor) -> tf.Tensor:
+        return gradient * tf.reshape(scales[0], [-1, *[1] * (len(gradient.shape) - 1)])
+
+    return tf.custom_gradient(lambda z: (tf.identity(z), pull_back))(x)
+
+
+def _of_signature(function: Any) -> Function:
+    positional, named = function.structured_input_signature
+    inputs = [*((None, spec) for spec in positional), *named.items()]
+    tensors = [(name, spec) for name, spec in inputs if isinstance(spec, tf.TensorSpec)]
+    if len(tensors) != 1:
+        found = ", ".join(str(name or spec) for name, spec in inputs)
+        raise ModelError(
+            f"the TensorFlow program should take one tensor of images, received one that takes {found}. {FUNCTION}"
+        )
+    ((name, spec),) = tensors
+    if not spec.dtype.is_floating:
+        raise UsageError(
+            f"the TensorFlow program takes {spec.dtype.name} and not floating-point numbers, so it has no gradient. "
+            "Export the network without its decoding, for float32 images."
+        )
+    if spec.shape.rank and spec.shape[0] is not None:
+        raise UsageError(
+            f"the TensorFlow program takes {spec.shape[0]} images at a time, {spec.shape}. Export it for any number "
+            "of them, tf.TensorSpec([None, H, W, C])."
+        )
+
+    def ask(x: tf.Tensor) -> Any:
+        x = tf.cast(x, spec.dtype)
+        return function(**{name: x}) if name else function(x)
+
+    return ask
+
+
+# files and weights of Keras ------------------------------------------------------------------------------------------
 
 
 def _variables(network: keras.Model, architecture: Architecture) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import io
 import logging
 import mmap
 import re
+import sys
 import threading
 import warnings
 import zipfile
@@ -37,8 +38,9 @@ from ..networks.architecture import (
 )
 from ..networks.untrusted import check_archive, check_no_program, is_archive
 from ..networks.weights import Weights, paired
-from .answer import one_tensor
-from .base import Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
+from .answer import logits_in, one_tensor
+from .base import DataFormat, Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
+from .keras_networks import check_built, computes_in, eight_bit_layer, is_keras, without_softmax
 
 _log = logging.getLogger("robustcmp")
 SAFETENSORS = ".safetensors"
@@ -172,7 +174,18 @@ class Torch(TrainableFramework):
             torch.manual_seed(seed)
             yield
 
+    def layout(self, native: Any) -> DataFormat:
+        return "channels_last" if is_keras(native) else super().layout(native)
+
+    def as_network(self, native: Any) -> Any:
+        return _KerasNetwork(native) if is_keras(native) else native
+
+    def eight_bit_layer(self, native: Any) -> str:
+        return eight_bit_layer(native) if is_keras(native) else ""
+
     def without_softmax(self, native: Any) -> Any:
+        if isinstance(native, _KerasNetwork) or is_keras(native):
+            return without_softmax(getattr(native, "model", native))
         if not isinstance(native, torch.nn.Sequential) or not len(native):
             return super().without_softmax(native)
         *others, last = native.children()
@@ -185,10 +198,13 @@ class Torch(TrainableFramework):
         where = _device(device)
         module = _checked(native).to(where)
         dtype = _dtype(module)
+        plain = dtype == torch.float32 and not (
+            isinstance(module, _KerasNetwork) and computes_in(module.model, "float16")
+        )
 
         def function(x: torch.Tensor) -> torch.Tensor:
             with torch.set_grad_enabled(x.requires_grad), _full_precision(where):
-                if dtype == torch.float32:
+                if plain:
                     return one_tensor(module(x))  # type: ignore[no-any-return]
                 return _in_precision(module, dtype, x)
 
@@ -232,6 +248,8 @@ class Torch(TrainableFramework):
         return Bridge().eval()
 
     def export_onnx(self, native: Any, shape: tuple[int, ...], path: Path) -> None:
+        if isinstance(native, _KerasNetwork):
+            super().export_onnx(native, shape, path)
         height, width, channels = shape
         images = torch.zeros(2, channels, height, width)  # of one, a size would be taken for fixed
         native = copy.deepcopy(native).cpu().eval()
@@ -290,12 +308,29 @@ class Torch(TrainableFramework):
         return _Trainer(native, architecture, momentum, weight_decay)
 
 
+class _KerasNetwork(torch.nn.Module):
+    """A model of Keras on PyTorch at inference, for images (N, H, W, C)."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        check_built(model)
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> Any:
+        with sys.modules["keras"].device(
+            "gpu:0" if x.is_cuda else "cpu"
+        ):  # by itself it takes the GPU, if there is one
+            return logits_in(self.model(x, training=False))
+
+
 def _checked(native: Any) -> torch.nn.Module:
     """Return the module of a network that can be asked, or raise saying what to do first."""
     if isinstance(native, torch.export.ExportedProgram):
         return native.module()  # how its layers behave was settled by the export, whatever `training` says
     if not isinstance(native, torch.nn.Module):
         raise ModelError(f"expected a torch.nn.Module, received {type(native).__name__}")
+    if isinstance(native, _KerasNetwork):
+        return native  # asked with training=False, whatever `training` says
     tensors = [*native.parameters(), *native.buffers()]
     if any(torch.nn.parameter.is_lazy(tensor) for tensor in tensors):
         raise UsageError(

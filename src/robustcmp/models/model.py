@@ -166,12 +166,13 @@ def wrap(
 
     Parameters
     ----------
-    native : torch.nn.Module, keras.Model, or a pair or a function of JAX arrays
+    native : torch.nn.Module, keras.Model, a program of TensorFlow, or a pair or a function of JAX arrays
         Images to logits (N, K). A torch module must be in evaluation mode; images are cast to the type of its first
-        parameter, such as bfloat16. A program of `torch.export` is taken, too. In JAX a pair ``(apply, parameters)``,
-        where ``apply(parameters, images)`` returns logits and the parameters are any tree of arrays, batch statistics
-        included; modules of Flax nnx, bound ones of Flax linen, and those of Equinox, which take one image; or a
-        function of images, for which arrays that it closes over are constants.
+        parameter, such as bfloat16. A program of `torch.export` is taken, too. Programs of TensorFlow are a
+        `tf.function`, and what `tf.saved_model.load` returns, of which ``serving_default`` is asked. In JAX a pair
+        ``(apply, parameters)``, where ``apply(parameters, images)`` returns logits and the parameters are any tree of
+        arrays, batch statistics included; modules of Flax nnx, bound ones of Flax linen, and those of Equinox, which
+        take one image; or a function of images, for which arrays that it closes over are constants.
     bounds : tuple of float, optional
         The smallest and the largest value of a pixel, before preprocessing: (0, 1) if they are left out. A model of
         Keras that begins with a layer for 8-bit images, such as ``Rescaling(1 / 255)``, needs them.
@@ -245,13 +246,14 @@ def wrap(
             "black to it. Pass bounds=(0, 255) to robustcmp.wrap, or bounds=(0, 1) if it does take them. For a file, "
             "load it in a function of your own and name that, module:function."
         )
+    layout = adapter.layout(native)
     native = adapter.as_network(adapter.without_softmax(native) if cut_softmax else native)
     function, dummy = adapter.place(native, device or "auto")
     more = (
         adapter.name,
         (lower, upper),
         dummy,
-        data_format or adapter.data_format,
+        data_format or layout,
         _float32(preprocessing),
         outputs,
         info,

@@ -49,6 +49,9 @@ def check_unpacked(path: Path, unpacked: int, packed: int) -> None:
         )
 
 
+SAVED_MODEL = "saved_model.pb"
+
+
 def is_archive(path: Path) -> bool:
     """Say whether a file is a zip archive, or raise `WeightsError` for one with an end that contradicts itself."""
     try:
@@ -91,6 +94,17 @@ def check_no_program(path: Path) -> None:
                 "torch.save(network.state_dict(), path) and name their network with architecture; or, if you trust "
                 f"it, return {opened} from a function of your own and name that as module:function."
             )
+
+
+def check_no_saved_model(path: Path) -> None:
+    """Raise `WeightsError` for a SavedModel of TensorFlow, a directory with a program in it."""
+    directory = path.parent if path.name == SAVED_MODEL else path
+    if (directory / SAVED_MODEL).is_file():
+        raise WeightsError(
+            f"{path} is a SavedModel of TensorFlow, a program, which is not run: it could read and write files. Save "
+            "the model of Keras as x.keras; or, if you trust it, return robustcmp.wrap(tf.saved_model.load("
+            f"{str(directory)!r})) from a function of your own and name that as module:function."
+        )
 
 
 def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:

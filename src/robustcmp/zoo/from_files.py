@@ -29,7 +29,7 @@ from ..frameworks import Device, TrainableFramework, check_framework, get_framew
 from ..models.classifier import Classifier
 from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
-from ..networks.untrusted import check_archive, check_file, check_hdf5, check_no_program
+from ..networks.untrusted import check_archive, check_file, check_hdf5, check_no_program, check_no_saved_model
 from ..networks.weights import Weights, WeightsFile, check_finite, check_sealed, check_shapes, is_sealed, read_weights
 
 ONNX = ".onnx"
@@ -96,6 +96,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         check_framework(self.framework)
         if is_function(self.source):
             return
+        check_no_saved_model(Path(self.source))
         if not Path(self.source).is_file():
             hint = ". Code is named without .py, as module:function" if ".py:" in self.source else ""
             raise UsageError(f"there is no file {self.source}{hint}")
@@ -195,6 +196,7 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         if not Path(self.source).is_file():
             raise UsageError(f"there is no file {self.source}")
         check_file(Path(self.source))
+        check_no_program(Path(self.source))
 
     @property
     def fingerprint(self) -> dict[str, Any] | None:
@@ -367,6 +369,7 @@ def load_network(
     if is_function(source):
         return _as_model(called(source), adapter, source, device, {})
     path = Path(source)
+    check_no_saved_model(path)
     if path.is_file():
         check_no_program(path)
     if not path.name.endswith((*adapter.files, *CANONICAL)):
@@ -438,7 +441,8 @@ def _canonical(path: Path, design: Architecture | None) -> WeightsFile:
         if not is_sealed(path):
             raise WeightsError(
                 f"{path} is not a weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
-                "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read."
+                "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read: if you "
+                "trust it, return keras.models.load_model(path) from a function of your own, module:function."
             )
         check_sealed(path, design)  # before HDF5 opens it
         check_hdf5(path)
