@@ -69,6 +69,9 @@ CAPABILITIES: dict[str, frozenset[str]] = {
     "chainer": frozenset({"trainable", "gradients", "first of equals"}),
     "mxnet": frozenset({"trainable", "gradients", "first of equals"}),
     "torch@1.0": frozenset({"trainable", "gradients", "first of equals"}),
+    "keras-tensorflow": frozenset({"trainable", "gradients", "first of equals"}),
+    "keras-jax": frozenset({"trainable", "gradients", "first of equals"}),
+    "keras-torch": frozenset({"trainable", "gradients", "first of equals"}),
 }
 
 # Read before `own_cache` hides them.

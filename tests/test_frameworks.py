@@ -291,15 +291,22 @@ def test_initialisation_is_the_frameworks_own(framework: TrainableFramework, lay
     assert framework.differences["initialisation"]
 
 
+def glorot(inputs: int, outputs: int) -> tuple[float, float, float]:
+    return (6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0
+
+
 # (inputs, outputs) to the largest weight, the weights' standard deviation and the largest bias, as each documents it.
 INITIALISATION: dict[str, Callable[[int, int], tuple[float | None, float, float]]] = {
     "torch": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
-    "tensorflow": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
+    "tensorflow": glorot,
     "torch@1.0": lambda inputs, outputs: (inputs**-0.5, (3 * inputs) ** -0.5, inputs**-0.5),
     "chainer": lambda inputs, outputs: (None, inputs**-0.5, 0.0),  # no end to a normal
-    "tensorflow@1.15": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
+    "tensorflow@1.15": glorot,
     "mxnet": lambda inputs, outputs: (0.07, 0.07 / 3**0.5, 0.0),
-    "theano": lambda inputs, outputs: ((6 / (inputs + outputs)) ** 0.5, (2 / (inputs + outputs)) ** 0.5, 0.0),
+    "theano": glorot,
+    "keras-tensorflow": glorot,
+    "keras-jax": glorot,
+    "keras-torch": glorot,
     "jax": lambda inputs, outputs: (2 / 0.8796256610342398 * inputs**-0.5, inputs**-0.5, 0.0),
 }
 
@@ -437,6 +444,10 @@ def after_one_step(framework: TrainableFramework, architecture: Architecture, we
     return received
 
 
+# Keras' result type of float64 and float32 is float32 on these backends, and its batch norms have that.
+IN_FLOAT32 = {"keras-jax": 1e-3, "keras-torch": 1e-3}
+
+
 @pytest.mark.needs("trainable")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-9), (np.float32, 1e-2)])
 @pytest.mark.parametrize("name", [pytest.param("resnet20", marks=pytest.mark.slow), "small_vgg"])
@@ -455,6 +466,8 @@ def test_a_step_is_the_same_step_in_every_framework(
         for a, b in ((expected, weights), (received, expected))
     )
     assert update > 0.01
+    if framework.name in IN_FLOAT32:
+        tolerance = max(tolerance, IN_FLOAT32[framework.name])
     assert difference < tolerance * update
     # Torch moves its variance towards that of n - 1, Theano's Keras towards that and ε, the others towards that of n.
     if isinstance(framework, Hosted):

@@ -70,21 +70,22 @@ class Setup:
         )
 
 
+TORCH_FOR_CPUS = (
+    "If pip did not find torch: its build for CPUs is in an index of PyTorch's own. Set PIP_EXTRA_INDEX_URL "
+    "to the address that PyTorch's installation page names for CPU, or PIP_FIND_LINKS to a folder with the wheel."
+)
 SETUPS = {
     "theano": Setup(HERE / "keras_host.py", HERE / "theano.txt", "3.7", ("theano",), "g++"),
     "tensorflow@1.15": Setup(HERE / "keras_host.py", HERE / "tensorflow-1.15.txt", "3.7", ("tensorflow",)),
     "chainer": Setup(HERE / "chainer_host.py", HERE / "chainer.txt", "3.7"),
     "mxnet": Setup(HERE / "mxnet_host.py", HERE / "mxnet.txt", "3.7"),
     "torch@1.0": Setup(HERE / "torch_host.py", HERE / "torch-1.0.txt", "3.7"),
+    "keras-tensorflow": Setup(HERE / "keras3_host.py", HERE / "keras-tensorflow.txt", "3.11", ("tensorflow",)),
+    "keras-jax": Setup(HERE / "keras3_host.py", HERE / "keras-jax.txt", "3.11", ("jax",)),
+    "keras-torch": Setup(HERE / "keras3_host.py", HERE / "keras-torch.txt", "3.11", ("torch",), advice=TORCH_FOR_CPUS),
 }
 RUNTIMES = {
-    "executorch": Setup(
-        HERE / "executorch_host.py",
-        HERE / "executorch.txt",
-        "3.11",
-        advice="If pip did not find torch: its build for CPUs is in an index of PyTorch's own. Set PIP_EXTRA_INDEX_URL "
-        "to the address that PyTorch's installation page names for CPU, or PIP_FIND_LINKS to a folder with the wheel.",
-    )
+    "executorch": Setup(HERE / "executorch_host.py", HERE / "executorch.txt", "3.11", advice=TORCH_FOR_CPUS),
 }
 """Those of programs that answer with networks and train none: no frameworks."""
 

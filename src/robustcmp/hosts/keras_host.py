@@ -1,7 +1,6 @@
 """The host of Theano, as Keras 2.2.5 drives it, and of TensorFlow 1.15, as its own Keras does.
 
-Its arguments are the backend and, if not float32, the dtype. It runs on CPython 3.6 and later. Keras keeps its weights
-in the canonical layout.
+Its arguments are the backend and, if not float32, the dtype. It runs on CPython 3.6 and later.
 """
 
 import os
@@ -9,7 +8,7 @@ import sys
 from typing import Any, Dict
 
 import numpy as np
-from layers import Layers
+from keras_layers import KerasLayers
 from protocol import Array, Arrays, Host, serve
 
 BACKEND = sys.argv[1]
@@ -35,9 +34,7 @@ K = keras.backend
 K.set_floatx(DTYPE)
 if BACKEND == "theano":
     framework.config.floatX = DTYPE  # Keras has set it to its own default
-L = keras.layers
 
-NAMES = {"mean": "moving_mean", "variance": "moving_variance"}
 DIFFERENCES = {
     "theano": {
         "batch norm": "the variance moves towards that of n - 1 values, plus ε",
@@ -47,74 +44,19 @@ DIFFERENCES = {
 }
 # TensorFlow's fused batch norm, its default, has no float64.
 UNFUSED = {"fused": False} if (BACKEND, DTYPE) == ("tensorflow", "float64") else {}
-EPSILON = 1.0000001e-5  # of batch norms: Theano refuses 1e-5, which is a little less in float32
 EVALUATING, TRAINING = 0, 1
 
 
-class Padded:
-    """A convolution of images with a border of zeros."""
-
-    def __init__(self, padding: int, conv: Any) -> None:
-        self._padding, self._conv = padding, conv
-
-    def __call__(self, x: Any) -> Any:
-        return self._conv(L.ZeroPadding2D(self._padding)(x) if self._padding else x)
-
-    @property
-    def kernel(self) -> Any:
-        return self._conv.kernel
-
-    @property
-    def bias(self) -> Any:
-        return self._conv.bias
-
-
-class KerasNetwork(Layers):  # type: ignore[misc]
+class KerasNetwork(KerasLayers):  # type: ignore[misc]
     """A Keras model with what is asked of it, compiled when it is first asked."""
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
-        self._seeds = np.random.RandomState(seed)
-        super().__init__(architecture)
-        images = L.Input(shape=tuple(architecture["input_shape"]))
-        self.model = keras.models.Model(images, self.applied(images))
+        super().__init__(keras, architecture, seed, **UNFUSED)
         images, logits = self.model.inputs[0], self.model.outputs[0]
         v = K.placeholder(ndim=2)
         [gradient] = K.gradients(K.sum(logits * v), [images])
         self.logits = K.function([images, K.learning_phase()], [logits])
         self.vjp = K.function([images, v, K.learning_phase()], [gradient])
-
-    def conv(self, inputs: int, layer: Dict[str, Any]) -> Any:
-        return Padded(
-            layer["padding"],
-            L.Conv2D(layer["channels"], layer["kernel"], strides=layer["stride"], kernel_initializer=self._initial()),
-        )
-
-    def dense(self, inputs: int, layer: Dict[str, Any]) -> Any:
-        return L.Dense(layer["units"], kernel_initializer=self._initial())
-
-    def batch_norm(self, inputs: int, images: bool) -> Any:
-        return L.BatchNormalization(epsilon=EPSILON, momentum=0.9, **UNFUSED)
-
-    def relu(self, x: Any) -> Any:
-        return L.Activation("relu")(x)
-
-    def max_pool(self, x: Any, size: int) -> Any:
-        return L.MaxPooling2D(size)(x)
-
-    def global_average_pool(self, x: Any) -> Any:
-        return L.GlobalAveragePooling2D()(x)
-
-    def flatten(self, x: Any) -> Any:
-        return L.Flatten()(x)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return L.add([x, y])
-
-    def weight(self, part: Any, kind: str) -> Any:
-        return getattr(part, NAMES.get(kind, kind))
-
-    def _initial(self) -> Any:
-        return keras.initializers.glorot_uniform(seed=int(self._seeds.randint(1, 2**31 - 1)))
 
 
 class Trainer:

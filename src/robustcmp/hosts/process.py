@@ -22,7 +22,7 @@ from ..errors import HostError, UsageError
 from .protocol import MEMORY, MEMORY_SIZE, VERSION, Channel, Closed, ProtocolError
 from .variables import passed_on
 
-START_SECONDS = 120.0  # frameworks of 2018 take long to import, most of all the first time
+START_SECONDS = 300.0  # frameworks take long to import, most of all the first time and beside other work
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
 SECONDS = "ROBUSTCMP_HOST_SECONDS"  # the variable that has another number of seconds for a call
 GREETING = ("framework", "version", "python", "numpy")  # texts; and differences, texts by name
