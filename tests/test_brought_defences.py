@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 N, SIDE, CLASSES = 8, 8, 3
 brought = partial(pytest.mark.brought, group="Defences", got="a comparison")
-MEAN = "a comparison with the mean of 16 passes"
+MEAN = "a comparison with the mean of passes"
 
 
 def drawn(n: int = N, side: int = SIDE) -> NDArray[np.float32]:
@@ -48,11 +48,11 @@ def convolutional(seed: int = 0) -> Any:
 
 
 class Recorded(torch.nn.Module):  # type: ignore[misc]
-    """A random defence of a network, which keeps what it answered in each pass."""
+    """A random defence of a network, which may keep what it answers in each pass, in NumPy."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: bool = False) -> None:
         super().__init__()
-        self.network = convolutional()
+        self.network, self.keeps, self.calls = convolutional(), keeps, 0
         self.passes: list[NDArray[np.float32]] = []
 
     def changed(self, x: Any) -> Any:
@@ -60,7 +60,9 @@ class Recorded(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         logits = 4 * self.network(self.changed(x))
-        self.passes.append(logits.detach().numpy())
+        self.calls += 1
+        if self.keeps:
+            self.passes.append(logits.detach().numpy())
         return logits
 
 
@@ -131,22 +133,38 @@ def test_random_defences_are_recognised(what: str) -> None:
     ],
 )
 def test_random_defences_averaged(what: str, tmp_path: Path) -> None:
-    defence, images = DEFENCES[what]().eval(), drawn()
+    defence, images = DEFENCES[what](keeps=True).eval(), drawn()
     before = torch.random.get_rng_state(), random.getstate()
-    classifier = Classifier(model := rc.averaged(rc.wrap(defence, device="cpu")))
-    logits = classifier.logits(images)
+    logits = Classifier(rc.averaged(rc.wrap(defence, device="cpu")), batch_size=1).logits(images)
     assert torch.equal(before[0], torch.random.get_rng_state())
     assert before[1] == random.getstate()
-
-    passes = np.concatenate(defence.passes).reshape(N, 16, CLASSES)  # every image alone, 16 times
+    passes = np.concatenate(defence.passes).reshape(N, 16, CLASSES)  # each image alone, 16 times
     assert (passes.std(axis=1) > 1e-3).all()
     np.testing.assert_allclose(logits, [*map(log_mean, passes)], atol=1e-5)
 
-    reordered = classifier.with_batch_size(3).logits(images[::-1].copy())[::-1]
-    np.testing.assert_array_equal(reordered, logits)
+    model = rc.averaged(rc.wrap(DEFENCES[what]().eval(), device="cpu"))
+    own = own_layout(images)
+    for ordered in (own, own.contiguous(memory_format=torch.channels_last)):
+        np.testing.assert_allclose(model(ordered), logits, atol=1e-5)
+    assert all(asked._together == {False: True} for asked in model._model._passes)  # by torch.vmap
+    classifier = Classifier(model, batch_size=3)
+    np.testing.assert_allclose(classifier.logits(images[::-1].copy())[::-1], logits, atol=1e-5)
     assert classifier.compiled(images) is classifier
     assert not check_model("m", classifier, images, logits.argmax(axis=1))
-    compared(model, images, tmp_path)
+    compared(rc.averaged(rc.wrap(DEFENCES[what]().eval(), device="cpu"), passes=3), images[:4], tmp_path)
+
+
+def gradient_of(defence: Any, batch_size: int) -> NDArray[np.float32]:
+    images, v = drawn(4), np.random.default_rng(1).normal(size=(4, CLASSES)).astype(np.float32)
+    return Classifier(rc.averaged(rc.wrap(defence.eval(), device="cpu"), passes=3), batch_size).vjp(images, v)
+
+
+@pytest.mark.parametrize("kind", [*DEFENCES.values()])
+def test_gradients_do_not_depend_on_the_batch(kind: type[Recorded]) -> None:
+    alone = gradient_of(kind(), 1)
+    assert (np.abs(alone).max(axis=(1, 2, 3)) > 1e-2).all()
+    for defence in (kind(), kind(keeps=True)):  # of which the second is asked one image at a time
+        np.testing.assert_allclose(gradient_of(defence, 4), alone, atol=1e-6)
 
 
 @pytest.mark.parametrize("of", ["probabilities", "logits"])
@@ -163,8 +181,8 @@ def test_the_gradient_is_that_of_the_same_passes(of: Any) -> None:
 
 
 def test_logits_are_averaged_where_that_is_wanted() -> None:
-    defence, images = Noise().eval(), drawn(3)
-    logits = Classifier(rc.averaged(rc.wrap(defence, device="cpu"), passes=5, of="logits")).logits(images)
+    defence, images = Noise(keeps=True).eval(), drawn(3)
+    logits = Classifier(rc.averaged(rc.wrap(defence, device="cpu"), passes=5, of="logits"), 1).logits(images)
     np.testing.assert_allclose(logits, np.concatenate(defence.passes).reshape(3, 5, CLASSES).mean(axis=1), atol=1e-5)
 
 
@@ -217,18 +235,31 @@ def test_fgsm_on_the_mean_is_stronger_than_on_one_pass() -> None:
 
 def test_passes_are_what_a_query_costs() -> None:
     defence = Noise().eval()
-    Classifier(rc.averaged(rc.wrap(defence, device="cpu"), passes=5)).logits(drawn(3))
-    assert len(defence.passes) == 3 * 5
-    assert all(len(answer) == 1 for answer in defence.passes)
+    model = rc.averaged(rc.wrap(defence, device="cpu"), passes=5)
+    Classifier(model, batch_size=1).logits(drawn(3))
+    assert defence.calls == 3 * 5
+    together = Classifier(model)
+    together.logits(drawn(3))  # tries whether images can be asked together
+    defence.calls = 0
+    together.logits(drawn(3))
+    assert defence.calls == 5
 
 
-def test_a_run_says_how_it_was_averaged(tmp_path: Path) -> None:
-    model = rc.averaged(rc.wrap(Noise().eval(), info={"note": "mine"}, device="cpu"), passes=4, seed=2)
-    labels = Classifier(model).predict(drawn())
+def test_a_run_of_several_seeds(tmp_path: Path) -> None:
+    wrapped = rc.wrap(Noise().eval(), info={"note": "mine"}, device="cpu")
+    seeds = [rc.averaged(wrapped, passes=2, seed=seed) for seed in (2, 3)]
+    labels = Classifier(rc.averaged(wrapped, passes=100)).predict(drawn())
     (suite := tmp_path / "suite.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nepsilons = 3')
-    ev = rc.evaluate({"m": model}, drawn(), labels, suite=suite, n=N, batch_size=N, progress=False)
-    [entry] = ev.manifest["models"]
-    assert entry["info"] == {"note": "mine", "averaged": {"passes": 4, "seed": 2, "of": "probabilities"}}
+    ev = rc.evaluate({"m": seeds}, drawn(), labels, suite=suite, batch_size=N, progress=False)
+    averaged = [{"passes": 2, "seed": seed, "of": "probabilities"} for seed in (2, 3)]
+    assert [entry["info"] for entry in ev.manifest["models"]] == [
+        {"note": "mine", "averaged": each} for each in averaged
+    ]
+    one, other = (entry["identity"] for entry in ev.manifest["models"])
+    assert one["weights"] == other["weights"]
+    assert one["logits"] != other["logits"]
+    shares = ev.run_transfer().of_all
+    assert {name: shares.sizes[name] for name in ("source", "target")} == {"source": 2, "target": 2}
 
 
 # messages -------------------------------------------------------------------------------------------------------------
@@ -278,7 +309,7 @@ def test_a_pass_that_answers_more_than_its_image() -> None:
             return torch.rand(2 * len(x), CLASSES)
 
     classifier = Classifier(rc.averaged(rc.wrap(Copies().eval(), device="cpu")))
-    with pytest.raises(ModelError, match=r"logits \(1, classes\) for one image, received \(2, 3\)"):
+    with pytest.raises(ModelError, match=r"logits \(1, classes\) for one image; 8 asked alone got \(16, 3\)"):
         classifier.logits(drawn())
 
 
@@ -333,3 +364,87 @@ def test_robustbench(what: str, tmp_path: Path) -> None:
     v[:, 0] = 1
     np.testing.assert_allclose(classifier.vjp(images, v), gradient.permute(0, 2, 3, 1), atol=1e-5)
     compared(model, images, tmp_path)
+
+
+# outside of torch -----------------------------------------------------------------------------------------------------
+
+
+def of_arrays(outputs: str, vjp: Any = None) -> Any:
+    """Return a model of NumPy functions that adds noise from NumPy's global generator, averaged."""
+    kernel = np.random.default_rng(3).normal(size=(16, CLASSES)) / 4
+
+    def answer(x: NDArray[np.float32]) -> NDArray[np.float64]:
+        noisy = x + 0.3 * np.random.normal(size=x.shape)  # noqa: NPY002
+        hidden: NDArray[np.float64] = np.tanh(noisy.reshape(len(x), -1)) @ kernel
+        if outputs == "probabilities":
+            hidden = np.exp(hidden) / np.exp(hidden).sum(axis=1, keepdims=True)
+        return hidden
+
+    def own_vjp(x: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float64]:
+        flat = (x + 0.3 * np.random.normal(size=x.shape)).reshape(len(x), -1)  # noqa: NPY002
+        z = np.tanh(flat) @ kernel
+        if outputs == "probabilities":
+            p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+            v = p * (v - (p * v).sum(axis=1, keepdims=True))
+        gradient: NDArray[np.float64] = ((v @ kernel.T) * (1 - np.tanh(flat) ** 2)).reshape(x.shape)
+        return gradient
+
+    return rc.wrap_functions(logits=answer, vjp=vjp or own_vjp, outputs=outputs)
+
+
+@pytest.mark.parametrize("of", ["probabilities", "logits"])
+@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
+def test_functions_of_arrays_have_the_gradient_of_their_passes(outputs: str, of: Any) -> None:
+    images, v = np.random.default_rng(0).random((3, 4, 4, 1), np.float32), np.eye(3, dtype=np.float32)
+    classifier = Classifier(rc.averaged(of_arrays(outputs), passes=6, of=of))
+    by_differences = Classifier(rc.averaged(of_arrays(outputs, "finite-differences"), passes=6, of=of))
+    gradient = classifier.vjp(images, v)
+    assert np.abs(gradient).max() > 1e-2
+    np.testing.assert_allclose(by_differences.vjp(images, v), gradient, atol=5e-4)  # one-sided at the bounds
+
+
+@brought(
+    what="functions of NumPy arrays that draw from NumPy's global generator",
+    typed="rc.averaged(rc.wrap_functions(logits=…, vjp=…))",
+    got=MEAN,
+)
+def test_functions_of_arrays(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).random((4, 4, 4, 1), np.float32)
+    with pytest.raises(ModelError, match=r"robustcmp\.averaged\(model\)"):
+        compared(of_arrays("logits"), images, tmp_path)
+    compared(rc.averaged(of_arrays("logits")), images, tmp_path)
+
+
+@brought(
+    what="a network of Keras that draws by tf.random",
+    typed="rc.averaged(rc.wrap(network))",
+    got=MEAN,
+)
+def test_keras(tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras", reason="Keras is not installed")
+    tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+
+    class Noise(keras.layers.Layer):  # type: ignore[misc, name-defined]
+        def call(self, x: Any) -> Any:
+            return x + 0.25 * tf.random.normal(tf.shape(x))
+
+    network = keras.Sequential([keras.Input((4, 4, 1)), Noise(), keras.layers.Flatten(), keras.layers.Dense(CLASSES)])
+    network.layers[-1].set_weights([np.random.default_rng(0).normal(size=(16, CLASSES)), np.zeros(CLASSES)])
+    images = np.random.default_rng(0).random((2, 4, 4, 1), np.float32)
+    model = rc.averaged(rc.wrap(network, device="cpu"), passes=2)
+    logits = Classifier(model).logits(images)
+    np.testing.assert_allclose(Classifier(model, batch_size=1).logits(images), logits, atol=1e-6)
+    assert np.abs(logits - Classifier(rc.averaged(rc.wrap(network, device="cpu"), seed=1)).logits(images)).max() > 1e-2
+    compared(model, images, tmp_path)
+
+
+@brought(
+    what="a random function of JAX",
+    typed="rc.averaged(rc.wrap((apply, parameters)))",
+    got="the message: average inside it, by jax.vmap over keys",
+)
+def test_jax() -> None:
+    pytest.importorskip("jax", reason="jax is not installed")
+    model = rc.wrap(lambda x: x.reshape(len(x), -1)[:, :3], framework="jax")
+    with pytest.raises(UsageError, match=r"average inside it: jax\.vmap"):
+        rc.averaged(model)

@@ -37,6 +37,7 @@ WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
     "torch": {
         "frameworks/torch.py",
+        "frameworks/torch_alone.py",
         "hosts/torch_host.py",
         "hosts/keras3_host.py",
         "hosts/executorch_host.py",

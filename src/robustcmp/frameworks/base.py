@@ -30,6 +30,8 @@ Pullback = Callable[[Any, Any], Any]
 Make = Callable[..., Any]
 """Images from EagerPy tensors, and so from those of any framework."""
 Bounds = tuple[float, float]
+Draws = Callable[[], AbstractContextManager[None]]
+"""Seeds what is drawn inside of a ``with`` block, always alike."""
 WITHOUT_LOGITS = 'Return logits from the network, or keep the softmax with outputs="probabilities".'
 
 
@@ -150,6 +152,27 @@ class Framework(ABC):
     @abstractmethod
     def forked_rng(self, seed: int) -> AbstractContextManager[None]:
         """Seed the framework's global random state inside a ``with`` block and restore the caller's after it."""
+
+    def alone(self, function: Function, draws: Draws) -> Function:
+        """Return a function that draws at random as one that answers each image of a batch as if it came alone.
+
+        Parameters
+        ----------
+        function : callable
+            Images in its own layout to logits.
+        draws : callable
+            Seeds the draws of one call inside a ``with`` block.
+        """
+
+        def answered(images: Any) -> Any:
+            x, restore = ep.astensor_(images)
+            answers = []
+            for i in range(len(x)):
+                with draws():
+                    answers.append(ep.astensor(function(x[i : i + 1].raw)))
+            return restore(ep.concatenate(answers))
+
+        return answered
 
     def through(self, function: Function, pullback: Pullback) -> tuple[Function, Any]:
         """Return a function of NumPy arrays as one of tensors, with its own pullback, and an empty tensor for it."""

@@ -39,8 +39,9 @@ from ..networks.architecture import (
 from ..networks.untrusted import check_archive, check_no_program, is_archive
 from ..networks.weights import Weights, paired
 from .answer import logits_in, one_tensor
-from .base import DataFormat, Device, Function, Pullback, TrainableFramework, Trainer, rounded_up
+from .base import DataFormat, Device, Draws, Function, Pullback, TrainableFramework, Trainer, rounded_up
 from .keras_networks import check_built, computes_in, eight_bit_layer, is_keras, without_softmax
+from .torch_alone import Alone, gradient_wanted
 
 _log = logging.getLogger("robustcmp")
 SAFETENSORS = ".safetensors"
@@ -183,6 +184,9 @@ class Torch(TrainableFramework):
     def eight_bit_layer(self, native: Any) -> str:
         return eight_bit_layer(native) if is_keras(native) else ""
 
+    def alone(self, function: Function, draws: Draws) -> Function:
+        return Alone(function, draws)
+
     def without_softmax(self, native: Any) -> Any:
         if isinstance(native, _KerasNetwork) or is_keras(native):
             return without_softmax(getattr(native, "model", native))
@@ -203,7 +207,7 @@ class Torch(TrainableFramework):
         )
 
         def function(x: torch.Tensor) -> torch.Tensor:
-            with torch.set_grad_enabled(x.requires_grad), _full_precision(where):
+            with torch.set_grad_enabled(x.requires_grad or gradient_wanted.get()), _full_precision(where):
                 if plain:
                     return one_tensor(module(x))  # type: ignore[no-any-return]
                 return _in_precision(module, dtype, x)
@@ -346,7 +350,8 @@ def _checked(native: Any) -> torch.nn.Module:
         raise UsageError(
             "the torch module is in training mode, where dropout and batch norm make its answers random. "
             "Call module.eval() first, before torch.export or torch.nn.DataParallel too; of a torch.export program "
-            "pass the ExportedProgram, not its module()."
+            "pass the ExportedProgram, not its module(). If dropout is the defence, call "
+            "torch.nn.functional.dropout(x, p, training=True) in its place, and attack robustcmp.averaged(model)."
         )
     return native
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Literal
 
 import eagerpy as ep
@@ -108,64 +108,60 @@ class _MeanOfPasses:
     """The logits of a model's passes as one answer, for tensors or arrays of images that were preprocessed."""
 
     def __init__(self, model: Model, passes: int, seed: int, of: str):
-        self._model, self._framework = model, Classifier(model).framework
-        self._passes, self._seed, self._of = passes, seed, of
+        framework = Classifier(model).framework
+        self._model, self._of = model, of
+        self._draws = [partial(seeded, framework, "averaged", seed, number) for number in range(passes)]
+        self._passes = [framework.alone(model.without_preprocessing, draws) for draws in self._draws]
 
     def __call__(self, images: Any) -> Any:
-        """Return the logits (N, K) of images; each is asked alone, so that the others have no part in its draws."""
+        """Return the logits (N, K) of images; the others of a batch have no part in an image's draws."""
         x, restore = ep.astensor_(images)
-        rows = [self._mean(self._logits_of_passes(x[i : i + 1])) for i in range(len(x))]
-        return restore(ep.concatenate(rows))
+        return restore(self._mean(self._logits_of_passes(x)))
 
-    def _seeded(self, number: int) -> AbstractContextManager[None]:
-        return seeded(self._framework, "averaged", self._seed, number)
-
-    def _logits_of_passes(self, image: ep.Tensor) -> ep.Tensor:
-        """Return logits (passes, K) of one image."""
+    def _logits_of_passes(self, x: ep.Tensor) -> ep.Tensor:
+        """Return logits (passes, N, K) of images."""
         answers = []
-        for number in range(self._passes):
-            with self._seeded(number):
-                answer = ep.astensor(self._model.without_preprocessing(image.raw))
-            if answer.ndim != 2 or len(answer) != 1:
+        for ask in self._passes:
+            answer = ep.astensor(ask(x.raw))
+            if answer.ndim != 2 or len(answer) != len(x):
                 raise ModelError(
-                    f"the model should return logits (1, classes) for one image, received {tuple(answer.shape)}"
+                    f"the model should return logits (1, classes) for one image; {len(x)} asked alone got "
+                    f"{tuple(answer.shape)}"
                 )
             answers.append(answer)
-        logits: ep.Tensor = ep.concatenate(answers)
+        logits: ep.Tensor = ep.stack(answers)
         return logits
 
     def _mean(self, logits: ep.Tensor) -> ep.Tensor:
-        """Return the mean (1, K) over passes (passes, K)."""
+        """Return the mean (N, K) over passes (passes, N, K)."""
         if self._of == "logits":
-            mean: ep.Tensor = logits.mean(axis=0, keepdims=True)
+            mean: ep.Tensor = logits.mean(axis=0)
         else:
             logs = logits.log_softmax()
-            largest = logs.max(axis=0, keepdims=True)  # so that no mean is 0 where all probabilities are tiny
-            mean = (logs - largest).exp().mean(axis=0, keepdims=True).log() + largest
+            largest = logs.max(axis=0)  # so that no mean is 0 where all probabilities are tiny
+            mean = (logs - largest).exp().mean(axis=0).log() + largest
         return mean
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the gradient of Σ v·logits, from what the functions of a model of arrays answer in each pass."""
-        return np.concatenate([self._vjp_of_one(images[i : i + 1], v[i : i + 1]) for i in range(len(images))])
-
-    def _vjp_of_one(self, image: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         model: Any = self._model  # a FunctionsModel
-        of_passes = self._vjp_of_mean(self._logits_of_passes(ep.astensor(image)).numpy(), v)
-        gradient = np.zeros_like(image)
-        for number, of_pass in enumerate(of_passes):
-            v_of_answer = of_pass[None]
-            if model.outputs != "logits":
-                with self._seeded(number):
-                    v_of_answer = pulled_back(v_of_answer, np.asarray(model._model(image)), model.outputs)
-            with self._seeded(number):
-                gradient += model._vjp(image, v_of_answer)
+        of_passes = self._vjp_of_mean(self._logits_of_passes(ep.astensor(images)).numpy(), v)
+        gradient = np.zeros_like(images)
+        for draws, of_pass in zip(self._draws, of_passes, strict=True):
+            for i in range(len(images)):
+                image, v_of_answer = images[i : i + 1], of_pass[i : i + 1]
+                if model.outputs != "logits":
+                    with draws():
+                        v_of_answer = pulled_back(v_of_answer, np.asarray(model._model(image)), model.outputs)
+                with draws():
+                    gradient[i] += model._vjp(image, v_of_answer)[0]
         return gradient
 
     def _vjp_of_mean(self, logits: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the gradient (passes, K) of Σ v·mean with respect to the logits of passes; v is (1, K)."""
+        """Return the gradient (passes, N, K) of Σ v·mean with respect to the logits of passes; v is (N, K)."""
         if self._of == "logits":
-            return np.repeat(v / self._passes, self._passes, axis=0)
-        softmax = ep.astensor(logits).softmax().raw
+            return np.broadcast_to(v / len(logits), logits.shape)
+        softmax: NDArray[np.float32] = ep.astensor(logits).softmax().numpy()
         weighted = softmax / np.maximum(softmax.sum(axis=0), TINY) * v  # of ∂ log Σ_p s_pk
-        gradient: NDArray[np.float32] = weighted - softmax * weighted.sum(axis=1, keepdims=True)
+        gradient: NDArray[np.float32] = weighted - softmax * weighted.sum(axis=-1, keepdims=True)
         return gradient.astype(np.float32)
