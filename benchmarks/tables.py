@@ -367,8 +367,13 @@ def scale_simulated(results: dict[str, Any]) -> str:
     return _table(head, lines)
 
 
+def trained_lenet1(_: dict[str, Any]) -> str:
+    """What the stored benchmark of LeNet-1's trainings found."""
+    return _trained("train-lenet1-digits")
+
+
 def trained_lenet5(_: dict[str, Any]) -> str:
-    """What the stored benchmark of trainings found."""
+    """What the stored benchmark of LeNet-5's trainings found."""
     return _trained("train-lenet5-digits")
 
 
@@ -390,8 +395,13 @@ def _trained(run: str) -> str:
     return _table(["framework", "an epoch", "the first", "slower than it", "memory", "accuracy", "busy"], lines)
 
 
+def predicted_lenet1(_: dict[str, Any]) -> str:
+    """What the stored benchmark of LeNet-1's predictions found."""
+    return _predicted("predict-lenet1-digits")
+
+
 def predicted_lenet5(_: dict[str, Any]) -> str:
-    """What the stored benchmark of predictions found."""
+    """What the stored benchmark of LeNet-5's predictions found."""
     return _predicted("predict-lenet5-digits")
 
 
@@ -439,7 +449,7 @@ def _mebibytes(row: dict[str, Any]) -> str:
 
 PAGES = {
     "scale.md": [scale_cells, scale_simulated, scale_workers, scale_isolation, scale_machine],
-    "training-and-prediction.md": [trained_lenet5, predicted_lenet5],
+    "training-and-prediction.md": [trained_lenet1, trained_lenet5, predicted_lenet1, predicted_lenet5],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "deployments.md": [asking, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
