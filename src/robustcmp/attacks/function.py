@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,7 +32,8 @@ TOLERANCE = 1e-6  # a value; what float32 rounds in images from 0 to 1 is a tent
 LEVELS = 255  # of an image in 8 bits, above 0
 OFF_LEVEL = 1e-3  # of a level: float32 rounds an 8-bit value by less
 OFFERED = ("epsilon", "norm", "seed", "seeds")  # to a function that has parameters of these names
-PLAIN = (bool, int, float, str, bytes, type(None))
+STORED = (bool, int, float, str, type(None))
+PLAIN = (*STORED, bytes)
 
 
 class FunctionAttack(Attack):
@@ -297,10 +299,10 @@ def _version(package: str) -> str:
 def _offered(function: Callable[..., Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return which values of ours a function wants, or raise `UsageError` where it cannot be called."""
     for name, value in parameters.items():
-        if not _is_plain(value):
+        if not _is_plain(value, STORED):
             raise UsageError(
-                f"the parameter {name} should be a number, a text, None or a list of these, as it is stored with the "
-                f"results; received {type(value).__name__}. Make other objects inside the function."
+                f"the parameter {name} should be a finite number, a text, None or a list of these, as it is stored "
+                f"with the results; received {type(value).__name__}. Make other objects inside the function."
             )
     signature = inspect.signature(function)
     offered = tuple(name for name in OFFERED if name in signature.parameters)
@@ -329,8 +331,13 @@ def _digest(function: Any) -> str:
 
 
 def _instructions(code: CodeType) -> tuple[Any, ...]:
-    constants = [_instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return code.co_code, code.co_names, constants
+    return code.co_code, code.co_names, [_constant(each) for each in code.co_consts]
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return _instructions(value)
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)  # sets have no order
 
 
 def _names(code: CodeType) -> list[str]:
@@ -338,8 +345,10 @@ def _names(code: CodeType) -> list[str]:
     return sorted({*code.co_names, *inner})
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, PLAIN) or (isinstance(value, (list, tuple)) and all(map(_is_plain, value)))
+def _is_plain(value: Any, types: tuple[type, ...]) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(each, types) for each in value)
+    return isinstance(value, types) and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def _plain(value: Any) -> Any:
