@@ -290,13 +290,10 @@ def check_foolboxs(name: str, framework: str, tmp_path: Path) -> None:
             framework,
             marks=[
                 foolboxs(
-                    what=f"Foolbox: {len(LABELS_ALONE)} attacks that take labels alone, on models of {framework}",
-                    got="; ".join(
-                        [
-                            "a comparison",
-                            *(f"the message: {name} fails" for name, where in FAILING if where == framework),
-                        ]
-                    ),
+                    what=f"Foolbox: {len(LABELS_ALONE)} attacks that take labels alone, on "
+                    f"{framework.replace('functions', 'wrap_functions')} models",
+                    got="a comparison"
+                    + "".join(f"; {name} fails in Foolbox, with a message" for name, of in FAILING if of == framework),
                 ),
                 *([pytest.mark.slow] if framework in ("tensorflow", "jax") else []),  # two minutes
             ],
