@@ -372,6 +372,11 @@ def trained_lenet1(_: dict[str, Any]) -> str:
     return _trained("train-lenet1-digits")
 
 
+def trained_keras(_: dict[str, Any]) -> str:
+    """What the stored benchmark of Keras' backends, beside the frameworks without Keras, found."""
+    return _trained("train-lenet1-digits-keras")
+
+
 def trained_lenet5(_: dict[str, Any]) -> str:
     """What the stored benchmark of LeNet-5's trainings found."""
     return _trained("train-lenet5-digits")
@@ -449,7 +454,7 @@ def _mebibytes(row: dict[str, Any]) -> str:
 
 PAGES = {
     "scale.md": [scale_cells, scale_simulated, scale_workers, scale_isolation, scale_machine],
-    "training-and-prediction.md": [trained_lenet1, trained_lenet5, predicted_lenet1, predicted_lenet5],
+    "training-and-prediction.md": [trained_lenet1, trained_lenet5, trained_keras, predicted_lenet1, predicted_lenet5],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "deployments.md": [asking, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
