@@ -581,7 +581,7 @@ def apply(parameters, images):
 def mine():
     train = rc.load_dataset("digits", split="train")
     x, classes = train.images.reshape(len(train.images), -1), np.eye(10)[train.labels]
-    return apply, {"kernel": np.linalg.lstsq(x, classes, rcond=None)[0].astype("float32")}
+    return apply, {"kernel": np.linalg.lstsq(x, classes, rcond=1e-3)[0].astype("float32")}
 """
 
 
