@@ -10,8 +10,10 @@ import re
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -366,6 +368,7 @@ def _replaced(file: h5py.File, name: str, rng: np.random.Generator, canary: Path
         [
             *("external storage", "virtual", "external link", "soft link", "loop", "huge", "type", "scalar", "empty"),
             *("shape", "group", "gone", "not finite", "swapped", "deep", "same type", "filter"),
+            *("twice packed", "large chunk"),
         ],
     )
     size = int(np.prod(shape)) * dtype.itemsize
@@ -412,11 +415,29 @@ def _replaced(file: h5py.File, name: str, rng: np.random.Generator, canary: Path
         file.create_group(name + "/a" * pick(rng, [50, 1000]))
     elif kind == "filter" and shape and dtype.kind != "O":
         file.create_dataset(name, shape, dtype, chunks=True, compression="lzf", fletcher32=True, data=values)
+    elif kind == "twice packed" and size and shape and dtype.kind in "fiu":
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_chunk(shape)
+        made.set_deflate(9)
+        made.set_deflate(9)
+        whole = h5py.h5s.create_simple(shape)
+        made = h5py.h5d.create(file.id, name.encode(), h5py.h5t.py_create(dtype), whole, made)
+        made.write_direct_chunk((0,) * len(shape), _packed_twice())
+    elif kind == "large chunk" and size and shape and dtype.kind in "fiu":
+        chunks = (BOMB // (size // shape[0]) + 1, *shape[1:])
+        file.create_dataset(name, shape, dtype, maxshape=(None, *shape[1:]), chunks=chunks, compression="gzip")
     if isinstance(file.get(name), h5py.Dataset):
         with contextlib.suppress(Exception):
             for key, value in attributes.items():
                 file[name].attrs[key] = value
     return kind
+
+
+@cache
+def _packed_twice() -> bytes:
+    """1.5 GiB of zeros in 7 KB."""
+    packing, zeros = zlib.compressobj(9), bytes(2**24)
+    return zlib.compress(b"".join([*(packing.compress(zeros) for _ in range(BOMB // len(zeros))), packing.flush()]), 9)
 
 
 def _attribute(file: h5py.File, rng: np.random.Generator) -> str:

@@ -16,8 +16,9 @@ from typing import IO, Any
 import h5py
 
 from .. import limits
+from ..chunks import check_chunks
 from ..documents import check_regular
-from ..errors import UsageError, WeightsError
+from ..errors import SealError, UsageError, WeightsError
 from ..files import check_holes, open_regular
 
 # What a file of PyTorch holds beside tensors, how its user opens it, and the entries that it is known by.
@@ -126,6 +127,8 @@ def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:
             unpacked = _size(path, content)
     except WeightsError:
         raise
+    except SealError as error:
+        raise WeightsError(f"{error}. Save the weights again.") from None
     except Exception as error:  # a broken file can raise anything
         raise _broken(path, "HDF5 file", error) from None
     check_unpacked(path, unpacked, packed)
@@ -154,6 +157,7 @@ def _size(path: Path, content: h5py.File) -> int:
             elif item.is_virtual or item.external:
                 raise WeightsError(f"{where} has its values in another file. Save the weights again.")
             else:
+                check_chunks(where, item)
                 unpacked += item.nbytes
     return unpacked
 

@@ -308,6 +308,7 @@ class Run:
         images = self._keys.get(key, success.size)
         arrays = {name: file.array(name, dtype, (images,)) for name, dtype in OWN_TYPES.items()}
         extras = [name for name in file.arrays if name.startswith("extras/")]
+        file.check_plain([*OWN_TYPES, *extras])
         arrays |= {name: file.array(name, None, (images, ...)) for name in extras}
         for name, axes in self._axes.get(key, {}).items():
             received = arrays.get(f"extras/{name}")
