@@ -187,7 +187,7 @@ def startup(results: dict[str, Any]) -> str:
 
 def machine(results: dict[str, Any]) -> str:
     """The machine and the versions, of each part."""
-    others = ("agreement", "deployments", "scale")
+    others = ("agreement", "deployments", "scale", "measuring")
     return _machines({part: of for part, of in results.items() if not part.startswith(others)})
 
 
@@ -367,6 +367,33 @@ def scale_simulated(results: dict[str, Any]) -> str:
     return _table(head, lines)
 
 
+def measuring(results: dict[str, Any]) -> str:
+    """What is found where nothing is, where a tenth is, and what looking costs."""
+    null, slowed, looking = (results["measuring"][part] for part in ("null", "slowed", "sampling"))
+    found = sum(row["p"] < 0.05 for row in null["rows"])
+    ratios = sorted(1 / slowed[name] for name in ("low", "high"))  # of the slowed one to the plain one
+    rows = [
+        [
+            f"PyTorch under two names, {null['times']} times, {null['repetitions']} processes of each",
+            f"a difference (p < 0.05) in {found} of {null['times']}",
+        ],
+        [
+            f"a network, and itself with a tenth of its time on top, {slowed['repetitions']} processes of each",
+            f"{1 / slowed['ratio']:.2f} times as long ({ratios[0]:.2f} to {ratios[1]:.2f}), p = {slowed['p']:.3f}",
+        ],
+        [
+            f"looking at {looking['processes']} processes ten times a second",
+            f"{looking['share']:.1%} of their time; {looking['largest']:.1%} of the worst",
+        ],
+    ]
+    return _table(["measured", "found"], rows)
+
+
+def measuring_machine(results: dict[str, Any]) -> str:
+    """The machine and the versions of it."""
+    return _machines({"measuring": results["measuring"]["null"]})
+
+
 def trained_lenet1(_: dict[str, Any]) -> str:
     """What the stored benchmark of LeNet-1's trainings found."""
     return _trained("train-lenet1-digits")
@@ -454,7 +481,15 @@ def _mebibytes(row: dict[str, Any]) -> str:
 
 PAGES = {
     "scale.md": [scale_cells, scale_simulated, scale_workers, scale_isolation, scale_machine],
-    "training-and-prediction.md": [trained_lenet1, trained_lenet5, trained_keras, predicted_lenet1, predicted_lenet5],
+    "training-and-prediction.md": [
+        measuring,
+        measuring_machine,
+        trained_lenet1,
+        trained_lenet5,
+        trained_keras,
+        predicted_lenet1,
+        predicted_lenet5,
+    ],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "deployments.md": [asking, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
