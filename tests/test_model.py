@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -646,13 +647,42 @@ def test_words_that_wrap_does_not_know(framework: TrainableFramework, options: d
 
 @pytest.mark.parametrize(
     ("preprocessing", "message"),
-    [({"mena": 0.5}, "unknown preprocessing key: mena"), ({"mean": [0.5], "axis": 1}, "axis to be None or negative")],
+    [
+        ({"mena": 0.5}, "unknown preprocessing key 'mena': did you mean 'mean'"),
+        ({"mean": [0.5], "axis": 1}, r"counted from the end: -3 where images are \(N, C, H, W\).*received 1"),
+        ({"mean": [0.5], "std": [0.0]}, r"std of preprocessing should be greater than 0, received \[0\.0\]"),
+        ((0.1307, 0.3081), r"preprocessing should be a dict such as .* received \(0\.1307, 0\.3081\)"),
+    ],
 )
-def test_preprocessing_that_foolbox_does_not_know(
-    framework: TrainableFramework, preprocessing: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_preprocessing_that_is_not_known(framework: TrainableFramework, preprocessing: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         wrapped(framework, preprocessing=preprocessing)
+
+
+class Pipeline:
+    """A classifier as scikit-learn has them."""
+
+    def predict_proba(self, rows: Any) -> Any:
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        ("cnn.pt", "Load the network first, or compare files with robustcmp eval --weights"),
+        (Path("cnn.pt"), "Load the network first"),
+        ({"kernel": np.ones(3)}, "These are weights: load them into their network"),
+        (
+            Pipeline(),
+            r"For a classifier such as Pipeline: robustcmp.wrap_functions\(logits=lambda x: classifier.predict",
+        ),
+        (Pipeline().predict_proba, r"For a classifier such as Pipeline: robustcmp.wrap_functions"),
+        (3, "Pass framework= for a plain JAX function, .*; any other code goes into robustcmp.wrap_functions"),
+    ],
+)
+def test_what_to_do_with_what_is_no_network(thing: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        wrap(thing)
 
 
 def test_objects_that_are_no_network(framework: TrainableFramework) -> None:

@@ -39,7 +39,7 @@ COMMANDS = {
 EXAMPLES = """\
 examples:
   robustcmp eval --model lenet5
-  robustcmp eval --weights torch=mine.pt torch=yours.pt --architecture lenet5
+  robustcmp eval --weights torch=mine.pt tensorflow=yours.keras --architecture lenet5
   robustcmp export runs/lenet5-mnist-guo2019 --format latex
 
 Run robustcmp COMMAND --help for details."""

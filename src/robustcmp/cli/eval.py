@@ -40,7 +40,7 @@ def _parser() -> Parser:
         "indicator R. Rerun the same command to do only what is missing.",
         "  python -m robustcmp.eval --model lenet5\n"
         "  python -m robustcmp.eval --model lenet1 --framework torch jax --training-seeds 0 1 2 --repeats 2\n"
-        "  python -m robustcmp.eval --weights torch=mine.pt torch=yours.pt --architecture lenet5 --dataset mnist\n"
+        "  python -m robustcmp.eval --weights torch=mine.pt tensorflow=yours.keras --architecture lenet5\n"
         "  python -m robustcmp.eval --model lenet5 --same-weights torch --suite control",
         usage="%(prog)s (--model NAME | --weights FRAMEWORK=FILE ...) [options]",
     )

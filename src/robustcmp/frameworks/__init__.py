@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -140,8 +142,25 @@ def recognise(thing: Any, native: Any = None) -> Framework:
             return _adapter(package)
     raise ModelError(
         f"expected a network or tensor of {', '.join(NAMES)}, "
-        f"received {type(thing).__module__}.{type(thing).__name__}. "
-        "Pass framework= for a plain JAX function, or a pair (apply, parameters)."
+        f"received {type(thing).__module__}.{type(thing).__name__}. {_remedy(thing)}"
+    )
+
+
+def _remedy(thing: Any) -> str:
+    """Say what makes a network of what a caller brought."""
+    if isinstance(thing, str | os.PathLike):
+        return "Load the network first, or compare files with robustcmp eval --weights."
+    if isinstance(thing, Mapping):
+        return "These are weights: load them into their network, in torch network.load_state_dict(weights)."
+    if hasattr(owner := getattr(thing, "__self__", thing), "predict_proba"):
+        name = type(owner).__name__
+        return (
+            f"For a classifier such as {name}: robustcmp.wrap_functions(logits=lambda x: "
+            'classifier.predict_proba(x.reshape(len(x), -1)), outputs="probabilities").'
+        )
+    return (
+        "Pass framework= for a plain JAX function, or a pair (apply, parameters); any other code goes into "
+        "robustcmp.wrap_functions."
     )
 
 

@@ -150,6 +150,9 @@ class FunctionsModel(Model):
         return gradient if flip_axis is None else np.flip(gradient, flip_axis)
 
 
+PREPROCESSING = ("mean", "std", "axis", "flip_axis")  # what Foolbox knows
+
+
 def wrap(
     native: Any,
     *,
@@ -282,6 +285,21 @@ def _float32(preprocessing: dict[str, Any] | None) -> dict[str, Any] | None:
     """Foolbox wants mean and std in the dtype of the images; lists and scalars are accepted here."""
     if preprocessing is None:
         return None
+    if not isinstance(preprocessing, dict):
+        raise UsageError(
+            'preprocessing should be a dict such as {"mean": [0.1307], "std": [0.3081], "axis": -3}, '
+            f"received {preprocessing!r}"
+        )
+    for key in preprocessing:
+        if key not in PREPROCESSING:
+            raise unknown("preprocessing key", key, PREPROCESSING)
+    if (axis := preprocessing.get("axis")) is not None and not (isinstance(axis, int) and axis < 0):
+        raise UsageError(
+            "the axis of preprocessing is that of the channels, counted from the end: -3 where images are "
+            f"(N, C, H, W), -1 where they are (N, H, W, C); received {axis!r}"
+        )
+    if not np.all(np.asarray(preprocessing.get("std", 1)) > 0):
+        raise UsageError(f"the std of preprocessing should be greater than 0, received {preprocessing['std']!r}")
     return {
         key: np.asarray(value, np.float32)
         if key in ("mean", "std") and isinstance(value, (list, tuple, float, int, np.ndarray))

@@ -505,7 +505,8 @@ def _as_model(
     else:
         framework = _framework_of(native) or adapter.name
     if framework != adapter.name:
-        raise ModelError(f"{source} is a network of {framework}, but was given for {adapter.name}")
+        more = ". Functions of arrays are compared in Python, with robustcmp.evaluate" if framework == "numpy" else ""
+        raise ModelError(f"{source} is a network of {framework}, but was given for {adapter.name}{more}")
     if isinstance(native, fb.models.base.Model):
         return native
     model = wrap(native, framework=adapter.name, device=device, info=info | {"source": Path(source).name})
