@@ -409,6 +409,22 @@ def trained_lenet5(_: dict[str, Any]) -> str:
     return _trained("train-lenet5-digits")
 
 
+def trained_resnet20(_: dict[str, Any]) -> str:
+    """What the stored benchmark of shares of an epoch of ResNet-20 found."""
+    found = rc.open_benchmark(DOCS / "measurements" / "train-resnet20-cifar10")
+    lines = [
+        [
+            row["subject"],
+            _with_interval(row, "call_seconds"),
+            _slower(found, row),
+            _mebibytes(row),
+            f"{row['busy']:.0%}",
+        ]
+        for row in found.summary_of_training().sort_values("call_seconds").to_dict("records")
+    ]
+    return _table(["framework", "a step", "slower than it", "memory", "busy"], lines)
+
+
 def _trained(run: str) -> str:
     """Each framework's row of a stored benchmark of trainings, the fastest first."""
     found = rc.open_benchmark(DOCS / "measurements" / run)
@@ -487,6 +503,7 @@ PAGES = {
         trained_lenet1,
         trained_lenet5,
         trained_keras,
+        trained_resnet20,
         predicted_lenet1,
         predicted_lenet5,
     ],
