@@ -99,3 +99,15 @@ def test_colours_only_where_they_are_asked_for(ev: rc.Evaluation) -> None:
     assert "\x1b[" not in ev.summary() + ev.to_text() + repr(ev)
     assert "\x1b[1m" in ev.summary(color=True)
     assert repr(ev) == ev.summary()
+
+
+def test_a_model_that_is_wrapped_wrongly_is_not_declared_robust() -> None:
+    ev = rc.open_run(RUNS / "resnet20-cifar10-guo2019")
+    assert "No answer yet" not in ev.summary()
+    ev.manifest["models"][0]["clean_accuracy"] = 0.098
+    text = " ".join(ev.summary().split())
+    assert (
+        f"Is one easier to fool? No answer yet: check the bounds and the preprocessing of {ev.models[0]} (9.8 %)"
+        in text
+    )
+    assert "Yes:" not in text

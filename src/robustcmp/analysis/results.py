@@ -112,6 +112,15 @@ class Results(Recorded):
         }
 
     @property
+    def poor_models(self) -> dict[str, float]:
+        """The accuracy of models that classify less than half as many images as the best one does.
+
+        Such a model is probably not asked as it was trained (bounds, preprocessing), and its rates say nothing.
+        """
+        accuracies = self.clean_accuracy
+        return {name: accuracy for name, accuracy in accuracies.items() if accuracy < max(accuracies.values()) / 2}
+
+    @property
     def correct_by_all(self) -> float:
         """The share of all images that were passed that every model classifies correctly."""
         return float(self.manifest["images"]["correct_by_all"])

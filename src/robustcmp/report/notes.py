@@ -118,13 +118,11 @@ def _fewer_images(results: Results) -> list[str]:
 
 def _model_notes(results: Results) -> list[str]:
     text: list[str] = []
-    best = max(results.clean_accuracy.values())
-    for model, accuracy in results.clean_accuracy.items():
-        if accuracy < best / 2:
-            text.append(
-                f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "
-                "preprocessing and training data before you interpret its rates."
-            )
+    for model, accuracy in results.poor_models.items():
+        text.append(
+            f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "
+            "preprocessing and training data before you interpret its rates."
+        )
     if len(results.labels) == 1:
         text.append("Only one model: there is nothing to compare, so P and R are 0.")
     elif len(results.models) == 1:

@@ -129,6 +129,13 @@ def answer(results: Results) -> str:
         if len(results.sources) > 1:
             return "No attack ran on every model: there is nothing to compare."
         return f"Only one {'model' if len(results.labels) == 1 else 'framework'}: there is nothing to compare."
+    if poor := results.poor_models:
+        of = ", ".join(f"{model} ({percent(accuracy)})" for model, accuracy in poor.items())
+        have = "has" if len(poor) == 1 else "have"
+        return (
+            f"Is one easier to fool? No answer yet: {of} {have} less than half the accuracy of the best model. Check "
+            "bounds and preprocessing first."
+        )
     unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
     different = [verdict.attack for verdict in verdicts if verdict.different]
     alike = [verdict for verdict in verdicts if verdict.different is False and verdict.measure == "success rate"]
