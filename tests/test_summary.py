@@ -106,8 +106,5 @@ def test_a_model_that_is_wrapped_wrongly_is_not_declared_robust() -> None:
     assert "No answer yet" not in ev.summary()
     ev.manifest["models"][0]["clean_accuracy"] = 0.098
     text = " ".join(ev.summary().split())
-    assert (
-        f"Is one easier to fool? No answer yet: check the bounds and the preprocessing of {ev.models[0]} (9.8 %)"
-        in text
-    )
+    assert f"No answer yet: {ev.models[0]} (9.8 %) has less than half the accuracy of the best model." in text
     assert "Yes:" not in text
