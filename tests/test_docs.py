@@ -184,10 +184,11 @@ def test_the_tables_are_those_of_the_runs(path: str, whole: bool) -> None:
     assert TABLES["page"](text, whole) == text, "run python docs/results/tables.py"
 
 
-def test_the_tables_are_those_of_the_benchmarks() -> None:
+@pytest.mark.parametrize("page", ["attacks.md", "training-and-prediction.md"])
+def test_the_tables_are_those_of_the_benchmarks(page: str) -> None:
     tables = runpy.run_path(str(ROOT / "benchmarks/tables.py"))
-    text = (ROOT / "docs/attacks.md").read_text(encoding="utf-8")
-    assert tables["written"](text, tables["read"](), tables["PAGES"]["attacks.md"]) == text, "run benchmarks/tables.py"
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert tables["written"](text, tables["read"](), tables["PAGES"][page]) == text, "run benchmarks/tables.py"
 
 
 def test_every_run_stands_on_a_page() -> None:

@@ -570,6 +570,17 @@ def test_published_times_are_ratios_within_their_source(trained: rc.Benchmark) -
     assert all(math.isnan(each.ours) for each in found if each.source == "GTDLBench")  # of other networks each
 
 
+def test_a_version_in_a_host_does_not_stand_for_the_framework(tmp_path: Path) -> None:
+    seconds = {"torch": 1.0, "torch@1.0": 5.0, "tensorflow": 2.0, "chainer@7": 3.0}
+    made_up.write(tmp_path, made_up.trainings(seconds, noise=0))
+    found = published_performance.beside(rc.open_benchmark(tmp_path))
+    ours = {
+        each.framework: each.ours for each in found if each.source == "DLBench, logs" and each.hardware == "Tesla P4"
+    }
+    assert ours["pytorch"] / ours["tensorflow"] == pytest.approx(0.5, rel=0.02)
+    assert ours["chainer"] / ours["tensorflow"] == pytest.approx(1.5, rel=0.02), "the only one that there is"
+
+
 def test_every_source_says_what_differs() -> None:
     for source in published_performance.sources():
         assert {"name", "cite", "at", "versions", "differs", "table"} == {*source}

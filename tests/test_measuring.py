@@ -228,6 +228,7 @@ def test_each_repetition_has_a_random_order_of_its_own(never_run: None) -> None:
         ({"epochs": 0}, "epochs should be more than 0"),
         ({"accuracy": 1.5}, "accuracy should be above 0 and at most 1"),
         ({"threads": 0}, "threads should be 1 or more"),
+        ({"threads": 4096}, "threads should be at most"),
         ({"deployments": ["onnxruntime"]}, "deployments, models and weights_of are for predictions"),
         ({"what": "predict", "images": [16]}, "images should be at least the largest batch size, 32, received 16"),
         ({"what": "predict", "deployments": ["onnxruntime-int9"]}, "unknown"),

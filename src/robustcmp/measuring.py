@@ -35,7 +35,7 @@ from .provenance import made_with, processor
 from .records.benchmark_store import FORMAT, BenchmarkStore, Manifest, Planned
 from .records.measurement import Asked, Measurement, Task
 from .runs.control import agreement
-from .threads import cores
+from .threads import cores, processors
 from .zoo.deployed import FromDeployment, deployments_of
 from .zoo.from_files import FromFunction
 from .zoo.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
@@ -152,7 +152,7 @@ def benchmark(
     check_count("repetitions", repetitions, limits.REPEATS)
     check_seed(seed)
     need_psutil()
-    threads = cores() if threads is None else check_count("threads", threads)
+    threads = cores() if threads is None else check_count("threads", threads, len(processors()) or None)
     sizes = [check_count("batch_sizes", size, BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what]]
     if what == "train":
         if deployments or models or weights_of:

@@ -66,7 +66,8 @@ def beside(results: Performance) -> list[Published]:
 def _beside(results: Performance, source: str, table: Mapping[str, Any]) -> list[Published]:
     batch_size = table.get("batch_size")
     setting = _nearest(results, table["task"], batch_size)
-    medians = {name.partition("@")[0]: float(own.median()) for name, own in results.times(setting).items() if len(own)}
+    times = sorted(results.times(setting).items(), key=lambda named: "@" not in named[0])  # torch comes after torch@1.0
+    medians = {name.partition("@")[0]: float(own.median()) for name, own in times if len(own)}
     ours = {framework: medians.get(OURS.get(framework, framework), math.nan) for framework in table["seconds"]}
     seconds = {framework: total / table["count"] for framework, total in table["seconds"].items()}
     common = [framework for framework in seconds if not math.isnan(ours[framework]) and table["of"] in EACH]
