@@ -39,7 +39,8 @@ RUNS = [ROOT / "docs/results" / f"{network}-mnist-2018-five-trainings" for netwo
 def shipped(network: str, dataset: str) -> dict[tuple[str, int], Weights]:
     """The weights of the zoo that ships, by framework and training seed."""
     paths = sorted((ROOT / "zoo/weights").glob(f"{network}-{dataset}-*.h5"))
-    return {(path.stem.split("-")[2], int(path.stem.split("-")[4])): read_weights(path).weights for path in paths}
+    contents = [read_weights(path) for path in paths]
+    return {(it.metadata["framework"], it.metadata["training_seed"]): it.weights for it in contents}
 
 
 # From weights
