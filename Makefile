@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: eval test test-slow check coverage bench validity soak docs zoo zoo-check clean
+.PHONY: eval test test-slow check coverage bench validity soak docs zoo zoo-check brought clean
 
 eval: $(VENV)/.ready  ## the main job: LeNet-5 of every framework under the paper's attacks
 	$(BIN)/python -m robustcmp.eval --model lenet5
@@ -53,6 +53,10 @@ zoo: $(VENV)/.ready  ## train what ships of torch, tensorflow and jax again, int
 
 zoo-check: $(VENV)/.ready  ## the accuracy of every model that ships, and ResNet-20 in Theano
 	$(BIN)/python -m pytest -q -m whole_zoo tests/test_zoo.py tests/test_frameworks.py
+
+brought: $(VENV)/.ready  ## try all that people bring, with the packages that are there, and write docs/what-you-can-bring.md
+	$(BIN)/python -m pytest -q -m brought --brought tools/brought.json
+	$(BIN)/python tools/brought.py
 
 clean:
 	rm -rf $(VENV) build dist site runs .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

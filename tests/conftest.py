@@ -158,7 +158,7 @@ def answers(directory: Path) -> dict[str, str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "whole_zoo: what takes minutes, for `make zoo-check`")
+    config.addinivalue_line("markers", "whole_zoo: what takes minutes, for `make zoo-check` and `make brought`")
     config.addinivalue_line("markers", "slow: what takes long by its nature, for `make test-slow`")
     config.addinivalue_line("markers", "gpu: skip for a framework that sees no GPU; `pytest -m gpu` where there is one")
     config.addinivalue_line("markers", "brought(group, what, typed, got): a line of docs/what-you-can-bring.md")

@@ -295,7 +295,7 @@ def check_foolboxs(name: str, framework: str, tmp_path: Path) -> None:
                     got="a comparison"
                     + "".join(f"; {name} fails in Foolbox, with a message" for name, of in FAILING if of == framework),
                 ),
-                *([pytest.mark.slow] if framework in ("tensorflow", "jax") else []),  # two minutes
+                *([pytest.mark.whole_zoo] if framework in ("tensorflow", "jax") else []),  # two minutes
             ],
         )
         for framework in FRAMEWORKS

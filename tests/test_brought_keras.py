@@ -513,6 +513,7 @@ np.savez(folder / "answers.npz", **answers)
 """
 
 
+@pytest.mark.slow  # a process of its own for each
 @pytest.mark.parametrize(
     "backend",
     [
@@ -640,7 +641,7 @@ WITH_PREPROCESSING = {
                     typed=f"rc.wrap(keras.applications.{name}(…))",
                     got="the message: pass bounds=(0, 255)",
                 ),
-                *([pytest.mark.slow] if name != "MobileNetV3Small" else []),
+                *([pytest.mark.whole_zoo] if name != "MobileNetV3Small" else []),
             ],
         )
         for name in WITH_PREPROCESSING
