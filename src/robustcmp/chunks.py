@@ -35,13 +35,13 @@ def check_chunks(name: str, array: h5py.Dataset) -> None:
     SealError
         A chunk would take more memory than it should, or the array has other filters than gzip and shuffle, once each.
     """
+    if array.chunks is None:  # nor has it filters, which are for chunks
+        return
     made = array.id.get_create_plist()
     filters = [made.get_filter(place)[0] for place in range(made.get_nfilters())]
     if len({*filters}) < len(filters) or not {*filters} <= FILTERS.keys():
         said = ", ".join(FILTERS.get(number, str(number)) for number in filters)
         raise SealError(f"{name} is stored with the filters {said}, expected gzip and shuffle alone, once each")
-    if array.chunks is None:
-        return
     declared = math.prod(array.chunks) * array.dtype.itemsize
     if declared > max(LARGEST, array.nbytes):
         raise SealError(f"{name} has {array.nbytes:,} bytes in chunks of {declared:,} each")
