@@ -14,6 +14,7 @@ import pytest
 
 import robustcmp as rc
 from robustcmp.cli import eval as eval_command
+from robustcmp.cli import report as report_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
@@ -21,7 +22,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
-from robustcmp.zoo.from_files import file_origins, load_network
+from robustcmp.zoo.from_files import directory_part, file_origins, load_network, pooled
 from robustcmp.zoo.from_zoo import FromZoo, find_weights
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
@@ -355,6 +356,15 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
         (["torch=own.npz", "torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
         (["torch=sub/nets.py:own"], "lenet1", "Code is named without .py"),
+        (["mine=own.npz"], "lenet1", "unknown framework 'mine'"),
+        ([":torch=own.npz"], "lenet1", r"the name before the framework should be at most 40 letters, .* received ''"),
+        (["a/b:torch=own.npz"], "lenet1", "the name before the framework should be"),
+        (["a\tb:torch=own.npz"], "lenet1", "the name before the framework should be"),
+        ([f"{'a' * 41}:torch=own.npz"], "lenet1", "the name before the framework should be"),
+        (["JAX:torch=own.npz"], "lenet1", "JAX is the name of another framework than torch"),
+        (["keras:torch=own.npz"], "lenet1", "keras is the name of another framework than torch"),
+        (["onnxruntime-int8:torch=own.npz"], "lenet1", "is the name of another framework than torch"),
+        (["a:torch=own.npz", "b:torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_loaded(
@@ -365,6 +375,28 @@ def test_mistakes_are_found_before_anything_is_loaded(
         Path(name).write_text("some content")
     with pytest.raises(UsageError, match=message):
         file_origins(given, architecture)
+
+
+def test_one_name_is_one_framework(folder: Path) -> None:
+    for framework in ("torch", "jax"):
+        pytest.importorskip(framework)
+    with pytest.raises(UsageError, match=r"mine is given for torch and jax\. Use a name for each, as in mine-jax:jax="):
+        file_origins(["mine:torch=nets:small", "mine:jax=nets:large"])
+
+
+def test_names_in_the_name_of_the_directory(folder: Path) -> None:
+    pytest.importorskip("torch")
+    for path in ("a.pt", "runs/best.pt", "c d.pt"):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(path)
+    named = ["torch=a.pt", "torch=runs/best.pt", "torch=c d.pt", "my own:torch=nets:small", "pytorch:torch=nets:large"]
+    origins = file_origins(named, "lenet1")
+    assert [*origins] == ["torch", "my own", "pytorch"]
+    assert directory_part(origins) == "torch-a-runs-best-c-d-my-own-pytorch"
+    assert pooled(origins)[0].endswith("To compare them, name each: a:torch=a.pt b:torch=runs/best.pt …")
+    many = [directory_part(file_origins([f"torch=nets:f{i}" for i in range(n)])) for n in (40, 41)]
+    assert many[0] != many[1]
+    assert max(map(len, many)) == 60
 
 
 def test_files_that_a_framework_does_not_read(folder: Path) -> None:
@@ -388,11 +420,8 @@ def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture
     own = ["--weights", "torch=a.pt", "tensorflow=b.keras", "jax=c.h5", "--architecture", "lenet1", *given]
     assert eval_command.main(own) == 0
     summary = json.loads(capfd.readouterr().out)
-    assert (summary["model"], summary["dataset"], summary["out"]) == (
-        "lenet1",
-        "digits",
-        "runs/lenet1-digits-smoke-weights",
-    )
+    out = "runs/lenet1-digits-smoke-weights-torch-a-tensorflow-b-jax-c"
+    assert (summary["model"], summary["dataset"], summary["out"]) == ("lenet1", "digits", out)
     assert (
         eval_command.main(
             ["--model", "lenet1", "--framework", "torch", "tensorflow", "jax", "--training-seeds", "0", *given]
@@ -404,10 +433,10 @@ def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture
     assert summary["success_rate"] == zoo["success_rate"]
 
     # The finished run is printed as it is; another file is another question.
-    before = Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns
+    before = Path(out, "results.h5").stat().st_mtime_ns
     assert eval_command.main(own) == 0
     assert json.loads(capfd.readouterr().out) == summary
-    assert Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns == before
+    assert Path(out, "results.h5").stat().st_mtime_ns == before
     write_torch("a.pt", of="tensorflow")
     assert eval_command.main(own) == 0
     assert json.loads(capfd.readouterr().out) != summary
@@ -427,13 +456,45 @@ def test_one_file_compared_on_the_command_line(folder: Path, capfd: pytest.Captu
     own = ["--weights", "torch=a.pt", "--architecture", "lenet1", *given]
     assert eval_command.main(own) == 0
     summary = json.loads(capfd.readouterr().out)
-    assert (summary["model"], summary["out"]) == ("lenet1", "runs/lenet1-digits-smoke-weights")
+    out = "runs/lenet1-digits-smoke-weights-torch-a"
+    assert (summary["model"], summary["out"]) == ("lenet1", out)
     assert eval_command.main(["--model", "lenet1", "--framework", "torch", "--training-seeds", "0", *given]) == 0
     assert json.loads(capfd.readouterr().out)["success_rate"] == summary["success_rate"]
-    before = Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns
+    before = Path(out, "results.h5").stat().st_mtime_ns
     assert eval_command.main(own) == 0
     assert json.loads(capfd.readouterr().out) == summary
-    assert Path("runs/lenet1-digits-smoke-weights/results.h5").stat().st_mtime_ns == before
+    assert Path(out, "results.h5").stat().st_mtime_ns == before
+
+
+def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    write_torch("a.pt")
+    write_torch("own.pt", of="tensorflow")
+    given = ["--architecture", "lenet1", "--dataset", "digits", "--suite", "smoke", "--batch-size", "64"]
+    given += ["--images", "4", "--repeats", "1"]
+    own = ["--weights", "mine:torch=a.pt", "yours:torch=nets:trained", *given]
+    assert eval_command.main([*own, "--isolate"]) == 0
+    said = capfd.readouterr()
+    assert "mine, yours; 4 images" in said.out
+    assert "taken as trainings" not in said.err
+    out = "runs/lenet1-digits-smoke-weights-mine-yours"
+    ev = rc.open_run(out)
+    assert ev.models == ["mine", "yours"]
+    assert [model["framework"] for model in ev.manifest["models"]] == ["torch", "torch"]
+    assert [*ev.tests("models").a.unique()] == ["all", "mine"]
+    assert "yours" in Path(out, "report.html").read_text()
+    assert report_command.main([out]) == 0
+    capfd.readouterr()
+
+    # The same command again finds its cells, and other names are another question about the same ones.
+    assert eval_command.main([*own, "--json"]) == 0
+    again = json.loads(capfd.readouterr().out)
+    assert (again["out"], again["frameworks"]) == (out, ["mine", "yours"])
+    assert again["success_rate"] == ev.rates()
+    pooling = ["--weights", "torch=a.pt", "torch=nets:trained", *given]
+    assert eval_command.main(pooling) == 0
+    said = capfd.readouterr()
+    assert "torch: 2 networks are taken as trainings of one model" in said.err
 
 
 def test_options_that_do_not_go_with_files(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -41,8 +41,9 @@ def _parser() -> Parser:
         "  python -m robustcmp.eval --model lenet5\n"
         "  python -m robustcmp.eval --model lenet1 --framework torch jax --training-seeds 0 1 2 --repeats 2\n"
         "  python -m robustcmp.eval --weights torch=mine.pt tensorflow=yours.keras --architecture lenet5\n"
+        "  python -m robustcmp.eval --weights small:torch=nets:small large:torch=nets:large --dataset mnist\n"
         "  python -m robustcmp.eval --model lenet5 --same-weights torch --suite control",
-        usage="%(prog)s (--model NAME | --weights FRAMEWORK=FILE ...) [options]",
+        usage="%(prog)s (--model NAME | --weights [NAME:]FRAMEWORK=FILE ...) [options]",
     )
     _add_models(parser.add_argument_group("what to compare"))
     _add_attacks(parser.add_argument_group("attacks"))
@@ -58,8 +59,10 @@ def _add_models(group: _ArgumentGroup) -> None:
         "--weights",
         nargs="+",
         action="extend",
-        metavar="FRAMEWORK=FILE",
-        help="networks trained elsewhere: one file or module:function each",
+        metavar="[NAME:]FRAMEWORK=FILE",
+        help="networks trained elsewhere: a file each, or module:function, a function without arguments that returns "
+        "the network, or robustcmp.wrap(network, ...) with its bounds and preprocessing. Networks of one name are "
+        "trainings of one model; without names, those of one framework are",
     )
     group.add_argument(
         "--architecture", metavar="NAME", help="the network of --weights: a name, FILE.toml or module:function"
@@ -159,7 +162,11 @@ def _add_machine(group: _ArgumentGroup) -> None:
 
 
 def _add_output(group: _ArgumentGroup) -> None:
-    group.add_argument("--out", metavar="DIR", help="the run's directory (default: runs/MODEL-DATASET-SUITE)")
+    group.add_argument(
+        "--out",
+        metavar="DIR",
+        help="the run's directory (default: runs/MODEL-DATASET-SUITE; with --weights their names are added)",
+    )
     group.add_argument("--no-images", action="store_true", help="do not store adversarial images")
     group.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     group.add_argument("--full", action="store_true", help="print all tables and notes before the summary")
@@ -443,13 +450,15 @@ def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
     from ..deployments.deploying import check_gradient_kind
-    from ..zoo.from_files import file_origins, with_sources
+    from ..zoo.from_files import directory_part, file_origins, pooled, with_sources
     from ..zoo.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
     check_gradient_kind(options.gradient)
-    origins, lines = with_sources(file_origins(options.weights, options.architecture), options.gradient)
+    given = file_origins(options.weights, options.architecture)
+    origins, lines = with_sources(given, options.gradient)
+    lines += pooled(given)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
     dataset = options.dataset or (design and default_dataset(design))
@@ -459,7 +468,7 @@ def _from_files(options: Namespace) -> _Asked:
     if is_own(dataset):
         lines.append(_described(data))
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
-    return _Asked(about, "-weights", dataset, data, origins, lines)
+    return _Asked(about, f"-weights-{directory_part(origins)}", dataset, data, origins, lines)
 
 
 def _described(data: Dataset) -> str:

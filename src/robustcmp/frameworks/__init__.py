@@ -33,6 +33,7 @@ __all__ = [
     "check_name",
     "get_framework",
     "installed",
+    "known",
     "named",
     "recognise",
     "versions",
@@ -64,10 +65,15 @@ def available() -> list[str]:
     return [*installed(), *(name for name in environments.names() if environments.is_ready(name))]
 
 
+def known() -> list[str]:
+    """Return the names of all frameworks and hosts, also of those that are not here."""
+    return [*NAMES, *environments.names()]
+
+
 def check_name(name: str) -> None:
     """Raise `UsageError` for a framework that is unknown."""
-    if name not in NAMES and name not in environments.names():
-        raise unknown("framework", name, (*NAMES, *environments.names()), ALSO)
+    if name not in known():
+        raise unknown("framework", name, known(), ALSO)
 
 
 def named(name: str | None) -> str:

@@ -20,12 +20,13 @@ from msgspec.structs import replace
 
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import check_applicable, split
+from ..deployments import names as deployment_names
 from ..deployments.deploying import open_deployed
 from ..deployments.model import DeployedModel, Gradient
 from ..deployments.onnx_files import read_onnx
 from ..errors import ModelError, UsageError, WeightsError, enough_memory
-from ..files import file_digest
-from ..frameworks import Device, TrainableFramework, check_framework, get_framework, recognise, versions
+from ..files import file_digest, json_digest
+from ..frameworks import ALSO, Device, TrainableFramework, check_framework, get_framework, known, recognise, versions
 from ..models.classifier import Classifier
 from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
@@ -36,6 +37,8 @@ ONNX = ".onnx"
 CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
 WHOLE = (".keras", ONNX)  # files that hold the network, too
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+NAME = re.compile(r"\w([\w .+@-]{0,38}\w)?")  # of a model: fit for a path and a table
+IN_PATH = 60  # letters that models take of the name of a directory
 
 
 def is_function(source: str) -> bool:
@@ -62,7 +65,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
 
     @property
     def label(self) -> str:
-        """What it is called in a comparison: the framework that it runs in."""
+        """What it is called in a comparison that gives it no name: the framework that it runs in."""
         return self.framework
 
     @property
@@ -187,7 +190,7 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
 
     @property
     def label(self) -> str:
-        """What it is called in a comparison: as its runtime."""
+        """What it is called in a comparison that gives it no name: as its runtime."""
         return self.framework
 
     def check(self) -> None:
@@ -220,6 +223,10 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         return open_deployed(self.source, self.framework, source=source, gradient=self.gradient)
 
 
+FileOrigins = dict[str, list[FromFile | FromDeployedFile]]
+"""Networks from files, by the names that they have in a comparison; several of one name are its trainings."""
+
+
 def from_function(function: str) -> FromFunction:
     """Return a model that a function makes, to be loaded wherever it is needed.
 
@@ -247,50 +254,100 @@ def from_function(function: str) -> FromFunction:
     return FromFunction(function)
 
 
-def file_origins(given: Sequence[str], architecture: str | None = None) -> dict[str, list[FromFile | FromDeployedFile]]:
-    """Return the networks of texts ``FRAMEWORK=FILE`` and ``FRAMEWORK=module:function``, checked and not loaded yet.
+def file_origins(given: Sequence[str], architecture: str | None = None) -> FileOrigins:
+    """Return the networks of texts ``[NAME:]FRAMEWORK=FILE``, by name, checked and not loaded yet.
 
-    A runtime stands in the place of a framework for a file of its own, as in ``onnxruntime=FILE.onnx``.
-
-    Several of one framework are counted as its training seeds.
+    ``module:function`` stands in the place of a file for code, and a runtime in the place of a framework for a file of
+    its own, as in ``onnxruntime=FILE.onnx``. Without a name, networks are called as their framework. Several of one
+    name are counted as its training seeds.
 
     Raises
     ------
     UsageError
-        A text has another form, a framework is unknown or not installed, a file is not there, or it needs an
-        architecture and none was named.
+        A text has another form, a name cannot be one, a framework is unknown or not installed, a file is not there, or
+        it needs an architecture and none was named.
 
     Examples
     --------
     >>> file_origins(["torch=nets:mine", "torch=nets:other"])["torch"][1].source
     'nets:other'
+    >>> [*file_origins(["mine:torch=nets:mine", "other:torch=nets:other"])]
+    ['mine', 'other']
     """
     if architecture is not None and not is_function(architecture):
         get_architecture(architecture)
-    origins: dict[str, list[FromFile | FromDeployedFile]] = {}
+    origins: FileOrigins = {}
     for text in given:
-        framework, equals, source = text.partition("=")
+        names, equals, source = text.partition("=")
         if not equals or not source:
-            raise UsageError(f"expected FRAMEWORK=FILE or FRAMEWORK=module:function, received {text!r}")
+            raise UsageError(
+                f"expected FRAMEWORK=FILE, FRAMEWORK=module:function, or either with a name, NAME:FRAMEWORK=FILE; "
+                f"received {text!r}"
+            )
+        name, named, framework = names.rpartition(":")
+        if named:
+            _check_model_name(name, framework, text)
         origin: FromFile | FromDeployedFile
         if framework in RUNTIMES:
             origin = FromDeployedFile(source, framework)
         else:
             origin = FromFile(source, framework, architecture)
         origin.check()
-        if _content(source) in [_content(other.source) for other in origins.get(framework, [])]:
+        alike = [other for each in origins.values() for other in each if other.framework == framework]
+        if _content(source) in [_content(other.source) for other in alike]:
             raise UsageError(f"{text} was given twice, or it is a copy of another file")
-        origins.setdefault(framework, []).append(origin)
+        trainings = origins.setdefault(name or framework, [])
+        if trainings and trainings[0].framework != framework:
+            raise UsageError(
+                f"all networks of one name are trainings of one model in one framework, but {name} is given for "
+                f"{trainings[0].framework} and {framework}. Use a name for each, as in {name}-{framework}:{framework}="
+            )
+        trainings.append(origin)
     return origins
 
 
-FileOrigins = dict[str, list[FromFile | FromDeployedFile]]
+def _check_model_name(name: str, framework: str, text: str) -> None:
+    """Raise `UsageError` for a name that a path or a table cannot take, or that says another framework."""
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{text!r}: the name before the framework should be at most 40 letters, digits, spaces or -_.+@, and begin "
+            f"and end with a letter or digit; received {name!r}"
+        )
+    others = {*known(), "numpy", *RUNTIMES, *deployment_names(), *ALSO}
+    meant = ALSO.get(name.lower(), name.lower())
+    if name.lower() in others and meant != framework:
+        raise UsageError(
+            f"{text!r}: {name} is the name of another framework than {framework}. Write NAME:FRAMEWORK=FILE, with a "
+            "name of your own"
+        )
+
+
+def directory_part(origins: FileOrigins) -> str:
+    """Return what tells networks of files apart in the name of a directory: names, else frameworks with their files.
+
+    Examples
+    --------
+    >>> directory_part(file_origins(["mine:torch=nets:mine", "torch=nets:small", "torch=nets:large"]))
+    'mine-torch-nets-small-nets-large'
+    """
+    parts = []
+    for name, given in origins.items():
+        parts.append(name)
+        if name == given[0].framework:
+            parts += [each.source if is_function(each.source) else _short(Path(each.source)) for each in given]
+    text = re.sub(r"[^\w.+@-]+", "-", "-".join(parts))
+    return text if len(text) <= IN_PATH else f"{text[: IN_PATH - 9]}-{json_digest({'parts': parts})[:8]}"
+
+
+def _short(path: Path) -> str:
+    """Return a file's name without its ending, with that of its folder where one was given."""
+    return "-".join([*path.parts[-2:-1], path.stem])
 
 
 def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[FileOrigins, list[str]]:
     """Pair files of runtimes with the trained networks that they are taken to be converted from.
 
-    All with the only trained network, or the n-th of a runtime with the n-th of the only framework.
+    All with the only trained network, or the n-th of a runtime with the n-th training of the only trained model.
 
     Returns
     -------
@@ -299,9 +356,9 @@ def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[F
     lines : list of str
         Which pairs were taken, or why none, to be shown before any work.
     """
-    of_framework = {label: [each for each in given if isinstance(each, FromFile)] for label, given in origins.items()}
-    of_framework = {label: given for label, given in of_framework.items() if given}
-    trained = [each for given in of_framework.values() for each in given]
+    of_model = {label: [each for each in given if isinstance(each, FromFile)] for label, given in origins.items()}
+    of_model = {label: given for label, given in of_model.items() if given}
+    trained = [each for given in of_model.values() for each in given]
     paired: FileOrigins = {}
     lines: list[str] = []
     for label, given in origins.items():
@@ -310,7 +367,7 @@ def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[F
             paired[label] = [*files] or given
             continue
         sources = trained * len(files) if len(trained) == 1 else trained
-        if len(trained) > 1 and (len(of_framework) > 1 or len(files) != len(trained)):
+        if len(trained) > 1 and (len(of_model) > 1 or len(files) != len(trained)):
             paired[label] = [*files]
             lines.append(
                 f"{label} is compared as models of their own: which of {len(trained)} trained networks they were "
@@ -324,6 +381,23 @@ def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[F
             for file, source in zip(files, sources, strict=True)
         ]
     return paired, lines
+
+
+def pooled(origins: FileOrigins) -> list[str]:
+    """Return a line for each framework whose networks are counted as trainings without having been named so.
+
+    Examples
+    --------
+    >>> pooled(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
+    'To compare them, name each: a:torch=nets:mine b:torch=nets:other'
+    """
+    return [
+        f"{name}: {len(given)} networks are taken as trainings of one model. To compare them, name each: "
+        + " ".join(f"{'ab'[place]}:{name}={each.source}" for place, each in enumerate(given[:2]))
+        + " …" * (len(given) > 2)
+        for name, given in origins.items()
+        if len(given) > 1 and name == given[0].framework
+    ]
 
 
 def _content(source: str) -> str:
