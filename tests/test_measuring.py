@@ -69,6 +69,11 @@ def stored(directory: Path) -> list[Measurement]:
 
 
 @pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_has_gpu", lambda: False)
+
+
+@pytest.fixture
 def never_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(job: object, threads: int) -> None:
         raise AssertionError("a process was started")
@@ -222,6 +227,8 @@ def test_each_repetition_has_a_random_order_of_its_own(never_run: None) -> None:
         ({"what": "learn"}, "expected 'train' or 'predict'"),
         ({"batch_sizes": [0]}, "batch_sizes should be 1 or more"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
+        ({"device": "cuda:7"}, "unknown device 'cuda:7': did you mean 'cuda'"),
+        ({"device": "cuda"}, "no such device: 'cuda' was requested, but this machine shows no GPU"),
         ({"frameworks": ["torhc"]}, "did you mean 'torch'"),
         ({"frameworks": ["torch", "torch"]}, "each framework can be given once"),
         ({"repetitions": 0}, "repetitions should be 1 or more"),
@@ -236,12 +243,29 @@ def test_each_repetition_has_a_random_order_of_its_own(never_run: None) -> None:
     ],
 )
 def test_what_cannot_be_is_said_before_any_work(
-    arguments: dict[str, Any], message: str, tmp_path: Path, never_run: None
+    arguments: dict[str, Any], message: str, tmp_path: Path, never_run: None, without_gpu: None
 ) -> None:
     given = {"what": "train", "frameworks": ["torch"], "out": tmp_path / "run", **SHORT, **arguments}
     with pytest.raises(UsageError, match=message):
         rc.benchmark(given.pop("what"), "lenet1", **given)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_host_sees_no_gpu_and_that_is_said_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never_run: None
+) -> None:
+    monkeypatch.setattr(machine, "_has_gpu", lambda: True)
+    monkeypatch.setattr(measuring, "check_framework", lambda name: None)  # no environment is needed to say so
+    with pytest.raises(UsageError, match="'cuda' was requested, but theano sees no GPU"):
+        rc.benchmark("train", "lenet1", frameworks=["theano"], device="cuda", out=tmp_path / "run", **SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the driver has another name")
+def test_a_gpu_is_there_where_torch_sees_one() -> None:
+    import torch
+
+    assert machine._has_gpu() == torch.cuda.is_available()
 
 
 def test_a_dataset_that_is_not_there_is_said_before_any_work(
@@ -406,7 +430,7 @@ def test_the_command_measures_and_writes_a_page(tmp_path: Path, capsys: pytest.C
     assert bench.main(["train", "--model", "lenet1", *options, "--out", str(out), "--json"]) == 0
     assert '"torch"' in capsys.readouterr().out
     assert bench.main(["train", "--model", "lenet1", *options, "--batch-size", "0", "--out", str(out)]) == 2
-    assert "batch_sizes should be 1 or more" in capsys.readouterr().err
+    assert capsys.readouterr().err == "error: batch_sizes should be 1 or more, received 0\n", "no bar before it"
 
 
 @pytest.mark.slow

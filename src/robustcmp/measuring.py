@@ -22,11 +22,11 @@ from .data import load_dataset
 from .deployments import conversion
 from .errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from .files import file_digest, json_digest
-from .frameworks import Device, check_device, check_framework, installed, versions
+from .frameworks import NAMES, Device, check_device, check_framework, hosted, installed, versions
 from .limits import BATCH_SIZE, EPOCHS
 from .measured import Benchmark, open_benchmark
 from .performance.child import Job
-from .performance.machine import need_psutil
+from .performance.machine import need_device, need_psutil
 from .performance.outcome import NotApplicable
 from .performance.prediction import ControlJob, PredictionJob
 from .performance.process import Done, Failure, run
@@ -206,6 +206,7 @@ class _Question:
         if self.what not in BATCH_SIZES:
             raise UsageError(f"expected 'train' or 'predict', received {self.what!r}")
         check_device(self.device)
+        need_device(self.device)
         check_seed(self.training_seed, "training_seed")
         check_names(self.model, self.dataset, seeds=[self.training_seed], frameworks=None, recipe=self.recipe)
 
@@ -228,7 +229,7 @@ class _Question:
         self, frameworks: Sequence[str] | Mapping[str, str] | None, sizes: Sequence[int], epochs: float
     ) -> list[_Subject]:
         """Return what is trained."""
-        named = _named(frameworks, installed())
+        named = _named(frameworks, installed(), self.device)
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         self.data = data.digest
         subjects = []
@@ -259,7 +260,7 @@ class _Question:
         """Return what predicts, all with the weights of one training but for models from elsewhere."""
         self.data = load_dataset(self.dataset, "test", data_dir=self.data_dir).digest
         there = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
-        named = _named(frameworks, [] if models and frameworks is None else installed())
+        named = _named(frameworks, [] if models and frameworks is None else installed(), self.device)
         if small := [count for count in counts if count < max(sizes)]:
             raise UsageError(f"images should be at least the largest batch size, {max(sizes)}, received {small[0]}")
         if named:
@@ -345,7 +346,9 @@ class _Subject:
     content: dict[str, Any]
 
 
-def _named(frameworks: Sequence[str] | Mapping[str, str] | None, otherwise: Sequence[str]) -> dict[str, str]:
+def _named(
+    frameworks: Sequence[str] | Mapping[str, str] | None, otherwise: Sequence[str], device: Device
+) -> dict[str, str]:
     """Return frameworks by the names that they have here."""
     if frameworks is None:
         named = {name: name for name in otherwise}
@@ -357,6 +360,8 @@ def _named(frameworks: Sequence[str] | Mapping[str, str] | None, otherwise: Sequ
             raise UsageError(f"each framework can be given once, received {' '.join(frameworks)}")
     for framework in named.values():
         check_framework(framework)
+        if framework not in NAMES:
+            hosted.check_device(framework, device)
     return named
 
 

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import GroupError
 from .command import Parser, run_command
@@ -115,17 +115,23 @@ def _arguments(options: Namespace, given: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def _shown(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress of measurements as a bar."""
+    """A progress of measurements as a bar, from the first one on: errors before it stand without one."""
     from tqdm import tqdm
 
-    with tqdm(disable=quiet, unit="measurement") as bar:
+    bars: list[tqdm[NoReturn]] = []
 
-        def progress(done: int, of: int, what: str) -> None:
-            bar.total = of
-            bar.set_postfix_str(what)
-            bar.update(done - bar.n)
+    def progress(done: int, of: int, what: str) -> None:
+        if not bars:
+            bars.append(tqdm(disable=quiet, unit="measurement", total=of))
+        [bar] = bars
+        bar.set_postfix_str(what)
+        bar.update(done - bar.n)
 
+    try:
         yield progress
+    finally:
+        for bar in bars:
+            bar.close()
 
 
 def _print(options: Namespace, found: Benchmark) -> None:

@@ -80,11 +80,11 @@ class Hosted(NumPy, TrainableFramework):
     def place(self, native: Any, device: Device) -> tuple[Function, NDArray[Any]]:
         if not isinstance(native, HostedNetwork):
             raise ModelError(f"expected a network that {self.name} has built, received {type(native).__name__}")
-        _check_device(self.name, device)
+        check_device(self.name, device)
         return native, np.zeros(0, np.float32)
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> HostedNetwork:
-        _check_device(self.name, device)
+        check_device(self.name, device)
         return HostedNetwork(self, architecture, seed)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
@@ -110,7 +110,8 @@ class Hosted(NumPy, TrainableFramework):
         return _Trainer(native, architecture.weight_shapes, momentum, weight_decay)
 
 
-def _check_device(name: str, device: Device) -> None:
+def check_device(name: str, device: Device) -> None:
+    """Raise `UsageError` for a device that a host does not see."""
     if device == "cuda":
         raise UsageError(f"device 'cuda' was requested, but {name} sees no GPU. Use device='cpu' or 'auto'.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from ..records.measurement import Resources
 
 POWERCAP = Path("/sys/class/powercap")
 PROC = Path("/proc")
+AMD = Path("/dev/kfd")  # torch for GPUs of AMD calls them cuda, too
 LOOK_SECONDS = 0.1
 FAMILY_SECONDS = 2.0  # between two looks at which processes there are, which takes longer than all else
 
@@ -24,6 +26,22 @@ def need_psutil() -> None:
         import psutil  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
     except ImportError as error:
         raise UsageError(f"measurements need psutil ({error}): pip install 'robustcmp[bench]'") from None
+
+
+def need_device(device: str) -> None:
+    """Raise `UsageError` where a GPU is asked for and none is there; no framework is imported to find out."""
+    if device == "cuda" and not _has_gpu():
+        raise UsageError("no such device: 'cuda' was requested, but this machine shows no GPU. Use 'cpu' or 'auto'.")
+
+
+def _has_gpu() -> bool:
+    """Ask the driver, which reserves nothing on a GPU."""
+    count = ctypes.c_int(0)
+    with suppress(OSError, AttributeError):  # there is no driver
+        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value:
+            return True
+    return AMD.exists()
 
 
 def load() -> float | None:
