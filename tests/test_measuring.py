@@ -268,6 +268,28 @@ def test_a_gpu_is_there_where_torch_sees_one() -> None:
     assert machine._has_gpu() == torch.cuda.is_available()
 
 
+@pytest.mark.parametrize(("model", "short"), [("lenet1", ("digits", 2.0)), ("resnet20", ("cifar10", 0.05))])
+def test_a_training_is_short_by_default_and_whole_on_request(model: str, short: tuple[str, float]) -> None:
+    assert (measuring.usual_dataset("train", model), measuring.usual_epochs(model)) == short
+    assert measuring.usual_dataset("predict", "lenet1") == "mnist", "whose weights the zoo has"
+
+
+def test_a_share_of_an_epoch_is_said_before_it_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def benchmark(*arguments: object, **named: Any) -> None:
+        raise UsageError(f"{named['epochs']} of {named['dataset']}")
+
+    monkeypatch.setattr(measuring, "benchmark", benchmark)
+    out = ["--out", str(tmp_path / "run")]
+    bench.main(["train", "--model", "resnet20", *out])
+    said = "Trains for 5.0 % of an epoch; --epochs 1 measures a whole one.\n"
+    assert capsys.readouterr().err == f"{said}error: 0.05 of cifar10\n"
+    bench.main(["train", "--model", "resnet20", "--epochs", "1", *out])
+    bench.main(["train", "--model", "lenet1", *out])
+    assert capsys.readouterr().err == "error: 1.0 of cifar10\nerror: 2.0 of digits\n"
+
+
 def test_a_dataset_that_is_not_there_is_said_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never_run: None
 ) -> None:

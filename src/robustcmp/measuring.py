@@ -40,9 +40,11 @@ from .zoo.deployed import FromDeployment, deployments_of
 from .zoo.from_files import FromFunction
 from .zoo.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
 from .zoo.origins import AnyOrigin
-from .zoo.recipes import default_dataset, load_for
+from .zoo.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
 
 SEMANTICS = 1  # of what is measured
+EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
+SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
 CONTROL_IMAGES = 200
 REPETITIONS = 5
 BATCH_SIZES = {"train": (32, 64, 128), "predict": (1, 32, 128)}
@@ -63,7 +65,7 @@ def benchmark(
     weights_of: str | None = None,
     batch_sizes: Sequence[int] | None = None,
     images: Sequence[int] = (1000,),
-    epochs: float = 2,
+    epochs: float | None = None,
     accuracy: float | None = None,
     repetitions: int = REPETITIONS,
     threads: int | None = None,
@@ -85,7 +87,8 @@ def benchmark(
     what : str
         ``"train"`` or ``"predict"``.
     model, dataset, recipe : str
-        As for `load_model`. The dataset defaults to the recipe's first.
+        As for `load_model`. The dataset defaults to the recipe's first; for trainings to ``"digits"`` where the recipe
+        has them, which takes seconds.
     frameworks : sequence of str, or mapping of str to str, optional
         Which ones (default: all that are installed; for predictions those that have weights, or can be given them).
         A mapping gives them other names, so that one can stand twice: ``{"a": "torch", "b": "torch"}``.
@@ -103,8 +106,9 @@ def benchmark(
         "offline".
     images : sequence of int, default (1000,)
         For predictions: how many test images, at least `batch_sizes`.
-    epochs : float, default 2
-        For trainings; 0.1 is the first tenth of the steps of an epoch.
+    epochs : float, optional
+        For trainings; 0.1 is the first tenth of the steps of an epoch (default: 2, or 0.05 for a network without a
+        recipe for the digits).
     accuracy : float, optional
         For trainings: the validation accuracy to which seconds are counted, 0 to 1.
     repetitions : int, default 5
@@ -147,7 +151,7 @@ def benchmark(
     1
     """
     question = _Question(
-        what, model, recipe, training_seed, device, data_dir, dataset or default_dataset(model, recipe)
+        what, model, recipe, training_seed, device, data_dir, dataset or usual_dataset(what, model, recipe)
     )
     check_count("repetitions", repetitions, limits.REPEATS)
     check_seed(seed)
@@ -157,7 +161,8 @@ def benchmark(
     if what == "train":
         if deployments or models or weights_of:
             raise UsageError("deployments, models and weights_of are for predictions: nothing of them is trained")
-        subjects = question.trainings(frameworks, sizes, check_size("epochs", epochs, EPOCHS))
+        epochs = usual_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, EPOCHS)
+        subjects = question.trainings(frameworks, sizes, epochs)
     else:
         counts = [check_count("images", count, limits.IMAGES) for count in images]
         subjects = question.predictions(frameworks, deployments, models or {}, weights_of, sizes, counts)
@@ -184,6 +189,28 @@ def benchmark(
     if out is None:
         weakref.finalize(found, shutil.rmtree, directory, ignore_errors=True)
     return found
+
+
+def usual_dataset(what: str, model: str, recipe: str = "default") -> str:
+    """Return the dataset of a benchmark that names none: trainings are short, predictions have the zoo's weights.
+
+    Examples
+    --------
+    >>> usual_dataset("train", "lenet5"), usual_dataset("predict", "lenet5")
+    ('digits', 'mnist')
+    """
+    return short_dataset(model, recipe) if what == "train" else default_dataset(model, recipe)
+
+
+def usual_epochs(model: str, recipe: str = "default") -> float:
+    """Return the epochs of a training for which none were asked: a share of one where a network has no short dataset.
+
+    Examples
+    --------
+    >>> usual_epochs("lenet5"), usual_epochs("resnet20")
+    (2.0, 0.05)
+    """
+    return EPOCHS_OF_DIGITS if short_dataset(model, recipe) == FALLBACK_DATASET else SHARE
 
 
 @dataclass

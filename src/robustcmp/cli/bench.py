@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import GroupError
-from .command import Parser, run_command
+from ..report.format import percent
+from .command import Parser, run_command, say
 from .log_lines import log_lines_dropped
 from .screen import screen_width, show, use_color
 
@@ -40,7 +41,11 @@ def _parser() -> Parser:
     network.add_argument(
         "--framework", nargs="+", metavar="NAME", help="torch, tensorflow, … (default: those installed)"
     )
-    network.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the recipe's first)")
+    network.add_argument(
+        "--dataset",
+        metavar="NAME",
+        help="mnist, digits or cifar10 (default: digits for trainings, else the recipe's first)",
+    )
     network.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
     network.add_argument("--training-seed", type=int, default=0, metavar="N", help="the training, or whose weights")
     network.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
@@ -51,7 +56,9 @@ def _parser() -> Parser:
     how.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     how.add_argument("--seed", type=int, default=0, metavar="N", help="of the random order")
     train = parser.add_argument_group("training")
-    train.add_argument("--epochs", type=float, default=2, metavar="N", help="0.1 is the first tenth of one")
+    train.add_argument(
+        "--epochs", type=float, metavar="N", help="0.1 is the first tenth of one (default: 2; 0.05 without digits)"
+    )
     train.add_argument("--accuracy", type=float, metavar="X", help="count the seconds to this validation accuracy")
     train.add_argument("--tensorboard", metavar="DIR", help="write logs of TensorBoard into this directory")
     predict = parser.add_argument_group("prediction")
@@ -75,10 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @log_lines_dropped()
 def _bench(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
-    from ..measuring import benchmark
-    from ..zoo.recipes import default_dataset
+    from ..measuring import benchmark, usual_dataset, usual_epochs
 
-    dataset = options.dataset or default_dataset(options.model, options.recipe)
+    dataset = options.dataset or usual_dataset(options.task, options.model, options.recipe)
+    if options.task == "train" and options.epochs is None:
+        options.epochs = usual_epochs(options.model, options.recipe)
+        if options.epochs < 1 and not options.quiet:
+            say(f"Trains for {percent(options.epochs)} of an epoch; --epochs 1 measures a whole one.")
     options.out = options.out or f"runs/bench-{options.task}-{Path(options.model).stem}-{dataset}"
     with _shown(options.quiet) as progress:
         found = benchmark(options.task, options.model, **_arguments(options, given), dataset=dataset, progress=progress)

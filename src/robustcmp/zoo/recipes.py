@@ -67,6 +67,18 @@ def default_dataset(model: str, recipe: str = "default") -> str:
     return next(iter(_recipes(model, recipe)))
 
 
+def short_dataset(model: str, recipe: str = "default") -> str:
+    """Return the dataset that a network is trained on in little time: the digits, or the recipe's first without them.
+
+    Examples
+    --------
+    >>> short_dataset("lenet5"), short_dataset("resnet20")
+    ('digits', 'cifar10')
+    """
+    recipes = _recipes(model, recipe)
+    return FALLBACK_DATASET if FALLBACK_DATASET in recipes else next(iter(recipes))
+
+
 def _recipes(model: str, name: str) -> dict[str, Any]:
     """Return the tables of a recipe, by dataset."""
     architecture = get_architecture(model)
