@@ -86,7 +86,7 @@ def test_a_training_is_measured_step_by_step(tmp_path: Path) -> None:
     [measured] = stored(tmp_path / "run")
     whole = 37  # steps of an epoch: nine tenths of 1,297 images in batches of 32
     assert len(measured.calls) == whole + 9 - 1
-    assert [epoch.share for epoch in measured.epochs] == [1, 0.25]
+    assert [epoch.share for epoch in measured.epochs] == [1, 9 / 37], "a quarter has no whole steps"
     assert sum(epoch.seconds for epoch in measured.epochs) == pytest.approx(
         measured.first_seconds + sum(measured.calls)
     )
@@ -97,6 +97,14 @@ def test_a_training_is_measured_step_by_step(tmp_path: Path) -> None:
     assert measured.epochs[-1].loss is not None
     assert measured.epochs[-1].loss < np.log(10) + 0.1
     assert measured.device == "cpu"
+
+
+@pytest.mark.parametrize(("epochs", "shares"), [(1.01, [1, 0.1]), (0.26, [0.3]), (0.001, [0.1]), (2.0, [1, 1])])
+def test_the_share_of_an_epoch_is_that_of_its_steps(epochs: float, shares: list[float]) -> None:
+    job = TrainingJob("lenet1", "digits", "default", "torch", 0, 128, epochs)
+    outcome = job.do(lambda: None)
+    assert [epoch.share for epoch in outcome.epochs] == shares
+    assert 1 + len(outcome.calls) == round(10 * sum(shares))
 
 
 @pytest.mark.slow

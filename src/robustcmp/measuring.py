@@ -42,7 +42,7 @@ from .zoo.from_zoo import FromZoo, check_names, find_weights, frameworks_with, n
 from .zoo.origins import AnyOrigin
 from .zoo.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
 
-SEMANTICS = 1  # of what is measured
+SEMANTICS = 2  # of what is measured and recorded: older measurements are not resumed, and stay readable
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
 CONTROL_IMAGES = 200

@@ -85,10 +85,10 @@ class TrainingJob(msgspec.Struct, frozen=True):
         epochs: list[Epoch] = []
         ready()
         for epoch in range(recipe.epochs):
-            share = min(1.0, self.epochs - epoch)
             order = rest[batch_order(self.seed, epoch, len(rest))]
             augmented = Augmentation(recipe, self.seed, epoch, len(data.images))
-            steps = max(1, round(share * steps_an_epoch(recipe, len(order))))
+            whole = steps_an_epoch(recipe, len(order))
+            steps = max(1, round(min(1.0, self.epochs - epoch) * whole))
             losses: list[tuple[float, int]] = []
             last = began = time.perf_counter()
             for step in islice(fitting.steps(data, order, augmented, epoch), steps):
@@ -99,7 +99,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
             seconds = last - began
             loss = sum(each * images for each, images in losses) / sum(images for _, images in losses)
             right = [accuracy(model, each) for each in (seen, unseen)]
-            epochs.append(Epoch(share, seconds, loss if math.isfinite(loss) else None, *right))
+            epochs.append(Epoch(steps / whole, seconds, loss if math.isfinite(loss) else None, *right))
         weights = framework.get_weights(native, architecture)
         return Outcome(
             first=calls[0],

@@ -53,7 +53,8 @@ class Epoch(msgspec.Struct, frozen=True):
     Attributes
     ----------
     share : float
-        How much of an epoch it was: 1 unless less was asked for.
+        How many of an epoch's steps it had, as a share: 1 unless less was asked for, of which it is the nearest that
+        has whole steps.
     seconds : float
         Of its steps alone, without the two accuracies. In the first, frameworks compile.
     loss : float
