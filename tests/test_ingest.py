@@ -66,6 +66,38 @@ def trained():
     network.load_state_dict(dict(zip(network.state_dict(), state.values())))
     return robustcmp.wrap(network.eval(), bounds=(-1, 1), preprocessing={"mean": [-1.0], "std": [2.0], "axis": -3})
 
+def logistic(classes=10, names=str):
+    from sklearn.linear_model import LogisticRegression
+    import robustcmp
+    data = robustcmp.load_dataset("digits", split="train")
+    kept = data.labels < classes
+    images, labels = data.images[kept].reshape(kept.sum(), -1), data.labels[kept]
+    return LogisticRegression(tol=1e-3, max_iter=500).fit(images, [names(label) for label in labels])
+
+def two_classes():
+    return logistic(2)
+
+def neighbours():
+    from sklearn.neighbors import KNeighborsClassifier
+    import robustcmp
+    data = robustcmp.load_dataset("digits", split="train")
+    return KNeighborsClassifier(3).fit(data.images.reshape(len(data.images), -1), data.labels).predict_proba
+
+def other_classes():
+    return logistic(3, lambda label: f"number {label}")
+
+def unfitted():
+    from sklearn.linear_model import LogisticRegression
+    return LogisticRegression()
+
+def sums(images):
+    return images.sum(axis=1)[:, :10, 0]
+
+def of_sums():
+    return sums
+
+number = 3
+
 def fails():
     raise RuntimeError("no such luck")
 
@@ -200,7 +232,7 @@ def test_files_that_hold_code_are_not_run(folder: Path) -> None:
             with pytest.raises(WeightsError, match=rf"{file} is broken, or it holds more than tensors.*state_dict"):
                 load_network(file, "torch", "lenet1")
         torch.save(torch.nn.Linear(2, 2), "whole.pt")
-        with pytest.raises(WeightsError, match="holds more than tensors"):
+        with pytest.raises(WeightsError, match=r"holds a whole network, .* it could run code"):
             load_network("whole.pt", "torch", "lenet1")
     if "tensorflow" in installed():
         import keras
@@ -356,6 +388,9 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
         (["torch=own.npz", "torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
         (["torch=sub/nets.py:own"], "lenet1", "Code is named without .py"),
+        (["numpy=own.npz"], "lenet1", "numpy= takes code, module:function, .* received own.npz"),
+        (["sklearn=nets:logistic"], None, "unknown framework 'sklearn': did you mean 'numpy'"),
+        (["torch=own.keras"], None, "own.keras is a model of Keras: write tensorflow=own.keras; or set KERAS_BACKEND="),
         (["mine=own.npz"], "lenet1", "unknown framework 'mine'"),
         ([":torch=own.npz"], "lenet1", r"the name before the framework should be at most 40 letters, .* received ''"),
         (["a/b:torch=own.npz"], "lenet1", "the name before the framework should be"),
@@ -371,7 +406,7 @@ def test_mistakes_are_found_before_anything_is_loaded(
     folder: Path, given: list[str], architecture: str | None, message: str
 ) -> None:
     pytest.importorskip("torch")
-    for name in ("own.npz", "copy.npz"):
+    for name in ("own.npz", "copy.npz", "own.keras"):
         Path(name).write_text("some content")
     with pytest.raises(UsageError, match=message):
         file_origins(given, architecture)
@@ -382,6 +417,59 @@ def test_one_name_is_one_framework(folder: Path) -> None:
         pytest.importorskip(framework)
     with pytest.raises(UsageError, match=r"mine is given for torch and jax\. Use a name for each, as in mine-jax:jax="):
         file_origins(["mine:torch=nets:small", "mine:jax=nets:large"])
+
+
+def test_classifiers_of_scikit_learn_and_functions_of_arrays(folder: Path, digits: Dataset) -> None:
+    pytest.importorskip("sklearn")
+    for function, least in (("logistic", 0.9), ("neighbours", 0.9), ("two_classes", 0.1), ("of_sums", 0)):
+        model = load_network(f"nets:{function}", "numpy")
+        assert (Classifier(model).predict(digits.images) == digits.labels).mean() >= least
+        assert Classifier(model).no_gradient
+        assert model.info == {"source": f"nets:{function}"}  # type: ignore[attr-defined]
+    assert load_network("nets:two_classes", "numpy")(digits.images[:3]).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("framework", "function", "message"),
+    [
+        ("numpy", "other_classes", r"classes of LogisticRegression should be 0, 1, …, .* \['number 0'"),
+        ("numpy", "unfitted", "LogisticRegression is not fitted"),
+        ("numpy", "nonsense", "nets:nonsense should return a function of images .* received str"),
+        ("numpy", "sums", r"should be a function without arguments, received one of \(images\)\. .* return sums"),
+        ("numpy", "number", "nets:number should be a function, received int"),
+        ("numpy", "torch_network", "is a network of torch, but was given for numpy: write torch=nets:torch_network"),
+        ("torch", "logistic", "is a network of numpy, but was given for torch: write numpy=nets:logistic"),
+    ],
+)
+def test_functions_that_return_something_else(folder: Path, framework: str, function: str, message: str) -> None:
+    for package in ("torch", "sklearn"):
+        pytest.importorskip(package)
+    with pytest.raises(ModelError, match=message):
+        load_network(f"nets:{function}", framework)
+
+
+def test_a_classifier_of_scikit_learn_beside_a_network(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for package in ("torch", "sklearn"):
+        pytest.importorskip(package)
+    write_torch("own.pt")
+    given = ["--weights", "linear:numpy=nets:logistic", "torch=nets:trained", "--dataset", "digits", "--suite", "smoke"]
+    assert eval_command.main([*given, "--images", "4", "--repeats", "1", "--batch-size", "64", "--isolate"]) == 0
+    assert "fgsm is not applicable to linear" in " ".join(capfd.readouterr().out.split())
+    ev = rc.open_run("runs/own-digits-smoke-weights-linear-torch-nets-trained")
+    assert [model["framework"] for model in ev.manifest["models"]] == ["numpy", "torch"]
+    assert np.isfinite(ev.rates()["linear"]["boundary"])
+
+
+def test_a_whole_network_of_torch_is_one_message(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    torch.save(zoo_model("torch").native, "whole.pt")
+    for architecture in ("lenet1", None):
+        with pytest.raises(
+            WeightsError, match=r"whole network.* torch\.save\(network\.state_dict\(\), path\) and name"
+        ):
+            file_origins(["torch=whole.pt"], architecture)
+    with pytest.raises(WeightsError, match="whole network"):
+        load_network("whole.pt", "torch", "lenet1")
 
 
 def test_names_in_the_name_of_the_directory(folder: Path) -> None:

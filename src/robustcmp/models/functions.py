@@ -101,6 +101,52 @@ def wrap_functions(
     )
 
 
+def is_estimator(thing: Any) -> bool:
+    """Say whether something is a classifier as scikit-learn has them."""
+    asked = any(hasattr(thing, name) for name in ("decision_function", "predict_proba"))
+    return asked and hasattr(thing, "fit") and not isinstance(thing, type)
+
+
+def of_estimator(estimator: Any, info: dict[str, Any] | None = None) -> FunctionsModel:
+    """Wrap a fitted classifier of scikit-learn, which gets each image as a row of its values in (H, W, C) order.
+
+    Its decision function gives the logits, or where it has none, its probabilities do.
+
+    Raises
+    ------
+    ModelError
+        It is not fitted, or its classes are not 0, 1, ….
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> fitted = LogisticRegression().fit([[0.0] * 4, [1.0] * 4], [0, 1])
+    >>> of_estimator(fitted)(np.zeros((3, 2, 2, 1), np.float32)).shape
+    (3, 2)
+    """
+    name = type(estimator).__name__
+    classes = getattr(estimator, "classes_", None)
+    if classes is None:
+        raise ModelError(f"{name} is not fitted, as it has no classes_: call fit first")
+    if not _counts(classes):
+        raise ModelError(
+            f"the classes of {name} should be 0, 1, …, as the labels of the images are; received "
+            f"{np.asarray(classes)[:12].tolist()}. Fit it on whole numbers from 0, with every class present"
+        )
+    decides = hasattr(estimator, "decision_function")
+    ask = estimator.decision_function if decides else estimator.predict_proba
+    outputs = "probabilities" if not decides else "binary-logit" if len(classes) == 2 else "logits"
+    return wrap_functions(logits=lambda images: ask(images.reshape(len(images), -1)), outputs=outputs, info=info)
+
+
+def _counts(classes: Any) -> bool:
+    """Say whether classes are 0, 1, …, also as texts, which stand in alphabetical order."""
+    try:
+        return [int(name) for name in classes] == list(range(len(classes)))
+    except (TypeError, ValueError):
+        return False
+
+
 def _checked(
     function: Callable[..., Any], name: str, rows: tuple[int, ...] = (), dtype: type[np.floating[Any]] = np.float32
 ) -> Callable[..., NDArray[Any]]:
@@ -110,7 +156,15 @@ def _checked(
     """
 
     def checked(*arrays: NDArray[np.float32]) -> NDArray[Any]:
-        answer = np.asarray(function(*arrays))
+        try:
+            answer = np.asarray(function(*arrays))
+        except ValueError as error:
+            if "dim 4" not in str(error):
+                raise
+            raise ModelError(
+                f"{name} got images (N, H, W, C), and takes rows ({str(error).partition('.')[0]}): pass {name}=lambda "
+                "x: function(x.reshape(len(x), -1))"
+            ) from error
         if answer.dtype.kind not in "fiu":
             raise ModelError(f"{name} should return an array of numbers, received dtype {answer.dtype}")
         if rows and (answer.ndim not in rows or len(answer) != len(arrays[0])):

@@ -26,6 +26,8 @@ PROGRAMS = (
     ("TorchScript", "torch.jit.load(path)", ("/constants.pkl",)),
     ("torch.export", "torch.export.load(path)", ("models/model.json", "serialized_exported_program.json")),
 )
+MODULES = b"torch.nn.modules."  # what a pickle of a whole network refers to, within
+SEARCHED = 2**20  # bytes
 
 
 def check_file(path: Path) -> None:
@@ -83,11 +85,12 @@ def check_archive(path: Path) -> None:
 
 
 def check_no_program(path: Path) -> None:
-    """Raise `WeightsError` for a program of TorchScript or `torch.export`, which is code and not data."""
+    """Raise `WeightsError` for what is code and not data: programs of TorchScript or `torch.export`, and pickles."""
     if path.suffix not in (".pt", ".pth", ".pt2") or not is_archive(path):
         return
     with _archive(path) as archive:
         names = archive.namelist()
+        pickles = [archive.open(name).read(SEARCHED) for name in names if name.endswith("/data.pkl")]
     for kind, opened, marks in PROGRAMS:
         if any(name.endswith(marks) for name in names):
             raise WeightsError(
@@ -95,6 +98,13 @@ def check_no_program(path: Path) -> None:
                 "torch.save(network.state_dict(), path) and name their network with architecture; or, if you trust "
                 f"it, return {opened} from a function of your own and name that as module:function."
             )
+    if any(MODULES in content for content in pickles):
+        raise WeightsError(
+            f"{path} holds a whole network, as torch.save(network, path) writes it, which is not loaded: it could run "
+            "code. Save its weights with torch.save(network.state_dict(), path) and name their network with "
+            "architecture; or, if you trust it, return torch.load(path, weights_only=False) from a function of your "
+            "own and name that as module:function."
+        )
 
 
 def check_no_saved_model(path: Path) -> None:

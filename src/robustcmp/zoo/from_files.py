@@ -9,7 +9,9 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,18 +26,22 @@ from ..deployments import names as deployment_names
 from ..deployments.deploying import open_deployed
 from ..deployments.model import DeployedModel, Gradient
 from ..deployments.onnx_files import read_onnx
-from ..errors import ModelError, UsageError, WeightsError, enough_memory
+from ..errors import ModelError, UsageError, WeightsError, enough_memory, unknown
 from ..files import file_digest, json_digest
 from ..frameworks import ALSO, Device, TrainableFramework, check_framework, get_framework, known, recognise, versions
 from ..models.classifier import Classifier
+from ..models.functions import is_estimator, of_estimator, wrap_functions
 from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
 from ..networks.untrusted import check_archive, check_file, check_hdf5, check_no_program, check_no_saved_model
 from ..networks.weights import Weights, WeightsFile, check_finite, check_sealed, check_shapes, is_sealed, read_weights
 
 ONNX = ".onnx"
+RETURNED = "a function of images (N, H, W, C), a classifier of scikit-learn, or what robustcmp.wrap_functions makes"
+OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
 CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
 WHOLE = (".keras", ONNX)  # files that hold the network, too
+NUMPY = "numpy"  # functions of arrays and classifiers of scikit-learn, in the place of a framework
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 NAME = re.compile(r"\w([\w .+@-]{0,38}\w)?")  # of a model: fit for a path and a table
 IN_PATH = 60  # letters that models take of the name of a directory
@@ -96,15 +102,29 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
 
         And `WeightsError` for a file that cannot be one, before it is read.
         """
-        check_framework(self.framework)
+        if self.framework not in (*known(), NUMPY):
+            raise unknown("framework", self.framework, (*known(), NUMPY), {**ALSO, **dict.fromkeys(OF_NUMPY, NUMPY)})
+        if self.framework != NUMPY:
+            check_framework(self.framework)
         if is_function(self.source):
             return
+        if self.framework == NUMPY:
+            raise UsageError(
+                f"numpy= takes code, module:function, a function without arguments that returns {RETURNED}; received "
+                f"{self.source}"
+            )
         check_no_saved_model(Path(self.source))
         if not Path(self.source).is_file():
             hint = ". Code is named without .py, as module:function" if ".py:" in self.source else ""
             raise UsageError(f"there is no file {self.source}{hint}")
         check_file(Path(self.source))
         check_no_program(Path(self.source))
+        if self.source.endswith(".keras") and self.framework in ("torch", "jax"):
+            raise UsageError(
+                f"{self.source} is a model of Keras: write tensorflow={self.source}; or set KERAS_BACKEND="
+                f"{self.framework}, and return keras.models.load_model(path) from a function of your own, "
+                "module:function"
+            )
         if self.architecture is None and Path(self.source).suffix not in WHOLE:
             raise _no_architecture(self.source)
 
@@ -257,9 +277,9 @@ def from_function(function: str) -> FromFunction:
 def file_origins(given: Sequence[str], architecture: str | None = None) -> FileOrigins:
     """Return the networks of texts ``[NAME:]FRAMEWORK=FILE``, by name, checked and not loaded yet.
 
-    ``module:function`` stands in the place of a file for code, and a runtime in the place of a framework for a file of
-    its own, as in ``onnxruntime=FILE.onnx``. Without a name, networks are called as their framework. Several of one
-    name are counted as its training seeds.
+    ``module:function`` stands in the place of a file for code. A runtime stands in the place of a framework for a file
+    of its own, as in ``onnxruntime=FILE.onnx``, and ``numpy`` for code outside any framework. Without a name, networks
+    are called as their framework. Several of one name are counted as its training seeds.
 
     Raises
     ------
@@ -419,7 +439,8 @@ def load_network(
         ``.safetensors``), a whole model of Keras (``.keras``) or its weights (``.weights.h5``).
         Or code, ``module:function``: it takes nothing and returns a trained network, or what `wrap` makes of one.
     framework : str
-        The framework that runs it.
+        The framework that runs it, or ``"numpy"`` for code that returns a function of images (N, H, W, C), a classifier
+        of scikit-learn, or what `wrap_functions` makes.
     architecture : str, optional
         What network a file's weights are for: a name, ``FILE.toml``, or ``module:function``, whose function returns
         the untrained network (in jax: takes the weights, and returns a pair or a function for `wrap`). A whole model
@@ -439,6 +460,8 @@ def load_network(
     ModelError
         What a function returned is no network of the framework, or the function failed.
     """
+    if framework == NUMPY:
+        return _of_functions(called(source), source)
     adapter = get_framework(framework)
     if is_function(source):
         return _as_model(called(source), adapter, source, device, {})
@@ -559,10 +582,28 @@ def called(name: str, *arguments: Any) -> Any:
         raise UsageError(f"{name}: {error}") from None
     except Exception as error:
         raise ModelError(f"{module} failed when it was imported: {type(error).__name__}: {error}") from error
+    _check_takes(imported, name, arguments)
     try:
         return imported(*arguments)
     except Exception as error:
         raise ModelError(f"{name} failed: {type(error).__name__}: {error}") from error
+
+
+def _check_takes(imported: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    """Raise `ModelError` for what is no function of so many arguments, such as the network itself."""
+    function = name.partition(":")[2]
+    remedy = f"Name a function that returns it, such as: def made(): return {function}"
+    if isinstance(imported, fb.models.base.Model) or is_estimator(imported) or _framework_of(imported):
+        raise ModelError(f"{name} is a network itself. {remedy}")
+    if not callable(imported):
+        raise ModelError(f"{name} should be a function, received {type(imported).__name__}")
+    with suppress(ValueError):  # some have no signature
+        taken = signature(imported)
+        try:
+            taken.bind(*arguments)
+        except TypeError:
+            wanted = "of the weights" if arguments else "without arguments"
+            raise ModelError(f"{name} should be a function {wanted}, received one of {taken}. {remedy}") from None
 
 
 def _as_model(
@@ -576,16 +617,40 @@ def _as_model(
     """Return a network as a model; `architecture` is what it was built from, if it was."""
     if isinstance(native, fb.models.base.Model):
         framework = Classifier(native).framework.name
+    elif is_estimator(native):
+        framework = NUMPY
     else:
         framework = _framework_of(native) or adapter.name
     if framework != adapter.name:
-        more = ". Functions of arrays are compared in Python, with robustcmp.evaluate" if framework == "numpy" else ""
-        raise ModelError(f"{source} is a network of {framework}, but was given for {adapter.name}{more}")
+        raise _of_another(source, framework, adapter.name)
     if isinstance(native, fb.models.base.Model):
         return native
     model = wrap(native, framework=adapter.name, device=device, info=info | {"source": Path(source).name})
     model.architecture = architecture
     return model
+
+
+def _of_another(source: str, framework: str, given_for: str) -> ModelError:
+    return ModelError(
+        f"{source} is a network of {framework}, but was given for {given_for}: write {framework}={source}"
+    )
+
+
+def _of_functions(made: Any, source: str) -> fb.models.base.Model:
+    """Return a model of what code for ``numpy`` returns."""
+    if isinstance(made, fb.models.base.Model):
+        if (framework := Classifier(made).framework.name) != NUMPY:
+            raise _of_another(source, framework, NUMPY)
+        return made
+    info = {"source": source}
+    owner = getattr(made, "__self__", made)  # of a method
+    if is_estimator(owner):
+        return of_estimator(owner, info)
+    if other := _framework_of(made):
+        raise _of_another(source, other, NUMPY)
+    if not callable(made):
+        raise ModelError(f"{source} should return {RETURNED}; received {type(made).__name__}")
+    return wrap_functions(logits=made, info=info)
 
 
 def _framework_of(native: Any) -> str | None:
