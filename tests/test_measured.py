@@ -22,11 +22,11 @@ from pages import Page
 
 import robustcmp as rc
 from robustcmp.analysis import published_performance
-from robustcmp.analysis.processes import figures, steadiness
+from robustcmp.analysis.processes import figures, largest_mean, steadiness
 from robustcmp.analysis.speed import Setting, equivalent
 from robustcmp.cli import report, runs
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.records.measurement import Asked, Epoch
+from robustcmp.records.measurement import Asked, Epoch, Resources
 from robustcmp.report import measured_page
 from robustcmp.report.measured_headline import found, headline
 from robustcmp.report.measured_notes import key_notes, notes
@@ -421,6 +421,58 @@ def test_busy_measurements_are_counted(tmp_path: Path) -> None:
     text = " ".join(key_notes(found))
     assert "during 3 of 12 measurements, other programs used more than 0.1 processors on average (a 3)" in text
     assert "not known for 1 of 12 measurements" in text
+
+
+def burst(seconds: float, used: float) -> Resources:
+    """What is seen of a process of 20 seconds beside which something else works for some of them."""
+    moments = [0.1 * look for look in range(1, 201)]
+    others = [used if 5 < moment <= 5 + seconds + 1e-9 else 0.01 for moment in moments]
+    series = {"cpu": [1.0] * 200, "memory": [3e8] * 200, "others": [*others]}
+    return msgspec.structs.replace(made_up.resources(), seconds=moments, series=series)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used", "semantics", "busy"),
+    [
+        (2.0, 0.5, 2, True),
+        (1.0, 0.9, 2, True),
+        (0.3, 1.0, 2, False),
+        (2.0, 0.2, 2, False),
+        (2.0, 0.5, 1, False),  # from before bursts were looked for
+    ],
+)
+def test_a_burst_of_other_programs_is_busy(
+    tmp_path: Path, seconds: float, used: float, semantics: int, busy: bool
+) -> None:
+    [measured] = made_up.trainings({"a": 1.0}, 1)
+    measured = msgspec.structs.replace(measured, resources=burst(seconds, used), semantics=semantics)
+    process = figures(measured, None)
+    assert process["others"] < 0.1
+    assert process["others_most"] == pytest.approx((used * seconds + 0.01 * (2 - seconds)) / 2, rel=0.01)
+    assert process["busy"] == busy
+    made_up.write(tmp_path / "b", [measured])
+    notes = " ".join(key_notes(rc.open_benchmark(tmp_path / "b")))
+    assert ("0.1 processors on average, or 0.25 over 2 seconds" in notes) == (semantics == 2)
+
+
+def test_the_largest_mean_of_what_is_not_known() -> None:
+    [measured] = made_up.trainings({"a": 1.0}, 1)
+
+    def most(others: list[float | None]) -> float:
+        moments = [0.1 * (look + 1) for look in range(len(others))]
+        seen = msgspec.structs.replace(made_up.resources(), seconds=moments, series={"others": others})
+        return largest_mean(msgspec.structs.replace(measured, resources=seen), "others", 2.0)
+
+    assert math.isnan(most([]))
+    assert math.isnan(most([None] * 50))
+    assert most([0.4, None, 0.2]) == pytest.approx(0.3)
+    assert most([0.0] * 30 + [None] * 10 + [0.8] * 10) == pytest.approx(0.8)
+
+
+def test_the_load_and_the_n_of_accuracies_are_on_the_first_screen(trained: rc.Benchmark) -> None:
+    lines = " ".join(trained.summary().split())
+    assert "Load average of the machine, its measurements included: 0.2 before them, 1.4 after them." in lines
+    assert "Accuracy: n = 1. All repetitions repeat one training (seed 0); their number is that of times." in lines
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:

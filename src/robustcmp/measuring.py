@@ -33,7 +33,7 @@ from .performance.process import Done, Failure, run
 from .performance.training import TrainingJob
 from .provenance import made_with, processor
 from .records.benchmark_store import FORMAT, BenchmarkStore, Manifest, Planned
-from .records.measurement import Asked, Measurement, Task
+from .records.measurement import SEMANTICS, Asked, Measurement, Task
 from .runs.control import agreement
 from .threads import cores, processors
 from .zoo.deployed import FromDeployment, deployments_of
@@ -42,7 +42,6 @@ from .zoo.from_zoo import FromZoo, check_names, find_weights, frameworks_with, n
 from .zoo.origins import AnyOrigin
 from .zoo.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
 
-SEMANTICS = 2  # of what is measured and recorded: older measurements are not resumed, and stay readable
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
 CONTROL_IMAGES = 200
@@ -484,4 +483,5 @@ def _measurement(asked: Asked, key: str, place: int, done: Done, threads: int) -
         parameters=outcome.parameters,
         bytes=outcome.bytes,
         version=outcome.version,
+        semantics=SEMANTICS,
     )

@@ -17,7 +17,9 @@ MATTERS = 0.05  # of the median: a smaller change or trend is none
 FEWEST_CALLS = 10  # fewer have no trend
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 NEAR_BEST = 0.01  # of accuracy: a training has converged within it
-BUSY = 0.1  # processors that other programs use
+BUSY = 0.1  # processors that other programs use on average
+BURST, BURST_SECONDS = 0.25, 2.0  # or over so long; without any, noise of the counters stays below 0.15
+BURSTS_SINCE = 2  # the semantics of measurements that are judged by bursts, too
 FULL_SHARE = 1.0
 
 
@@ -90,7 +92,7 @@ def figures(measurement: Measurement, accuracy: float | None) -> dict[str, Any]:
     asked, resources = measurement.asked, measurement.resources
     calls = np.array(measurement.calls, np.float64)
     steady = steadiness(calls)
-    others = series_mean(measurement, "others")
+    others, most = series_mean(measurement, "others"), largest_mean(measurement, "others", BURST_SECONDS)
     return {
         "task": asked.task,
         "subject": asked.subject,
@@ -114,7 +116,8 @@ def figures(measurement: Measurement, accuracy: float | None) -> dict[str, Any]:
         "gpu_memory": _largest(resources.series.get("gpu_memory", [])),
         "energy": math.nan if resources.energy is None else resources.energy,
         "others": others,
-        "busy": others > BUSY,
+        "others_most": most,
+        "busy": others > BUSY or (sees_bursts(measurement) and most > BURST),
         "load_before": math.nan if measurement.load_before is None else measurement.load_before,
         "load_after": math.nan if measurement.load_after is None else measurement.load_after,
         "threads": measurement.threads,
@@ -182,6 +185,28 @@ def series_mean(measurement: Measurement, name: str) -> float:
     """Return the mean of a series of resources over the times at which it was to be had, or NaN."""
     known = [value for value in measurement.resources.series.get(name, []) if value is not None]
     return float(np.mean(known)) if known else math.nan
+
+
+def sees_bursts(measurement: Measurement) -> bool:
+    """Say whether a measurement counts as busy by a burst of other programs; those from before bursts do not."""
+    return measurement.semantics >= BURSTS_SINCE
+
+
+def largest_mean(measurement: Measurement, name: str, seconds: float) -> float:
+    """Return the largest mean of a series of rates over so many seconds, over all if there are fewer, or NaN."""
+    rates = np.array([math.nan if value is None else value for value in measurement.resources.series.get(name, [])])
+    moments = np.array([0.0, *measurement.resources.seconds])
+    if np.isnan(rates).all():
+        return math.nan
+    is_known, lengths = ~np.isnan(rates), np.diff(moments)
+    used = np.concatenate([[0.0], np.cumsum(np.where(is_known, rates, 0.0) * lengths)])
+    known = np.concatenate([[0.0], np.cumsum(is_known * lengths)])
+    ends = np.searchsorted(moments, moments + seconds - 1e-9)
+    starts = np.flatnonzero(ends < len(moments)) if moments[-1] > seconds else np.array([0])
+    ends = np.minimum(ends[starts], len(moments) - 1)
+    times = known[ends] - known[starts]
+    means = (used[ends] - used[starts])[times > 0] / times[times > 0]
+    return float(means.max(initial=-math.inf)) if len(means) else math.nan
 
 
 def _largest(values: Sequence[float | None]) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+SEMANTICS = 2  # of measured values: those of another number are not resumed, and stay readable
 TASKS = ("train", "forward", "forward-backward")
 Task = Literal["train", "forward", "forward-backward"]
 """What is measured: steps of a training; predictions; predictions with the gradient of the images."""
@@ -138,6 +139,9 @@ class Measurement(msgspec.Struct, frozen=True):
         How many numbers the network has learned, and the size of its weights or its deployed file on disk.
     version : str
         Of the framework or the runtime.
+    semantics : int
+        The `SEMANTICS` of its values. 1 is from before short bursts of other programs were looked for, when the time of
+        a compiler that a process waited for could count as theirs.
     """
 
     asked: Asked
@@ -157,3 +161,4 @@ class Measurement(msgspec.Struct, frozen=True):
     parameters: Whole | None = None
     bytes: Whole | None = None
     version: str = ""
+    semantics: Positive = 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..analysis.performance import Performance
-from ..analysis.processes import BUSY
-from .format import percent
+from ..analysis.processes import BURST, BURST_SECONDS, BUSY, sees_bursts
+from .format import percent, significant
 from .measured_words import TASKS
 
 FEWEST = 6  # values, of which the median has a 95 % interval
@@ -19,7 +19,8 @@ def notes(results: Performance) -> list[str]:
 
 def key_notes(results: Performance) -> list[str]:
     """Return the notes that a reader of one screen needs, the most important first."""
-    return [*_absent(results), *_busy(results), *_unsteady(results), *_too_few(results), *_shares(results)]
+    of_training = [*_one_training(results), *_shares(results)]
+    return [*_absent(results), *_busy(results), *_load(results), *_unsteady(results), *_too_few(results), *of_training]
 
 
 def _absent(results: Performance) -> Iterator[str]:
@@ -39,19 +40,41 @@ def _busy(results: Performance) -> Iterator[str]:
     frame = results.processes
     if not len(frame):
         return
+    limit = f"{BUSY:g} processors on average"
+    if any(map(sees_bursts, results.measurements)):
+        limit += f", or {BURST:g} over {BURST_SECONDS:g} seconds"
     busy, unknown = int(frame.busy.sum()), int(frame.others.isna().sum())
     if busy:
         subjects = frame[frame.busy].subject.value_counts(sort=False)
         each = ", ".join(f"{subject} {count}" for subject, count in subjects.items())
         yield (
-            f"Busy: during {busy} of {len(frame)} measurements, other programs used more than {BUSY:g} processors on "
-            f"average ({each}). They are not left out; their times may be too long."
+            f"Busy: during {busy} of {len(frame)} measurements, other programs used more than {limit} "
+            f"({each}). They are not left out; their times may be too long."
         )
     else:
         measured = len(frame) - unknown
-        yield f"During none of {measured} measurements did other programs use more than {BUSY:g} processors on average."
+        yield f"During none of {measured} measurements did other programs use more than {limit}."
     if unknown:
         yield f"What other programs used is not known for {unknown} of {len(frame)} measurements."
+
+
+def _load(results: Performance) -> Iterator[str]:
+    frame = results.processes
+    if not len(frame) or frame.load_before.isna().all():
+        return
+    before, after = (
+        " to ".join(dict.fromkeys(significant(end) for end in (values.min(), values.max())))
+        for values in (frame.load_before, frame.load_after)
+    )
+    yield f"Load average of the machine, its measurements included: {before} before them, {after} after them."
+
+
+def _one_training(results: Performance) -> Iterator[str]:
+    if any(each.asked.repetition for each in results.measurements if each.epochs):
+        yield (
+            f"Accuracy: n = 1. All repetitions repeat one training (seed {results.manifest.about.get('training_seed')}); "
+            "their number is that of times."
+        )
 
 
 def _unsteady(results: Performance) -> Iterator[str]:

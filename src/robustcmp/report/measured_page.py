@@ -21,7 +21,7 @@ from .table import Column, Table, names
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_NOTES = 4
+MOST_NOTES = 7
 Made = list[Block]
 
 

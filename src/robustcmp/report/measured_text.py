@@ -14,7 +14,7 @@ from .table import Table
 from .terminal import WIDTH, console_for, print_table
 from .text import as_markdown, written
 
-MOST_NOTES = 3
+MOST_NOTES = 6
 MOST_SENTENCES = 8
 
 
