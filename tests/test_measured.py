@@ -111,6 +111,7 @@ def test_the_figures_of_calls_by_hand() -> None:
     few = figures(made_up.measurement(Asked("forward", "a", 8, 800, 0), calls[:30]), None)
     assert few["p95"] == np.sort(calls[:30])[28]
     assert math.isnan(few["p99"])
+    assert math.isnan(figures(made_up.measurement(Asked("forward", "a", 8, 800, 0), calls[:19]), None)["p95"])
     none = figures(made_up.measurement(Asked("forward", "a", 8, 8, 0), []), None)
     assert math.isnan(none["call_seconds"])
     assert math.isnan(none["throughput"])
@@ -183,6 +184,20 @@ def test_predictions_are_summarised_by_setting(predicted: rc.Benchmark) -> None:
     assert without.n == 0
     assert without.reason == "not applicable: a deployed network has no gradient"
     assert math.isnan(without.call_seconds)
+
+
+def test_too_few_calls_are_a_value_with_a_reason(tmp_path: Path) -> None:
+    made_up.write(tmp_path / "b", made_up.predictions({"a": 1e-3}, 6, calls=99))
+    found = rc.open_benchmark(tmp_path / "b")
+    table = next(table for table in everything(found) if table.title.startswith("Prediction"))
+    [row] = [dict(zip(table.names, row, strict=True)) for row in table.written]
+    assert row["p99"] == "too few calls"
+    assert row["p95"].endswith("ms")
+    assert "too few calls" in measured_page.to_html(found)
+    assert bool(found.prediction.p99.isnull().all())
+    assert found.prediction.p99.attrs["missing"] == "too few calls"
+    assert found.prediction.calls_after_warm_up.values.max() == 99
+    assert sorted(found.prediction.p95.values.ravel()) == sorted(found.to_dataframe().p95)
 
 
 def test_an_accuracy_that_most_do_not_reach_has_no_time(tmp_path: Path) -> None:
@@ -472,7 +487,7 @@ def test_the_largest_mean_of_what_is_not_known() -> None:
 def test_the_load_and_the_n_of_accuracies_are_on_the_first_screen(trained: rc.Benchmark) -> None:
     lines = " ".join(trained.summary().split())
     assert "Load average of the machine, its measurements included: 0.2 before them, 1.4 after them." in lines
-    assert "Accuracy: n = 1. All repetitions repeat one training (seed 0); their number is that of times." in lines
+    assert "Accuracy: n = 1. All repetitions repeat one training (seed 0); only times are repeated." in lines
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:

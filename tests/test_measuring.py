@@ -151,7 +151,7 @@ def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) ->
     assert {key[0] for key in by} == {"torch", "jax"}
     assert {key[1] for key in by} == {"forward", "forward-backward"}
     assert len(by["jax", "forward", 1].calls) == 100
-    assert len(by["jax", "forward", 32].calls) == 30, "ten passes of three full batches"
+    assert len(by["jax", "forward", 32].calls) == 40, "three full batches, again and again: enough for p95"
     assert all(each.parameters == get_architecture("lenet1").parameters for each in by.values())
 
 

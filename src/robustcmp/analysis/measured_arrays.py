@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..records.measurement import Measurement
-from .processes import seconds_to
+from .processes import QUANTILES, TOO_FEW, after_warm_up, quantiles, seconds_to
 
 if TYPE_CHECKING:
     import xarray
@@ -44,9 +44,19 @@ def prediction(measurements: Sequence[Measurement]) -> xarray.Dataset:
     """Return the predictions, as `Benchmark.prediction` says."""
 
     def values(measurement: Measurement) -> Values:
-        return {"call_seconds": ("call", measurement.calls), **_of_process(measurement)}
+        calls = after_warm_up(measurement)
+        return {
+            "call_seconds": ("call", measurement.calls),
+            "calls_after_warm_up": (None, len(calls)),
+            **{name: (None, value) for name, value in quantiles(calls).items()},
+            **_of_process(measurement),
+        }
 
-    return _dataset(measurements, ["task", "subject", "images", "batch_size", "repetition"], values)
+    made = _dataset(measurements, ["task", "subject", "images", "batch_size", "repetition"], values)
+    for name in QUANTILES:
+        if name in made:
+            made[name].attrs["missing"] = TOO_FEW
+    return made
 
 
 def resources(measurements: Sequence[Measurement]) -> xarray.Dataset:

@@ -154,8 +154,9 @@ class Performance:
     def prediction(self) -> xarray.Dataset:
         """The predictions, over task, subject, images, batch_size and repetition.
 
-        call_seconds, over the calls after the first; ready_seconds, first_seconds, cpu_seconds, peak_memory, parameters
-        and bytes.
+        call_seconds, over the calls after the first; of those after warm-up calls_after_warm_up (how many), p90, p95
+        and p99 (NaN where there are too few calls, as their attribute ``missing`` says); ready_seconds,
+        first_seconds, cpu_seconds, peak_memory, parameters and bytes.
         """
         return measured_arrays.prediction([each for each in self.measurements if each.asked.task != "train"])
 

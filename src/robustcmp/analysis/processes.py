@@ -16,6 +16,7 @@ LIKELY = 0.01  # a change or a trend with a smaller p is one
 MATTERS = 0.05  # of the median: a smaller change or trend is none
 FEWEST_CALLS = 10  # fewer have no trend
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
+TOO_FEW = "too few calls"  # after warm-up, of which a quantile would be the slowest
 NEAR_BEST = 0.01  # of accuracy: a training has converged within it
 BUSY = 0.1  # processors that other programs use on average
 BURST, BURST_SECONDS = 0.25, 2.0  # or over so long; without any, noise of the counters stays below 0.15
@@ -130,16 +131,32 @@ def figures(measurement: Measurement, accuracy: float | None) -> dict[str, Any]:
     }
 
 
-def _of_calls(calls: NDArray[np.float64], batch_size: int) -> dict[str, float]:
-    """Return the figures of calls after warm-up; a quantile is not known of calls of which it would be the slowest."""
-    total = float(calls.sum())
-    quantiles = {
+def after_warm_up(measurement: Measurement) -> NDArray[np.float64]:
+    """Return the times of the calls of a process without its warm-up."""
+    calls = np.array(measurement.calls, np.float64)
+    return calls[steadiness(calls).warm_up :]
+
+
+def quantiles(calls: NDArray[np.float64]) -> dict[str, float]:
+    """Return the `QUANTILES` of calls, NaN of fewer than 1 / (1 - q): it would be that of the slowest alone.
+
+    Examples
+    --------
+    >>> quantiles(np.arange(1.0, 21.0))
+    {'p90': 19.0, 'p95': 20.0, 'p99': nan}
+    """
+    return {
         name: float(np.quantile(calls, q, method="higher")) if len(calls) * (1 - q) >= 1 - 1e-9 else math.nan
         for name, q in QUANTILES.items()
     }
+
+
+def _of_calls(calls: NDArray[np.float64], batch_size: int) -> dict[str, float]:
+    """Return the figures of calls after warm-up."""
+    total = float(calls.sum())
     return {
         "call_seconds": float(np.median(calls)) if len(calls) else math.nan,
-        **quantiles,
+        **quantiles(calls),
         "throughput": len(calls) * batch_size / total if total else math.nan,
     }
 

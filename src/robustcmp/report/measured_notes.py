@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..analysis.performance import Performance
 from ..analysis.processes import BURST, BURST_SECONDS, BUSY, sees_bursts
-from .format import percent, significant
+from .format import percent
 from .measured_words import TASKS
 
 FEWEST = 6  # values, of which the median has a 95 % interval
@@ -63,7 +63,7 @@ def _load(results: Performance) -> Iterator[str]:
     if not len(frame) or frame.load_before.isna().all():
         return
     before, after = (
-        " to ".join(dict.fromkeys(significant(end) for end in (values.min(), values.max())))
+        " to ".join(dict.fromkeys(f"{end:.1f}" for end in (values.min(), values.max())))
         for values in (frame.load_before, frame.load_after)
     )
     yield f"Load average of the machine, its measurements included: {before} before them, {after} after them."
@@ -71,10 +71,8 @@ def _load(results: Performance) -> Iterator[str]:
 
 def _one_training(results: Performance) -> Iterator[str]:
     if any(each.asked.repetition for each in results.measurements if each.epochs):
-        yield (
-            f"Accuracy: n = 1. All repetitions repeat one training (seed {results.manifest.about.get('training_seed')}); "
-            "their number is that of times."
-        )
+        seed = results.manifest.about.get("training_seed")
+        yield f"Accuracy: n = 1. All repetitions repeat one training (seed {seed}); only times are repeated."
 
 
 def _unsteady(results: Performance) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.performance import Performance
+from ..analysis.processes import QUANTILES, TOO_FEW
 from ..analysis.significance import ALPHA
 from ..analysis.speed import MARGIN
 from .format import (
@@ -86,7 +87,7 @@ def learned(results: Performance) -> Table:
 
 def prediction(results: Performance, brief: bool = False) -> Table:
     """How long predictions take; what is most asked for alone if it is brief."""
-    figures: dict[str, tuple[str, Write]] = {name: (name, seconds) for name in ("p90", "p95", "p99")}
+    figures: dict[str, tuple[str, Write]] = {name: (name, seconds) for name in QUANTILES}
     figures |= {"throughput": ("images a second", significant), "first_seconds": ("first call", seconds)}
     figures |= {"ready_seconds": ("ready after", seconds)}
     shown = ["p90", "throughput"] if brief else [*figures]
@@ -98,7 +99,7 @@ def prediction(results: Performance, brief: bool = False) -> Table:
             row,
             [
                 *(TASKS[row["task"]], row["subject"], _batch(row), row["n"], row["call_seconds"]),
-                *(_ends(row, "call_seconds"), *(row[name] for name in shown)),
+                *(_ends(row, "call_seconds"), *(_known(row, name) for name in shown)),
                 *([] if brief else [_ends(row, "throughput")]),
             ],
             4,
@@ -179,6 +180,11 @@ def absent(results: Performance) -> Table:
 def _batch(row: Row) -> str:
     """Write the size of batches, and of how many images they are."""
     return f"{row['batch_size']} of {row['images']:,}" if row["images"] else str(row["batch_size"])
+
+
+def _known(row: Row, name: str) -> float | str:
+    """Return a figure, or why there is none."""
+    return TOO_FEW if name in QUANTILES and row["n"] and math.isnan(row[name]) else float(row[name])
 
 
 def _two_decimals(value: float) -> str:
