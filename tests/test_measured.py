@@ -648,6 +648,22 @@ def test_a_version_in_a_host_does_not_stand_for_the_framework(tmp_path: Path) ->
     assert ours["chainer"] / ours["tensorflow"] == pytest.approx(1.5, rel=0.02), "the only one that there is"
 
 
+def test_keras_on_tensorflow_is_matched_and_what_differs_is_said(tmp_path: Path) -> None:
+    seconds = {"keras-tensorflow": 4.0, "keras-torch": 9.0, "tensorflow": 2.0, "torch": 1.0}
+    made_up.write(tmp_path / "with", made_up.trainings(seconds, noise=0))
+    found = rc.open_benchmark(tmp_path / "with")
+    logs = [each for each in published_performance.beside(found) if each.source == "DLBench, logs"]
+    ours = {each.framework: each.ours for each in logs if each.hardware == "Tesla P4"}
+    assert ours["keras"] / ours["tensorflow"] == pytest.approx(2, rel=0.02)
+    assert "Keras 2 on TensorFlow 1, ours of the host keras-tensorflow" in found.to_text()
+    del seconds["keras-tensorflow"]
+    made_up.write(tmp_path / "without", made_up.trainings(seconds, noise=0))
+    found = rc.open_benchmark(tmp_path / "without")
+    logs = [each for each in published_performance.beside(found) if each.framework == "keras"]
+    assert all(math.isnan(each.ours) for each in logs), "Keras on PyTorch is not what is published"
+    assert "keras-tensorflow" not in found.to_text()
+
+
 def test_every_source_says_what_differs() -> None:
     for source in published_performance.sources():
         assert {"name", "cite", "at", "versions", "differs", "table"} == {*source}

@@ -13,7 +13,7 @@ from .speed import Setting
 
 EACH = ("an epoch", "a step", "a call")  # other times are not of one design
 PUBLISHED = files("robustcmp.resources") / "published_performance.toml"
-OURS = {"pytorch": "torch"}  # what a framework is called here
+OURS = {"keras": "keras-tensorflow", "pytorch": "torch"}  # what a framework is called here
 
 
 class Published(NamedTuple):

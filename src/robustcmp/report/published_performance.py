@@ -9,6 +9,10 @@ from ..analysis.published_performance import beside, sources
 from .format import NOTHING, ratio, seconds
 from .table import Column, Table, names
 
+KERAS = (
+    "keras: the published times are of Keras 2 on TensorFlow 1, ours of the host keras-tensorflow, Keras 3 on TensorFlow "
+    "2, and include the way of a batch to another process."
+)
 LEAD = (
     "Ratios between frameworks can be set beside ours within each source; absolute times cannot, because hardware, "
     "networks, batches, epochs and versions differ."
@@ -38,11 +42,13 @@ def tables(results: Performance) -> list[Table]:
 
 def notes(results: Performance) -> list[str]:
     """Say where the published times are from, and what differs."""
-    shown = {each.source for each in beside(results)}
+    published = beside(results)
+    shown = {each.source for each in published}
     if not shown:
         return []
     return [
         LEAD,
+        *([KERAS] if any(each.framework == "keras" and not math.isnan(each.ours) for each in published) else []),
         *(
             f"{source['name']}: {source['cite']} ({source['at']}). Versions: {source['versions']}. What differs: "
             f"{source['differs']}."
