@@ -490,6 +490,15 @@ def test_the_load_and_the_n_of_accuracies_are_on_the_first_screen(trained: rc.Be
     assert "Accuracy: n = 1. All repetitions repeat one training (seed 0); only times are repeated." in lines
 
 
+def test_the_size_on_disk_is_beside_that_of_the_parameters(tmp_path: Path, trained: rc.Benchmark) -> None:
+    measured = [msgspec.structs.replace(each, file_bytes=190_000) for each in made_up.trainings({"a": 1.0}, 6)]
+    made_up.write(tmp_path / "b", measured)
+    found = rc.open_benchmark(tmp_path / "b")
+    assert found.summary_of_training().file_bytes.tolist() == [190_000]
+    assert "file on disk" in found.to_markdown()
+    assert "file on disk" not in trained.to_markdown(), "it was not written down before"
+
+
 def test_broken_files_are_named(tmp_path: Path) -> None:
     measured = made_up.trainings({"a": 1.0}, 2)
     store = made_up.write(tmp_path / "b", measured)

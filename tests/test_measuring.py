@@ -28,6 +28,7 @@ from robustcmp.performance.process import Failure
 from robustcmp.performance.training import TrainingJob
 from robustcmp.records.benchmark_store import BenchmarkStore
 from robustcmp.records.measurement import Measurement, Resources
+from robustcmp.zoo.from_zoo import FromZoo
 
 OTHERS = """
 import os, signal, time
@@ -92,6 +93,9 @@ def test_a_training_is_measured_step_by_step(tmp_path: Path) -> None:
     )
     assert measured.parameters == get_architecture("lenet1").parameters
     assert measured.bytes == 4 * get_architecture("lenet1").parameters
+    shipped = FromZoo("lenet1", "digits", "torch").files["weights"].stat().st_size
+    assert measured.file_bytes == pytest.approx(shipped, rel=0.5), "which also has curves"
+    assert measured.file_bytes > measured.bytes
     assert measured.version == version("torch")
     assert 0 < measured.ready_seconds < measured.seconds
     assert measured.epochs[-1].loss is not None
@@ -169,6 +173,8 @@ def test_deployments_predict_and_have_no_gradient(tmp_path: Path) -> None:
     assert set(manifest.not_applicable) == {"onnxruntime forward-backward", "onnxruntime-int8 forward-backward"}
     sizes = {each.asked.subject: each.bytes for each in stored(tmp_path / "run")}
     assert sizes["onnxruntime"] > sizes["onnxruntime-int8"] > 0  # type: ignore[operator]
+    on_disk = {each.asked.subject: each.file_bytes for each in stored(tmp_path / "run")}
+    assert on_disk == sizes | {"torch": FromZoo("lenet1", "digits", "torch").files["weights"].stat().st_size}
 
 
 def test_frameworks_that_answer_differently_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,8 +59,8 @@ class Benchmark(Performance):
             training_accuracy, validation_accuracy; ready_seconds, first_seconds, calls, warm_up
             (calls), warm_up_seconds, drift, drifts, seconds, cpu_seconds, processors, peak_memory, gpu, gpu_memory,
             energy, others (what other programs used of its processors), others_most (likewise, over two seconds), busy,
-            load_before, load_after, threads, device, version, parameters, bytes, place (in the random order), began.
-            NaN where there is none.
+            load_before, load_after, threads, device, version, parameters, bytes, file_bytes, place (in
+            the random order), began. NaN where there is none.
         """
         return self.processes.copy()
 

@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -25,9 +26,11 @@ from .files import file_digest, json_digest
 from .frameworks import NAMES, Device, check_device, check_framework, hosted, installed, versions
 from .limits import BATCH_SIZE, EPOCHS
 from .measured import Benchmark, open_benchmark
+from .networks.architecture import get_architecture
+from .networks.weights import file_bytes
 from .performance.child import Job
 from .performance.machine import need_device, need_psutil
-from .performance.outcome import NotApplicable
+from .performance.outcome import NotApplicable, Outcome
 from .performance.prediction import ControlJob, PredictionJob
 from .performance.process import Done, Failure, run
 from .performance.training import TrainingJob
@@ -37,7 +40,7 @@ from .records.measurement import SEMANTICS, Asked, Measurement, Task
 from .runs.control import agreement
 from .threads import cores, processors
 from .zoo.deployed import FromDeployment, deployments_of
-from .zoo.from_files import FromFunction
+from .zoo.from_files import FromDeployedFile, FromFunction
 from .zoo.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
 from .zoo.origins import AnyOrigin
 from .zoo.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
@@ -451,7 +454,8 @@ def _measure(
         if key in store or without in manifest.not_applicable:
             continue
         try:
-            store.save(_measurement(asked, key, place, run(job, threads), threads))
+            done = run(job, threads)
+            store.save(_measurement(asked, key, place, done, threads, _file_bytes(job, done.outcome)))
         except NotApplicable as reason:
             manifest.not_applicable[without] = str(reason)
             store.write_manifest(manifest)
@@ -463,7 +467,22 @@ def _measure(
         progress(len(plan), len(plan), "")
 
 
-def _measurement(asked: Asked, key: str, place: int, done: Done, threads: int) -> Measurement:
+def _file_bytes(job: Job, outcome: Outcome) -> int | None:
+    """Return the size on disk of what a job measured, None where it is in no file of ours."""
+    if isinstance(job, TrainingJob):
+        return _weights_file(job.model)
+    origin = job.origin
+    if isinstance(origin, FromDeployment | FromDeployedFile):
+        return outcome.bytes
+    return origin.files["weights"].stat().st_size if isinstance(origin, FromZoo) else None
+
+
+@cache
+def _weights_file(model: str) -> int:
+    return file_bytes(get_architecture(model))
+
+
+def _measurement(asked: Asked, key: str, place: int, done: Done, threads: int, file_bytes: int | None) -> Measurement:
     outcome = done.outcome
     return Measurement(
         asked=asked,
@@ -482,6 +501,7 @@ def _measurement(asked: Asked, key: str, place: int, done: Done, threads: int) -
         epochs=outcome.epochs,
         parameters=outcome.parameters,
         bytes=outcome.bytes,
+        file_bytes=file_bytes,
         version=outcome.version,
         semantics=SEMANTICS,
     )

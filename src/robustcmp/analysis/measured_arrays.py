@@ -80,6 +80,7 @@ def _of_process(measurement: Measurement) -> Values:
         "peak_memory": (None, measurement.resources.peak_memory),
         "parameters": (None, measurement.parameters),
         "bytes": (None, measurement.bytes),
+        "file_bytes": (None, measurement.file_bytes),
     }
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds", "seconds_to_accuracy", "convergence_epoch"]
 OF_TRAINING += ["loss", "training_accuracy", "validation_accuracy", "cpu_seconds"]
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
-OF_ALL = ["ready_seconds", "processors", "peak_memory", "gpu", "gpu_memory", "energy", "parameters", "bytes"]
+OF_ALL = ["ready_seconds", "processors", "peak_memory", "gpu", "gpu_memory", "energy"]
+OF_ALL += ["parameters", "bytes", "file_bytes"]
 RESERVED = {*SETTING, "subject", "repetition", "time", "seconds"}  # no series is called so
 
 
@@ -183,7 +184,8 @@ class Performance:
             call_seconds (a step, after warm-up), seconds_to_accuracy (NaN if not reached by half of them) with reached
             (by how many), convergence_epoch (the first within a point of the best validation accuracy), loss,
             training_accuracy and validation_accuracy (of the last epoch), cpu_seconds (of the whole process),
-            ready_seconds, processors (used on average), peak_memory, gpu, gpu_memory, energy, parameters, bytes.
+            ready_seconds, processors (used on average), peak_memory, gpu, gpu_memory, energy, parameters,
+            bytes (of them in memory), file_bytes (on disk).
         """
         return self._summary(["train"], [*OF_TRAINING, *OF_ALL])
 
@@ -198,7 +200,7 @@ class Performance:
             task, subject, images, batch_size, n, asked, busy, reason; first_seconds (the first call, which compiles);
             of the calls after warm-up: call_seconds (their median), p90 (MLPerf's figure for a single stream), p95 and
             p99 (NaN where there are too few calls), throughput (images a second, MLPerf's for offline); ready_seconds,
-            processors, peak_memory, gpu, gpu_memory, energy, parameters, bytes.
+            processors, peak_memory, gpu, gpu_memory, energy, parameters, bytes, file_bytes.
         """
         return self._summary([task for task in self.tasks if task != "train"], [*OF_PREDICTION, *OF_ALL])
 

@@ -126,6 +126,7 @@ def figures(measurement: Measurement, accuracy: float | None) -> dict[str, Any]:
         "version": measurement.version,
         "parameters": math.nan if measurement.parameters is None else float(measurement.parameters),
         "bytes": math.nan if measurement.bytes is None else float(measurement.bytes),
+        "file_bytes": math.nan if measurement.file_bytes is None else float(measurement.file_bytes),
         "place": measurement.place,
         "began": measurement.began,
     }

@@ -135,8 +135,9 @@ class Measurement(msgspec.Struct, frozen=True):
         What it used.
     epochs : list of Epoch
         Of a training.
-    parameters, bytes : int, optional
-        How many numbers the network has learned, and the size of its weights or its deployed file on disk.
+    parameters, bytes, file_bytes : int, optional
+        How many numbers the network has learned; their size in memory, or that of a deployed network's file; and the
+        size of its file on disk: of its weights as robustcmp writes them in HDF5, or of the deployed network.
     version : str
         Of the framework or the runtime.
     semantics : int
@@ -160,5 +161,6 @@ class Measurement(msgspec.Struct, frozen=True):
     epochs: Epochs = []
     parameters: Whole | None = None
     bytes: Whole | None = None
+    file_bytes: Whole | None = None
     version: str = ""
     semantics: Positive = 1

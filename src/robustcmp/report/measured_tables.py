@@ -121,6 +121,7 @@ def used(results: Performance) -> Table:
         "energy": ("energy, J", significant),
         "parameters": ("parameters", whole),
         "bytes": ("size", size),
+        "file_bytes": ("file on disk", size),
     }
     figures = {name: told for name, told in figures.items() if name in frame and frame[name].notna().any()}
     columns = [*names("task", "subject", "batch"), *(Column(*told) for told in figures.values())]

@@ -10,8 +10,8 @@ from .format import NOTHING, ratio, seconds
 from .table import Column, Table, names
 
 KERAS = (
-    "keras: the published times are of Keras 2 on TensorFlow 1, ours of the host keras-tensorflow, Keras 3 on TensorFlow "
-    "2, and include the way of a batch to another process."
+    "keras: the published times are of Keras 2 on TensorFlow 1, ours of the host keras-tensorflow, Keras 3 on "
+    "TensorFlow 2, and include the way of a batch to another process."
 )
 LEAD = (
     "Ratios between frameworks can be set beside ours within each source; absolute times cannot, because hardware, "
