@@ -16,8 +16,11 @@ from ..records.measurement import Resources
 POWERCAP = Path("/sys/class/powercap")
 PROC = Path("/proc")
 AMD = Path("/dev/kfd")  # torch for GPUs of AMD calls them cuda, too
+OF_PROCESSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")  # sensors of temperature
 LOOK_SECONDS = 0.1
-FAMILY_SECONDS = 2.0  # between two looks at which processes there are, which takes longer than all else
+CHILDREN_SECONDS = 1.0  # between two looks at which processes there are, where no new one was seen
+FAMILY_SECONDS = 2.0  # likewise where each takes longer than all else
+ENERGY_SECONDS = 10.0  # between two looks at counters that may wrap in minutes
 
 
 def need_psutil() -> None:
@@ -63,9 +66,11 @@ class Watch:
         When it was started, on the system's monotonic clock.
     processors : list of int
         The processors that it is kept to: what others use of them is looked at. None are all.
+    powercap : Path
+        Where the system shows counters of energy.
     """
 
-    def __init__(self, pid: int, began: float, processors: list[int]):
+    def __init__(self, pid: int, began: float, processors: list[int], powercap: Path = POWERCAP):
         import psutil
 
         self._psutil, self._began, self._pid = psutil, began, pid
@@ -74,25 +79,26 @@ class Watch:
         self._family: dict[int, Any] = {}
         self._cpu: dict[int, float] = {}  # of each process that was ever seen
         self._used = 0.0
-        self._family_seen = float("-inf")
+        self._family_seen, self._newest = float("-inf"), ""
         self._is_told_of_children = any(PROC.glob("self/task/*/children"))
         self._peak = 0
-        self._energy = _Energy()
+        self._energy, self._energy_seen = _Energy(powercap), began
         self.missing: dict[str, str] = {}
-        self._more: dict[str, Callable[[], float | None]] = {}
+        self._more: dict[str, Callable[[], float]] = {}
+        self._failures: dict[str, str] = {}
         self._find("cpu_temperature", _temperatures())
         self._more |= self._gpu()
         self._seconds: list[float] = []
         self._series: dict[str, list[float | None]] = {name: [] for name in ("cpu", "memory", "others", *self._more)}
         self._last = (began, 0.0, _busy(psutil, processors))
 
-    def _find(self, name: str, found: Callable[[], float | None] | str) -> None:
+    def _find(self, name: str, found: Callable[[], float] | str) -> None:
         if isinstance(found, str):
             self.missing[name] = found
         else:
             self._more[name] = found
 
-    def _gpu(self) -> dict[str, Callable[[], float | None]]:
+    def _gpu(self) -> dict[str, Callable[[], float]]:
         found = _gpu()
         if isinstance(found, str):
             self.missing["gpu"] = found
@@ -110,11 +116,24 @@ class Watch:
         used = (own - own_before) / elapsed
         self._peak = max(self._peak, memory)
         values = {"cpu": used, "memory": float(memory), "others": max(0.0, (busy - busy_before) / elapsed - used)}
-        values |= {name: value for name, look in self._more.items() if (value := _value(look)) is not None}
+        values |= self._sensed()
+        if now - self._energy_seen >= ENERGY_SECONDS:
+            self._energy_seen = now
+            self._energy.look()
         self._seconds.append(round(now - self._began, 3))
         for name, series in self._series.items():
             value = values.get(name)
             series.append(None if value is None else round(value, 3))
+
+    def _sensed(self) -> dict[str, float]:
+        """Return what sensors say; one that fails now and then is a value that is not there."""
+        values = {}
+        for name, sensor in self._more.items():
+            try:
+                values[name] = sensor()
+            except Exception as error:
+                self._failures[name] = str(error) or type(error).__name__
+        return values
 
     def _own(self, now: float) -> tuple[float, int]:
         """Return the processor time of all that was started so far, and the memory of what is there."""
@@ -136,8 +155,12 @@ class Watch:
         return self._used, memory
 
     def _started(self, now: float) -> list[int]:
-        """Return the process and all that it has started: on Linux at every look, elsewhere now and then."""
+        """Return the process and all that it has started; on Linux, where one is new, it is there at the next look."""
         if self._is_told_of_children:
+            newest = _newest()
+            if newest and newest == self._newest and now - self._family_seen < CHILDREN_SECONDS:
+                return list(self._family)
+            self._newest, self._family_seen = newest, now
             return list(_descendants(self._pid))
         if now - self._family_seen >= FAMILY_SECONDS:
             self._family_seen = now
@@ -150,6 +173,10 @@ class Watch:
         energy, why = self._energy.joules()
         if why:
             self.missing["energy"] = why
+        for name, failure in self._failures.items():
+            if all(value is None for value in self._series[name]):
+                self.missing[name] = f"it could not be read: {failure}"
+                del self._series[name]
         return Resources(
             seconds=self._seconds,
             series=self._series,
@@ -171,11 +198,13 @@ def _descendants(pid: int) -> Iterator[int]:
                     yield from _descendants(int(child))
 
 
-def _value(look: Callable[[], float | None]) -> float | None:
+def _newest() -> str:
+    """Return the number of the newest process or thread on the machine: while it stays, nothing was started."""
     try:
-        return look()
-    except Exception:  # a sensor that fails now and then is a value that is not there
-        return None
+        with open(f"{PROC}/loadavg") as file:
+            return file.read().rpartition(" ")[2]
+    except OSError:
+        return ""
 
 
 def _busy(psutil: Any, processors: list[int]) -> float:
@@ -186,20 +215,25 @@ def _busy(psutil: Any, processors: list[int]) -> float:
     return float(sum(value for times in asked for name, value in times._asdict().items() if name not in idle))
 
 
-def _temperatures() -> Callable[[], float | None] | str:
+def _temperatures() -> Callable[[], float] | str:
     import psutil
 
     if not hasattr(psutil, "sensors_temperatures"):
         return "this system has no sensors that psutil reads"
-    names = [
-        name for name in ("coretemp", "k10temp", "zenpower", "cpu_thermal") if psutil.sensors_temperatures().get(name)
-    ]
-    if not names:
+    shown = psutil.sensors_temperatures()
+    name = next((name for name in OF_PROCESSORS if shown.get(name)), None)
+    if name is None:
         return "this machine shows no processor temperature"
-    return lambda: max(float(sensor.current) for sensor in psutil.sensors_temperatures()[names[0]])
+
+    def hottest() -> float:
+        if not (sensors := psutil.sensors_temperatures().get(name)):
+            raise LookupError(f"{name} is no longer there")
+        return max(float(sensor.current) for sensor in sensors)
+
+    return hottest
 
 
-def _gpu() -> dict[str, Callable[[], float | None]] | str:
+def _gpu() -> dict[str, Callable[[], float]] | str:
     """Return how to look at the first GPU, or why that cannot be."""
     try:
         import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -221,28 +255,43 @@ def _gpu() -> dict[str, Callable[[], float | None]] | str:
 class _Energy:
     """The counters of energy of the processor's packages (RAPL)."""
 
-    def __init__(self) -> None:
-        self._packages = sorted(POWERCAP.glob("intel-rapl:[0-9]")) if POWERCAP.is_dir() else []
-        self._first = self._read()
+    def __init__(self, powercap: Path = POWERCAP) -> None:
+        zones = sorted(powercap.glob("intel-rapl:*")) if powercap.is_dir() else []
+        # One zone may be the whole platform ("psys"), which contains the packages; their parts are zones, too.
+        self._packages = [zone for zone in zones if _text(zone / "name").startswith("package")]
+        self._used = 0  # in microjoules
+        self._why = "" if self._packages else "this machine shows no counters of energy (RAPL)"
+        self._last = self._read()
+        self._ranges = self._read("max_energy_range_uj")
 
-    def _read(self) -> list[int] | None:
+    def _read(self, name: str = "energy_uj") -> list[int]:
         try:
-            return [int((package / "energy_uj").read_text()) for package in self._packages] or None
-        except OSError:
-            return None
+            return [int((package / name).read_text()) for package in self._packages]
+        except PermissionError:
+            self._why = "the counters of energy (RAPL) may not be read by this user"
+        except (OSError, ValueError) as error:
+            self._why = f"the counters of energy (RAPL) could not be read: {error}"
+        return []
+
+    def look(self) -> None:
+        """Add what was used since the last look, between which a counter may wrap once."""
+        now = self._read()
+        if not self._why:
+            for last, value, wraps in zip(self._last, now, self._ranges, strict=True):
+                self._used += (value - last) % wraps if wraps else max(0, value - last)
+            self._last = now
 
     def joules(self) -> tuple[float | None, str]:
         """Return what was used since this was made, or why that is not known."""
-        if not self._packages:
-            return None, "this machine shows no counters of energy (RAPL)"
-        last = self._read()
-        if self._first is None or last is None:
-            return None, "the counters of energy (RAPL) may not be read by this user"
-        used = 0
-        for package, first, now in zip(self._packages, self._first, last, strict=True):
-            wraps = int((package / "max_energy_range_uj").read_text())
-            used += (now - first) % wraps
-        return used / 1e6, ""
+        self.look()
+        return (None, self._why) if self._why else (self._used / 1e6, "")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 @contextmanager
