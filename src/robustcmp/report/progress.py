@@ -49,7 +49,9 @@ class Tally:
     asked_for_covered : int
         how many of them for cells that are finished.
     seconds : float
-        How long the attack has taken.
+        How long the attack has taken, and
+    starting : float
+        the part of that until models were ready in processes of their own, which is paid once a model.
     success : dict
         Which images fell in each repeat, by model and training seed.
     """
@@ -61,6 +63,7 @@ class Tally:
     asked: int = 0
     asked_for_covered: int = 0
     seconds: float = 0.0
+    starting: float = 0.0
     success: dict[str, dict[int, list[NDArray[np.bool_]]]] = field(default_factory=dict)
 
     @property
@@ -74,6 +77,11 @@ class Tally:
             return 0.0
         per_expected = self.asked_for_covered / self.covered if self.covered and self.asked_for_covered else 1.0
         return max(self.expected * per_expected - self.asked, 0.0)
+
+    @property
+    def asking(self) -> float:
+        """The seconds in which queries were asked."""
+        return self.seconds - self.starting
 
     def rates(self, model: str) -> NDArray[np.float64]:
         """The rate of each training of a model that has a finished repeat."""
@@ -91,14 +99,20 @@ class Tallies:
         for cell, queries in cells.items():
             self.attacks[cell.attack].cells += 1
             self.attacks[cell.attack].expected += queries
+        self._to_start = len({(cell.model, cell.training_seed) for cell, queries in cells.items() if queries})
+        self._starts: list[float] = []
         self._last = time.monotonic()
         self._one_at_a_time = threading.Lock()
 
     def asked(self, attack: str, queries: int) -> None:
         with self._one_at_a_time:
             tally, now = self.attacks[attack], time.monotonic()
-            tally.seconds, self._last = tally.seconds + now - self._last, now
+            passed, self._last = now - self._last, now
+            tally.seconds += passed
             tally.asked += queries
+            if not queries:  # a model is ready, in a process of its own
+                tally.starting += passed
+                self._starts.append(passed)
 
     def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
         tally = self.attacks[cell.attack]
@@ -117,12 +131,13 @@ class Tallies:
     @property
     def seconds_left(self) -> float | None:
         """None before anything was asked."""
-        asked, seconds = (sum(getattr(tally, name) for tally in self.attacks.values()) for name in ("asked", "seconds"))
+        asked, asking = (sum(getattr(tally, name) for tally in self.attacks.values()) for name in ("asked", "asking"))
         if not asked:
             return None
-        left = 0.0
+        first = self._starts[: self._to_start]  # a model's first attack comes before any second one
+        left = (self._to_start - len(first)) * sum(first) / len(first) if first else 0.0
         for tally in self.attacks.values():
-            a_query = tally.seconds / tally.asked if tally.asked else seconds / asked
+            a_query = tally.asking / tally.asked if tally.asked else asking / asked
             left += tally.queries_left * a_query
         return left
 

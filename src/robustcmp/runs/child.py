@@ -70,9 +70,10 @@ class _Teller:
         self._queries, self._told = 0, time.monotonic()
 
     def asked(self, queries: int) -> None:
+        """Tell of queries, and at once of none, which says that the model is ready."""
         with self._lock:
             self._queries += queries
-            if time.monotonic() - self._told > TELL_SECONDS:
+            if not queries or time.monotonic() - self._told > TELL_SECONDS:
                 self._tell()
 
     def send(self, message: Message) -> None:

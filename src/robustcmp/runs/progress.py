@@ -25,7 +25,10 @@ class Progress(Protocol):
         """Begin the attacks: all cells, and about how many queries an attack takes for each, 0 for what is kept."""
 
     def asked(self, attack: str, queries: int) -> None:
-        """So many queries more were asked; called from several threads."""
+        """So many queries more were asked; called from several threads.
+
+        None were where a model has just become ready for this attack in a process of its own.
+        """
 
     def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
         """A cell is finished, or was kept from an earlier call: which images fell, (N,)."""

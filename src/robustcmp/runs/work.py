@@ -257,7 +257,7 @@ class Bench:
         at_once : int, optional
             How many parts are worked on at the same time; all if nothing is said.
         asked : callable
-            Called with a number of queries, as they are asked.
+            Called with a number of queries, as they are asked; with none once the model is ready.
 
         Raises
         ------
@@ -272,6 +272,7 @@ class Bench:
         data = self._data[work.data]
         ready = self._ready(work, data)
         _compare(ready, work, data)
+        asked(0)  # from here on time goes into queries
         classifier = ready.classifier.with_callback(asked)
         classifier.at_once = at_once
         for made in timed(classifier, work.attack, data["images"], data["labels"], work.seed, work.repeats):
