@@ -307,7 +307,9 @@ def test_its_style_is_of_itself_alone(ev: rc.Evaluation) -> None:
 
 def test_rates_that_are_all_the_same_are_said_so(one_each: rc.Evaluation) -> None:
     by_attack = {verdict.attack: verdict for verdict in one_each.verdicts}
-    assert "in the share of other models that need a larger L2." in said(by_attack["boundary"]).sentences[0]
+    assert (
+        "is fooled by a smaller change (L2) than another model most often," in said(by_attack["boundary"]).sentences[0]
+    )
     different = said(by_attack["fgsm"])
     assert different.word == "Significant difference"
     assert (

@@ -12,6 +12,7 @@ import numpy as np
 from ..analysis.results import Results
 from ..analysis.verdicts import Measure, Verdict
 from ..records.checks import FAIL
+from ..records.suite_file import suite_names
 from . import deployments
 from .format import fixed, number, p_value, percent, points, shares
 from .notes import key_notes, repeats_text
@@ -55,6 +56,17 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
     if results.has_deployments:
         console.print(deployments.answer(results), style="bold")
     return stream.getvalue().rstrip("\n")
+
+
+def stronger(results: Results) -> str:
+    """Return a line that names the suite of references, "" where a run has some, or attacks of the user's own."""
+    with_reference = not all(record.in_indicator for record in results.attack_records.values())
+    if results.same_weights or with_reference or results.manifest["suite"]["name"] not in suite_names():
+        return ""
+    return (
+        "attacks of many steps can find adversarial images that these miss: --suite reference has APGD, Square and "
+        "searches for the smallest change"
+    )
 
 
 def setting(results: Results) -> str:
@@ -186,6 +198,8 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     console.print(grid)
     if any(verdict.different is not None for verdict in verdicts):
         console.print(DETECTABLE, style="dim")
+    if any(verdict.measure == "nearness" for verdict in verdicts):
+        console.print(NEARNESS, style="dim")
     margins = [
         (verdict.attack, points(verdict.equivalent_within))
         for verdict in verdicts
@@ -202,8 +216,9 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
     """Return a verdict as the attack, the finding, and the evidence."""
     if verdict.different is None:
         return verdict.attack, "no information", verdict.why
+    apart = APART[verdict.measure] if verdict.difference or verdict.measure != "nearness" else "L2 smaller for none†"
     rests_on = [
-        APART[verdict.measure].format(difference=_written(verdict, verdict.difference))
+        apart.format(difference=_written(verdict, verdict.difference), highest=verdict.highest)
         + f" ({_written(verdict, verdict.detectable)} detectable*)",
         f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}",
     ]
@@ -220,7 +235,8 @@ def _written(verdict: Verdict, value: float) -> str:
 APART: dict[Measure, str] = {
     "success rate": "means {difference} apart",
     "median L2": "median L2 {difference} apart",
-    "nearness": "L2 nearer by {difference}",
+    "nearness": "L2 smaller for {highest}, by {difference}†",
 }
+NEARNESS = "† on so many more of 100 images, a smaller change (L2) fools this model than fools another"
 DETECTABLE = "* detected in 8 of 10 such comparisons if this were the true difference; rates in percentage points"
 SEED = "seed: its share of the variance between trained models (95 % interval); +draw: with the draws"

@@ -51,8 +51,15 @@ def _found(verdict: Verdict) -> list[str]:
         if verdict.different
         else f"{furthest}, by {apart}{what} ({p})."
     )
+    if verdict.measure == "nearness":
+        shares = (
+            f"n the same image, {verdict.highest} is fooled by a smaller change (L2) than another model most often, "
+            f"and {verdict.lowest} least often; these shares of images differ by {apart}"
+        )
+        first = f"The models differ ({p}): o{shares}." if verdict.different else f"O{shares} ({p})."
     if not verdict.difference:
-        first = f"All rates are the same ({p})."
+        alike = "rates are the same" if verdict.measure == "success rate" else "models are alike in their distances"
+        first = f"All {alike} ({p})."
     sentences = [first, f"A true difference of {detectable} would be detected in 8 of 10 such comparisons."]
     if verdict.measure == "median L2":
         sentences.append("A larger distance is harder to fool.")
@@ -78,5 +85,5 @@ def _with_unit(verdict: Verdict, value: float) -> str:
 MEASURED: dict[Measure, str] = {
     "success rate": "",
     "median L2": " in the median L2 of their trainings",
-    "nearness": " in the share of other models that need a larger L2",
+    "nearness": "",
 }
