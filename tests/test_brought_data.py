@@ -288,6 +288,18 @@ def test_labels_with_the_expression_that_makes_them_usable(what: str) -> None:
     assert check_labels(made, N, CLASSES).tolist() == LABELS.tolist()
 
 
+def test_tables_of_pandas_and_a_number_of_images() -> None:
+    pandas = pytest.importorskip("pandas")
+    images, labels = drawn(), pandas.DataFrame({"label": LABELS})
+    with pytest.raises(UsageError, match=re.escape(": labels.to_numpy()[:, 0]")):
+        check_labels(labels, N)
+    assert check_labels(labels["label"], N).tolist() == LABELS.tolist()
+    with pytest.raises(UsageError, match=re.escape("images.to_numpy().reshape(-1, height, width, channels)")):
+        check_unit_images(pandas.DataFrame(images.reshape(N, -1)))
+    with pytest.raises(UsageError, match=r"received the number 50\. To attack so many of the images, pass n=50"):
+        rc.evaluate({"m": linear()}, 50, LABELS, suite="smoke", progress=False)  # type: ignore[arg-type]
+
+
 @brought(
     what="soft labels",
     typed="rc.evaluate(models, images, labels)",

@@ -503,7 +503,8 @@ answers["digest"] = Classifier(plain).weights_digest
 compared(plain, images, folder)
 soft = keras.models.load_model(folder / "softmax.keras")
 asked("softmax", rc.wrap(soft, cut_softmax=True), v)
-assert "outputs=" in messages(lambda: compared(rc.wrap(soft), images, folder))
+said = messages(lambda: compared(rc.wrap(soft), images, folder))
+assert "cut_softmax=True" in said and "outputs=" in said
 eight_bit = keras.models.load_model(folder / "eight_bit.keras")
 asked("eight_bit", rc.wrap(eight_bit, bounds=(0, 255)), v)
 answers["eight_bit message"] = messages(lambda: rc.wrap(eight_bit))

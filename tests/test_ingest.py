@@ -460,6 +460,31 @@ def test_a_classifier_of_scikit_learn_beside_a_network(folder: Path, capfd: pyte
     assert np.isfinite(ev.rates()["linear"]["boundary"])
 
 
+def test_what_functions_return_that_need_more(folder: Path, digits: Dataset) -> None:
+    pytest.importorskip("sklearn")
+    fitted = rc.load_dataset("digits", split="train")
+    from sklearn.naive_bayes import GaussianNB
+
+    bayes = GaussianNB(var_smoothing=0.1).fit(fitted.images.reshape(len(fitted.images), -1), fitted.labels)
+    rows = rc.wrap_functions(logits=bayes.predict_proba)
+    with pytest.raises(ModelError, match=r"takes rows .* pass logits=lambda x: function\(x\.reshape\(len\(x\), -1\)\)"):
+        rc.evaluate({"m": rows}, digits.images, digits.labels, suite="smoke", progress=False)
+    probable = rc.wrap_functions(logits=lambda x: bayes.predict_proba(x.reshape(len(x), -1)))
+    with pytest.raises(ModelError, match=r'pass outputs="probabilities" to robustcmp\.wrap_functions'):
+        rc.evaluate({"m": probable}, digits.images, digits.labels, suite="smoke", progress=False)
+
+
+def test_an_interrupted_call_says_what_is_kept(folder: Path, digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:
+    def interrupt(images: Any) -> Any:
+        raise KeyboardInterrupt
+
+    models = {"m": rc.wrap_functions(logits=interrupt)}
+    for out, said in (("run", "kept in run: repeat the call to resume"), (None, "Without out= nothing is kept")):
+        with pytest.raises(KeyboardInterrupt):
+            rc.evaluate(models, digits.images, digits.labels, suite="smoke", out=out, progress=False)
+        assert said in caplog.text
+
+
 def test_a_whole_network_of_torch_is_one_message(folder: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.save(zoo_model("torch").native, "whole.pt")
@@ -565,6 +590,7 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     said = capfd.readouterr()
     assert "mine, yours; 4 images" in said.out
     assert "taken as trainings" not in said.err
+    assert "--suite reference has APGD" in said.err
     out = "runs/lenet1-digits-smoke-weights-mine-yours"
     ev = rc.open_run(out)
     assert ev.models == ["mine", "yours"]

@@ -161,6 +161,7 @@ def evaluate(
     if isinstance(executor, LooksAhead):
         executor.check()
     with (
+        _resumable(out, about),
         progress_of(progress) as shown,
         enough_memory("this comparison", "batch_size or n"),
         Run.create(out, keep_images).writing() as store,
@@ -170,6 +171,22 @@ def evaluate(
             try_out(tried, executor.limits, shown)
         comparison = prepare(models, question, store, about or {}, device, shown, keep_cells)
         return comparison.execute(executor, shown)
+
+
+@contextmanager
+def _resumable(out: str | os.PathLike[str] | None, about: dict[str, Any] | None) -> Iterator[None]:
+    """Say what is kept if the caller interrupts a comparison; a command says it itself."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if "command" not in (about or {}):
+            kept = (
+                f"What is finished is kept in {out}: repeat the call to resume."
+                if out
+                else "Without out= nothing is kept."
+            )
+            _log.warning("interrupted. %s", kept)
+        raise
 
 
 class Estimate(NamedTuple):

@@ -36,7 +36,8 @@ def check_images(
     """
     array = _array("images", images)
     if array.ndim != 4:
-        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}{_reshaped(array)}")
+        remedy = _of_frame("images", images, _reshaped(array))
+        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}{remedy}")
     if array.shape[-1] > MOST_CHANNELS and 1 <= array.shape[1] <= MOST_CHANNELS:
         last = "permute" if hasattr(images, "permute") else "transpose"
         raise UsageError(
@@ -53,6 +54,11 @@ def check_images(
 
 def check_unit_images(images: Any) -> NDArray[np.float32]:
     """Return images as float32 (N, H, W, C) in [0, 1], in which all models are compared, or raise `UsageError`."""
+    if isinstance(images, int):
+        raise UsageError(
+            f"images should be an array (N, H, W, C), received the number {images}. To attack so many of the images, "
+            f"pass n={images}"
+        )
     return check_images(images, UNIT_BOUNDS, "")
 
 
@@ -60,9 +66,8 @@ def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.
     """Return labels as int64 (N,), or raise `UsageError` saying what is wrong with them."""
     array = _array("labels", labels)
     if array.shape != (n,):
-        raise UsageError(
-            f"labels should have the shape ({n},), one for each image, received {array.shape}{_one_each(array, n)}"
-        )
+        remedy = _of_frame("labels", labels, _one_each(array, n))
+        raise UsageError(f"labels should have the shape ({n},), one for each image, received {array.shape}{remedy}")
     if array.dtype.kind not in "iu":
         raise UsageError(f"labels should be whole numbers, received dtype {array.dtype}{_whole(array)}")
     if classes is not None and n and not 0 <= array.min() <= array.max() < classes:
@@ -117,6 +122,15 @@ def _array(what: str, given: Any) -> NDArray[Any]:
             f"{what} should be an array, received a {type(given).__name__} that NumPy cannot take: "
             f"{' '.join(str(error).split())[:200]}"
         ) from None
+
+
+def _of_frame(name: str, given: Any, remedy: str) -> str:
+    """Return a remedy for an array as one for the table of pandas or Polars that was passed in its place."""
+    if not hasattr(given, "to_numpy"):
+        return remedy
+    for use in (".", "["):
+        remedy = remedy.replace(f"{name}{use}", f"{name}.to_numpy(){use}")
+    return remedy
 
 
 def _reshaped(array: NDArray[Any]) -> str:

@@ -231,6 +231,7 @@ class Jax(TrainableFramework):
             JAXTensor.key = kept
 
     def without_softmax(self, native: Any) -> Any:
+        native = getattr(native, "keras", None) or native
         return without_softmax(native) if is_keras(native) else super().without_softmax(native)
 
     def eight_bit_layer(self, native: Any) -> str:

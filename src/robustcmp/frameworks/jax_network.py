@@ -49,10 +49,13 @@ class JaxNetwork:
         What it has learned.
     architecture : Architecture, optional
         The design that it was built from, whose weights are the parameters.
+    keras : keras.Model, optional
+        What it was made of.
     """
 
-    def __init__(self, apply: Apply, parameters: Any, architecture: Architecture | None = None):
+    def __init__(self, apply: Apply, parameters: Any, architecture: Architecture | None = None, keras: Any = None):
         self.apply = apply
+        self.keras = keras
         self.parameters = parameters
         self.architecture = architecture
 
@@ -137,7 +140,8 @@ def as_network(native: Any) -> JaxNetwork:
     arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
     # The caller may change arrays of NumPy.
     arrays = [np.array(array) if isinstance(array, (np.ndarray, np.generic)) else array for array in arrays]
-    return JaxNetwork(_Brought(of_arrays, hint, is_pair=type(native) is tuple), arrays)
+    keras = native if is_keras(native) else None
+    return JaxNetwork(_Brought(of_arrays, hint, is_pair=type(native) is tuple), arrays, keras=keras)
 
 
 def _pair(native: Any) -> tuple[Apply, Any, str]:

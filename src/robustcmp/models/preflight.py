@@ -68,7 +68,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         raise ModelError(
             f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), but logits are "
             "expected: with probabilities, gradients vanish and success rates come out too low. "
-            f'{_softmax_remedy(classifier)}, or keep it with robustcmp.wrap(..., outputs="probabilities").'
+            f"{_softmax_remedy(classifier)}."
         )
     if outputs == "probabilities" and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
         raise ModelError(
@@ -90,6 +90,12 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
 
 
 def _softmax_remedy(classifier: Classifier) -> str:
+    if classifier.framework.name == "numpy":
+        return 'Return logits, or pass outputs="probabilities" to robustcmp.wrap_functions'
+    return f'{_cut(classifier)}, or keep it with robustcmp.wrap(..., outputs="probabilities")'
+
+
+def _cut(classifier: Classifier) -> str:
     try:
         classifier.framework.without_softmax(getattr(unwrapped(classifier.model), "native", None))
     except UsageError:
