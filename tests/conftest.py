@@ -212,7 +212,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in item.iter_markers("brought"):
             item.user_properties.append(("brought", mark.kwargs))
-        if "[theano-resnet20" in item.name:  # Theano compiles a minute or two for each; it has small networks as well
+        # Theano compiles a minute or two for each; it has small networks, and float32, as well.
+        if "[theano-resnet20" in item.name or "[theano-small_vgg-float64" in item.name:
             item.add_marker("whole_zoo")
     # What asks trained models comes last, so that a mistake elsewhere is seen in the first minutes.
     items.sort(key=lambda item: bool({"zoo_model", "framework"} & {*getattr(item, "fixturenames", ())}))

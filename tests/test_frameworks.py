@@ -38,7 +38,7 @@ RandomWeights = Callable[[Architecture, int], Weights]
 NumpyNetwork = Callable[[Architecture, Weights], Any]
 Images = NDArray[np.float32]
 
-SMALL_VGG = vgg("small_vgg", (16, 16, 3), ((4, 4), (6,), (6,), (8,)), (12,))
+SMALL_VGG = vgg("small_vgg", (8, 8, 3), ((4, 4), (6,)), (12,))
 PARAMETERS = {"lenet1": 3246, "lenet5": 44426, "resnet20": 273066, "tiny": 402, "tiny_residual": 3261}
 
 

@@ -145,7 +145,7 @@ def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) ->
         frameworks=["torch", "jax"],
         images=[100],
         out=tmp_path / "run",
-        **SHORT | {"batch_sizes": [1, 32]},
+        **SHORT,
     )
     manifest = BenchmarkStore(tmp_path / "run").manifest()
     assert manifest.control == {"jax": "passed"}
@@ -154,7 +154,6 @@ def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) ->
     by = {(each.asked.subject, each.asked.task, each.asked.batch_size): each for each in stored(tmp_path / "run")}
     assert {key[0] for key in by} == {"torch", "jax"}
     assert {key[1] for key in by} == {"forward", "forward-backward"}
-    assert len(by["jax", "forward", 1].calls) == 100
     assert len(by["jax", "forward", 32].calls) == 40, "three full batches, again and again: enough for p95"
     assert all(each.parameters == get_architecture("lenet1").parameters for each in by.values())
 

@@ -338,7 +338,7 @@ def test_repeats_may_be_planned_where_the_pilot_has_several(zoo_model: Any, digi
 def test_repeats_of_exact_single_pixel_cost_nothing_more(zoo_model: Any, digits: Any, tmp_path: Path) -> None:
     (tmp_path / "suite.toml").write_text(SUITE.replace("max_pixels = 3", "max_pixels = 100\nexact = true"))
     models = {name: [zoo_model(name, "lenet1", seed=seed) for seed in range(2)] for name in ("torch", "jax")}
-    options: dict[str, Any] = {"suite": tmp_path / "suite.toml", "progress": False, "batch_size": 64, "n": 100}
+    options: dict[str, Any] = {"suite": tmp_path / "suite.toml", "progress": False, "batch_size": 64, "n": 40}
     ev = rc.evaluate(models, digits.images, digits.labels, repeats=5, **options)
     pilot = ev.plan(0.05, attack="pixel").iloc[0]
     assert pilot.repeats == 1
