@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import robustcmp as rc
 from robustcmp.cli import eval as eval_command
@@ -22,7 +25,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
-from robustcmp.zoo.from_files import directory_part, file_origins, load_network, pooled
+from robustcmp.zoo.from_files import FromFile, directory_part, file_origins, load_network, pooled
 from robustcmp.zoo.from_zoo import FromZoo, find_weights
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
@@ -280,6 +283,62 @@ def test_a_network_of_more_layers_is_no_part_of_one(folder: Path) -> None:
     keras.Sequential([keras.Input((28, 28, 1)), *layers[1:], keras.layers.Dense(10)]).save_weights("more.weights.h5")
     with pytest.raises(WeightsError, match=r"more.weights.h5.*expected .*, received layers/dense"):
         load_network("more.weights.h5", "tensorflow", "lenet1")
+
+
+COLOURS = """
+[architecture]
+input_shape = [5, 4, 3]
+layers = [{ type = "Conv", name = "conv", channels = 4, kernel = 3 }, { type = "Relu", name = "relu" },
+          { type = "Flatten", name = "flatten" }, { type = "Dense", name = "logits", units = 3 }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("mean", "std"), [([0.3], []), ([0.1, 0.2, 0.3], [0.5, 1, 2]), ([], [1 / 255]), ([0.4], [1, 2, 3])]
+)
+def test_a_file_of_a_network_for_normalised_images(
+    framework: TrainableFramework, folder: Path, random_weights: Any, mean: list[float], std: list[float]
+) -> None:
+    Path("colours.toml").write_text(COLOURS)
+    np.savez("own.npz", **random_weights(get_architecture("colours.toml"), 0))
+    images = np.random.default_rng(0).random((6, 5, 4, 3), np.float32)
+    normalised = ((images - (mean or [0])) / (std or [1])).astype(np.float32)
+    plain = load_network("own.npz", framework.name, "colours.toml")
+    ((origin,),) = file_origins([f"{framework.name}=own.npz"], "colours.toml", mean, std).values()
+    assert isinstance(origin, FromFile)
+    received = Classifier(origin.load()).logits(images)
+    np.testing.assert_allclose(received, Classifier(plain).logits(normalised), rtol=1e-4, atol=1e-4)
+    assert origin.fingerprint != replace(origin, mean=(), std=()).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("given", "mean", "std", "message"),
+    [
+        ("torch=own.npz", [0.1], [0], "positive ones as std, received [0.1] and [0]"),
+        ("torch=own.npz", [math.nan], [], "finite numbers as mean"),
+        ("torch=own.npz", [1, 2], [1, 2, 3], "as many numbers"),
+        ("torch=nets:trained", [0.1], [0.3], "let nets:trained return robustcmp.wrap(network, preprocessing="),
+        ("onnxruntime=own.onnx", [0.1], [0.3], "with its normalisation inside"),
+    ],
+)
+def test_numbers_that_normalise_nothing(
+    folder: Path, given: str, mean: list[float], std: list[float], message: str
+) -> None:
+    pytest.importorskip("torch")
+    np.savez("own.npz", **{"logits/bias": np.zeros(3)})
+    with pytest.raises(UsageError, match=re.escape(message)):
+        file_origins([given], "lenet1", mean, std)
+
+
+def test_normalisation_in_the_command(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    write_torch("a.pt")
+    own = ["--weights", "torch=a.pt", "--architecture", "lenet1", "--dataset", "digits"]
+    assert eval_command.main([*own, "--mean", "0.1", "0.2"]) == 2
+    assert "--mean: expected 1 number or one for each of 1 channels, received 2" in capfd.readouterr().err
+    assert eval_command.main(["--model", "lenet1", "--std", "0.3"]) == 2
+    assert "--mean and --std describe the networks of --weights" in capfd.readouterr().err
+    assert not Path("runs").exists()
 
 
 def test_weights_of_a_design_that_was_changed(folder: Path) -> None:

@@ -67,6 +67,15 @@ def _add_models(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--architecture", metavar="NAME", help="the network of --weights: a name, FILE.toml or module:function"
     )
+    for name, default in (("mean", 0), ("std", 1)):
+        group.add_argument(
+            f"--{name}",
+            type=float,
+            nargs="+",
+            metavar="X",
+            help="files of --weights expect (images - mean) / std: a number, or one for each channel "
+            f"(default: {default})",
+        )
     group.add_argument(
         "--framework",
         nargs="+",
@@ -427,6 +436,8 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
 
     if options.architecture is not None:
         raise UsageError("--architecture describes the network of --weights and cannot be combined with --model")
+    if options.mean or options.std:
+        raise UsageError("--mean and --std describe the networks of --weights and cannot be combined with --model")
     named = {"frameworks": options.framework, "recipe": options.recipe, "weights_of": options.same_weights}
     seeds = options.training_seeds
     check_names(
@@ -459,7 +470,7 @@ def _from_files(options: Namespace) -> _Asked:
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
     check_gradient_kind(options.gradient)
-    given = file_origins(options.weights, options.architecture)
+    given = file_origins(options.weights, options.architecture, options.mean or (), options.std or ())
     origins, lines = with_sources(given, options.gradient)
     lines += pooled(given)
     networks = [network for each in origins.values() for network in each]
@@ -468,6 +479,11 @@ def _from_files(options: Namespace) -> _Asked:
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
+    for name, values in (("mean", options.mean), ("std", options.std)):
+        if len(values or ()) not in (0, 1, channels := data.images.shape[-1]):
+            raise UsageError(
+                f"--{name}: expected 1 number or one for each of {channels} channels, received {len(values)}"
+            )
     if is_own(dataset):
         lines.append(_described(data))
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}

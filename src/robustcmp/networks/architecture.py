@@ -341,7 +341,7 @@ def _read(path: Path) -> Architecture:
         architecture = msgspec.convert({**table, "name": path.stem}, Architecture)
         _check(architecture)
     except (msgspec.ValidationError, UsageError) as error:
-        raise UsageError(f"the model {path}: {error}. Layers are {', '.join(KINDS)}.") from None
+        raise UsageError(f"the model {path}: {str(error).rstrip('.')}. Layers are {', '.join(KINDS)}.") from None
     return architecture
 
 

@@ -5,6 +5,7 @@ Files are data: nothing of them is run. Code is run only where the user names it
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -13,6 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import foolbox as fb
@@ -63,11 +65,15 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         The framework that it runs in.
     architecture : str, optional
         What network the file is for, as for `load_network`.
+    mean, std : tuple of float
+        What a file's network expects of its images, as for `load_network`.
     """
 
     source: str
     framework: str
     architecture: str | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
     @property
     def label(self) -> str:
@@ -95,6 +101,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             "file": file_digest(Path(self.source)),
             "architecture": self.design and get_architecture(self.design).described,
             "versions": versions(self.framework),
+            **({"mean": self.mean, "std": self.std} if self.mean or self.std else {}),
         }
 
     def check(self) -> None:
@@ -106,7 +113,13 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             raise unknown("framework", self.framework, (*known(), NUMPY), {**ALSO, **dict.fromkeys(OF_NUMPY, NUMPY)})
         if self.framework != NUMPY:
             check_framework(self.framework)
+        _check_normalisation(self.mean, self.std)
         if is_function(self.source):
+            if self.mean or self.std:
+                raise UsageError(
+                    f"--mean and --std are for files: let {self.source} return robustcmp.wrap(network, "
+                    "preprocessing=dict(mean=..., std=..., axis=...))"
+                )
             return
         if self.framework == NUMPY:
             raise UsageError(
@@ -146,7 +159,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
 
     def load(self, device: Device = "auto") -> fb.models.base.Model:
         """Load it, as `load_network` does."""
-        return load_network(self.source, self.framework, self.architecture, device=device)
+        normalised = {"mean": self.mean, "std": self.std}
+        return load_network(self.source, self.framework, self.architecture, device=device, **normalised)
 
 
 class FromFunction(msgspec.Struct, frozen=True, tag="function"):
@@ -274,7 +288,9 @@ def from_function(function: str) -> FromFunction:
     return FromFunction(function)
 
 
-def file_origins(given: Sequence[str], architecture: str | None = None) -> FileOrigins:
+def file_origins(
+    given: Sequence[str], architecture: str | None = None, mean: Sequence[float] = (), std: Sequence[float] = ()
+) -> FileOrigins:
     """Return the networks of texts ``[NAME:]FRAMEWORK=FILE``, by name, checked and not loaded yet.
 
     ``module:function`` stands in the place of a file for code. A runtime stands in the place of a framework for a file
@@ -309,9 +325,14 @@ def file_origins(given: Sequence[str], architecture: str | None = None) -> FileO
             _check_model_name(name, framework, text)
         origin: FromFile | FromDeployedFile
         if framework in RUNTIMES:
+            if mean or std:
+                raise UsageError(
+                    f"--mean and --std are for files of frameworks: {text} has to take images in [0, 1]. Convert the "
+                    "network with its normalisation inside"
+                )
             origin = FromDeployedFile(source, framework)
         else:
-            origin = FromFile(source, framework, architecture)
+            origin = FromFile(source, framework, architecture, tuple(mean), tuple(std))
         origin.check()
         alike = [other for each in origins.values() for other in each if other.framework == framework]
         if _content(source) in [_content(other.source) for other in alike]:
@@ -324,6 +345,14 @@ def file_origins(given: Sequence[str], architecture: str | None = None) -> FileO
             )
         trainings.append(origin)
     return origins
+
+
+def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
+    """Raise `UsageError` for numbers that images cannot be normalised with."""
+    if not all(math.isfinite(value) for value in (*mean, *std)) or not all(value > 0 for value in std):
+        raise UsageError(f"expected finite numbers as mean, and positive ones as std, received {[*mean]} and {[*std]}")
+    if len({len(given) for given in (mean, std)} - {0, 1}) > 1:
+        raise UsageError(f"mean and std need as many numbers, received {[*mean]} and {[*std]}")
 
 
 def _check_model_name(name: str, framework: str, text: str) -> None:
@@ -427,7 +456,13 @@ def _content(source: str) -> str:
 
 @enough_memory("these weights", "the size of the network, or compare fewer networks at once")
 def load_network(
-    source: str, framework: str, architecture: str | None = None, *, device: Device = "auto"
+    source: str,
+    framework: str,
+    architecture: str | None = None,
+    *,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+    device: Device = "auto",
 ) -> fb.models.base.Model:
     """Load one network that was trained elsewhere.
 
@@ -446,6 +481,9 @@ def load_network(
         the untrained network (in jax: takes the weights, and returns a pair or a function for `wrap`). A whole model
         needs none; its shapes are compared with those of one that is named. Nor does an ONNX network; its layers have
         to be those of one that is named, but for their names.
+    mean, std : sequence of float
+        The network of a file expects ``(images - mean) / std`` of images in [0, 1]: one number for each channel or one
+        for all. Left out, they are 0 and 1.
     device : str, default "auto"
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
 
@@ -474,12 +512,13 @@ def load_network(
     check_file(path)
     if architecture is None and path.suffix not in WHOLE:
         raise _no_architecture(source)
+    normalisation = {name: [*value] for name, value in (("mean", mean), ("std", std)) if value}
     info: dict[str, Any] = {"sha256": file_digest(path)}
     design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
     if path.name.endswith(adapter.files):
         network = None if architecture is None else _untrained(architecture, adapter)
         built = None if path.suffix in WHOLE else design
-        return _as_model(adapter.load(path, network), adapter, source, device, info, built)
+        return _as_model(adapter.load(path, network), adapter, source, device, info, built, normalisation)
     if path.suffix == ONNX:
         own, weights = read_onnx(path)
         design = own if architecture is None else design
@@ -491,11 +530,11 @@ def load_network(
         assert architecture is not None
         if framework != "jax":
             raise UsageError(f"for {source} the architecture should be a name or FILE.toml, received {architecture}")
-        return _as_model(called(architecture, content.weights), adapter, source, device, info)
+        return _as_model(called(architecture, content.weights), adapter, source, device, info, None, normalisation)
     _check_design(content, design, architecture or design.name, source)
     network = adapter.build(design, 0, "cpu")
     adapter.set_weights(network, design, content.weights)
-    return _as_model(network, adapter, source, device, info, design)
+    return _as_model(network, adapter, source, device, info, design, normalisation)
 
 
 def _no_architecture(source: str) -> UsageError:
@@ -613,6 +652,7 @@ def _as_model(
     device: Device,
     info: dict[str, Any],
     architecture: Architecture | None = None,
+    normalisation: Mapping[str, list[float]] = MappingProxyType({}),
 ) -> fb.models.base.Model:
     """Return a network as a model; `architecture` is what it was built from, if it was."""
     if isinstance(native, fb.models.base.Model):
@@ -625,7 +665,14 @@ def _as_model(
         raise _of_another(source, framework, adapter.name)
     if isinstance(native, fb.models.base.Model):
         return native
-    model = wrap(native, framework=adapter.name, device=device, info=info | {"source": Path(source).name})
+    numbers = max(map(len, normalisation.values()), default=0)
+    preprocessing: dict[str, Any] = {
+        name: value[0] if numbers == 1 else value * (numbers // len(value)) for name, value in normalisation.items()
+    }
+    if numbers > 1:
+        preprocessing["axis"] = -3 if adapter.layout(native) == "channels_first" else -1
+    info = info | {"source": Path(source).name}
+    model = wrap(native, framework=adapter.name, device=device, info=info, preprocessing=preprocessing or None)
     model.architecture = architecture
     return model
 
