@@ -26,10 +26,11 @@ from robustcmp.analysis.processes import figures, largest_mean, steadiness
 from robustcmp.analysis.speed import Setting, equivalent
 from robustcmp.cli import report, runs
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.records.measurement import Asked, Epoch, Resources
+from robustcmp.records.measurement import SEMANTICS, Asked, Epoch, Resources
 from robustcmp.report import measured_page
 from robustcmp.report.measured_headline import found, headline
 from robustcmp.report.measured_notes import key_notes, notes
+from robustcmp.report.measured_tables import INTERVAL, learned
 from robustcmp.report.measured_text import everything
 from robustcmp.report.page_sections import NO_PICTURES
 
@@ -490,6 +491,16 @@ def test_the_load_and_the_n_of_accuracies_are_on_the_first_screen(trained: rc.Be
     assert "Accuracy: n = 1. All repetitions repeat one training (seed 0); only times are repeated." in lines
 
 
+def test_repetitions_of_a_training_have_seeds_of_their_own_since_then(tmp_path: Path, trained: rc.Benchmark) -> None:
+    said = [learned(trained)]
+    now = [msgspec.structs.replace(each, semantics=SEMANTICS) for each in made_up.trainings({"a": 1.0, "b": 2.0}, 6)]
+    made_up.write(tmp_path / "b", now)
+    found = rc.open_benchmark(tmp_path / "b")
+    said.append(learned(found))
+    assert "n = 1" not in found.summary()
+    assert [INTERVAL in [column.name for column in table.columns] for table in said] == [False, True]
+
+
 def test_the_size_on_disk_is_beside_that_of_the_parameters(tmp_path: Path, trained: rc.Benchmark) -> None:
     measured = [msgspec.structs.replace(each, file_bytes=190_000) for each in made_up.trainings({"a": 1.0}, 6)]
     made_up.write(tmp_path / "b", measured)
@@ -542,7 +553,7 @@ def test_the_page_has_all_sections(trained: rc.Benchmark, tmp_path: Path) -> Non
     assert {*notes(trained)} <= {*page.texts}
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
-    assert html.count("<svg") == 1 + 1 + 2 + 2
+    assert html.count("<svg") == 3 + 1 + 2 + 2
 
 
 def test_a_page_of_predictions_has_what_there_is(predicted: rc.Benchmark) -> None:
@@ -593,6 +604,7 @@ def test_a_row_is_a_process(trained: rc.Benchmark, tmp_path: Path) -> None:
     [
         (lambda plot, figure: plot.learning(figure=figure), 2),
         (lambda plot, figure: plot.learning(batch_size=64, figure=figure), 1),
+        (lambda plot, figure: plot.learning(measure="loss", figure=figure), 2),
         (lambda plot, figure: plot.time_to_accuracy(figure=figure), 2),
         (lambda plot, figure: plot.latency(figure=figure), 2),
         (lambda plot, figure: plot.resources(setting=AT_64, figure=figure), 3),

@@ -120,7 +120,7 @@ def test_a_measured_training_takes_the_steps_of_fit(tmp_path: Path) -> None:
 
 
 def test_what_is_finished_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[object] = []
+    ran: list[Any] = []
 
     def run(job: Any, threads: int) -> Any:
         ran.append(job)
@@ -136,6 +136,9 @@ def test_what_is_finished_is_not_measured_again(tmp_path: Path, monkeypatch: pyt
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.json")} == before
     rc.benchmark("train", "lenet1", **arguments | {"repetitions": 2})
     assert len(ran) == 2
+    assert [job.seed for job in ran] == [0, 1], "each repetition is another training"
+    losses = [epoch.loss for measured in stored(tmp_path / "run") for epoch in measured.epochs]
+    assert len({*losses}) == 2
 
 
 def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def benchmark(
     models : mapping of str to origin, optional
         For predictions: networks from elsewhere, by their names, from `from_function` for instance.
     training_seed : int, default 0
-        Of the training that is measured, or whose weights predict.
+        Whose weights predict; of trainings the first repetition's, and every further one has the next.
     weights_of : str, optional
         For predictions: the framework whose training is carried into all others (default: the first of `frameworks`
         that has weights), so that all compute the same function. They are checked to answer alike first.
@@ -429,8 +429,13 @@ def _plan(
             subject = subjects[place]
             asked = Asked(subject.task, subject.name, subject.batch_size, subject.images, repetition)
             key = json_digest(common | subject.content | {"asked": msgspec.to_builtins(asked)})[:32]
-            plan.append((asked, key, subject.job))
+            plan.append((asked, key, _repeated(subject.job, repetition)))
     return plan
+
+
+def _repeated(job: Job, repetition: int) -> Job:
+    """Return a job as it is repeated: another training each time, so that accuracies are repeated as well as times."""
+    return msgspec.structs.replace(job, seed=job.seed + repetition) if isinstance(job, TrainingJob) else job
 
 
 def _measure(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import StoreError, UsageError
 from ..records.benchmark_store import BenchmarkStore, Planned
-from ..records.measurement import TASKS, Measurement
+from ..records.measurement import NEW_SEEDS, TASKS, Measurement
 from . import measured_arrays, speed
 from .processes import figures
 from .speed import SETTING, Setting
@@ -93,6 +93,11 @@ class Performance:
     def repetitions(self) -> int:
         """How many processes were asked for of each measurement."""
         return 1 + max((planned.asked.repetition for planned in self.manifest.plan), default=-1)
+
+    @property
+    def has_one_training(self) -> bool:
+        """Whether all repetitions of a training have one seed, so that only their times are repeated: old runs."""
+        return any(each.epochs and each.semantics < NEW_SEEDS for each in self.measurements)
 
     @property
     def failed(self) -> dict[str, str]:

@@ -47,7 +47,9 @@ def _parser() -> Parser:
         help="mnist, digits or cifar10 (default: digits for trainings, else the recipe's first)",
     )
     network.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
-    network.add_argument("--training-seed", type=int, default=0, metavar="N", help="the training, or whose weights")
+    network.add_argument(
+        "--training-seed", type=int, default=0, metavar="N", help="the first training, or whose weights"
+    )
     network.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
     how = parser.add_argument_group("how")
     how.add_argument("--batch-size", type=int, nargs="+", metavar="N", help="default: 32 64 128; predictions: 1 32 128")

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-SEMANTICS = 3  # of measured values: those of another number are not resumed, and stay readable
+SEMANTICS = 4  # of measured values: those of another number are not resumed, and stay readable
+NEW_SEEDS = 4
 TASKS = ("train", "forward", "forward-backward")
 Task = Literal["train", "forward", "forward-backward"]
 """What is measured: steps of a training; predictions; predictions with the gradient of the images."""
@@ -142,7 +143,8 @@ class Measurement(msgspec.Struct, frozen=True):
         Of the framework or the runtime.
     semantics : int
         The `SEMANTICS` of its values. 1 is from before short bursts of other programs were looked for, when the time of
-        a compiler that a process waited for could count as theirs; before 3, energy could be of the whole platform.
+        a compiler that a process waited for could count as theirs; before 3, energy could be of the whole platform;
+        before `NEW_SEEDS`, all repetitions of a training had one seed.
     """
 
     asked: Asked

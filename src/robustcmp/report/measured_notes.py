@@ -70,7 +70,7 @@ def _load(results: Performance) -> Iterator[str]:
 
 
 def _one_training(results: Performance) -> Iterator[str]:
-    if any(each.asked.repetition for each in results.measurements if each.epochs):
+    if results.has_one_training and any(each.asked.repetition for each in results.measurements):
         seed = results.manifest.about.get("training_seed")
         yield f"Accuracy: n = 1. All repetitions repeat one training (seed {seed}); only times are repeated."
 

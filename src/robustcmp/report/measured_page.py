@@ -80,9 +80,11 @@ def _learning(results: Performance, pictures: Pictures | None) -> Made:
     if not _trained(results):
         return []
     table = measured_tables.learned(results)
-    described = "; ".join(f"{row[0]}, batch {row[1]}: {row[4]}" for row in table.written)
-    drawn = _drawn(pictures, [("learning curves", described, lambda figure: learning.draw(results, figure=figure))])
-    return [*drawn, Block("table", table)]
+    curves = []
+    for measure, column in (("validation_accuracy", 4), ("training_accuracy", 3), ("loss", 2)):
+        described = "; ".join(f"{row[0]}, batch {row[1]}: {row[column]}" for row in table.written)
+        curves.append((f"learning curves: {measure.replace('_', ' ')}", described, _curve(results, measure)))
+    return [*_drawn(pictures, curves), Block("table", table)]
 
 
 def _time_to_accuracy(results: Performance, pictures: Pictures | None) -> Made:
@@ -196,6 +198,10 @@ def _drawn(pictures: Pictures | None, parts: list[tuple[str, str, Callable[[Figu
     if pictures is None:
         return []
     return [Block("pictures", [pictures.draw(draw, about, described) for about, described, draw in parts])]
+
+
+def _curve(results: Performance, measure: str) -> Callable[[Figure], object]:
+    return lambda figure: learning.draw(results, measure=measure, figure=figure)
 
 
 def _one(draw: Callable[..., object], results: Performance, of: Any) -> Callable[[Figure], object]:

@@ -69,13 +69,14 @@ def learned(results: Performance) -> Table:
     """How well, and how soon, networks learn."""
     columns = [*names("subject", "batch"), Column("last loss", number)]
     columns += [Column("training accuracy", percent_2), Column("validation accuracy", percent_2)]
-    columns += [Column(INTERVAL, interval(percent_2)), Column("converged in epoch", _epoch)]
+    repeated = not results.has_one_training
+    columns += [Column(INTERVAL, interval(percent_2))] * repeated + [Column("converged in epoch", _epoch)]
     rows = [
         _or_status(
             row,
             [
                 *(row["subject"], _batch(row), row["loss"], row["training_accuracy"], row["validation_accuracy"]),
-                _ends(row, "validation_accuracy"),
+                *[_ends(row, "validation_accuracy")] * repeated,
                 row["convergence_epoch"],
             ],
             2,
