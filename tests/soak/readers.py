@@ -353,7 +353,7 @@ class Strangers(RunReader):
 
     title = "runs with a made-up manifest"
     files = ("run/manifest.json",)
-    trials = 3000
+    trials = 10_000
     keeps_form = False
     replaced = False
 
@@ -833,7 +833,7 @@ class Hosts(Frames):
     """The same through `HostProcess`: a host of which the greeting or an answer is broken."""
 
     title = "hosts' messages, with their process"
-    trials = 2000
+    trials = 10_000
     refusals = (RobustcmpError,)
 
     def prepare(self) -> None:
