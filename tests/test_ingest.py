@@ -314,8 +314,8 @@ def test_a_file_of_a_network_for_normalised_images(
 @pytest.mark.parametrize(
     ("given", "mean", "std", "message"),
     [
-        ("torch=own.npz", [0.1], [0], "positive ones as std, received [0.1] and [0]"),
-        ("torch=own.npz", [math.nan], [], "finite numbers as mean"),
+        ("torch=own.npz", [0.1], [0], "std: expected positive numbers, received [0]"),
+        ("torch=own.npz", [math.nan], [], "mean: expected finite numbers, received [nan]"),
         ("torch=own.npz", [1, 2], [1, 2, 3], "as many numbers"),
         ("torch=nets:trained", [0.1], [0.3], "let nets:trained return robustcmp.wrap(network, preprocessing="),
         ("onnxruntime=own.onnx", [0.1], [0.3], "with its normalisation inside"),
@@ -339,6 +339,17 @@ def test_normalisation_in_the_command(folder: Path, capfd: pytest.CaptureFixture
     assert eval_command.main(["--model", "lenet1", "--std", "0.3"]) == 2
     assert "--mean and --std describe the networks of --weights" in capfd.readouterr().err
     assert not Path("runs").exists()
+    short = ["--suite", "smoke", "--images", "4", "--repeats", "1", "--batch-size", "64", "--json"]
+    assert eval_command.main([*own, "--mean", "0.5", "--std", "0.2", *short]) == 0
+    received = capfd.readouterr()
+    assert json.loads(received.out)["out"] == "runs/lenet1-digits-smoke-weights-torch-a-normalised"
+    assert "all files of frameworks get (images - mean) / std, with mean 0.5 and std 0.2" in received.err
+
+
+def test_code_for_other_files_says_nothing_about_a_whole_model(folder: Path, digits: Dataset) -> None:
+    pytest.importorskip("tensorflow")
+    write_keras("own.keras")
+    same_answers(load_network("own.keras", "tensorflow", "nets:torch_network"), zoo_model("tensorflow"), digits)
 
 
 def test_weights_of_a_design_that_was_changed(folder: Path) -> None:

@@ -484,10 +484,17 @@ def _from_files(options: Namespace) -> _Asked:
             raise UsageError(
                 f"--{name}: expected 1 number or one for each of {channels} channels, received {len(values)}"
             )
+    normalised = ""
+    if options.mean or options.std:
+        normalised = "-normalised"
+        mean, std = (
+            " ".join(map(str, values or [default])) for values, default in ((options.mean, 0), (options.std, 1))
+        )
+        lines.append(f"all files of frameworks get (images - mean) / std, with mean {mean} and std {std}")
     if is_own(dataset):
         lines.append(_described(data))
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
-    return _Asked(about, f"-weights-{directory_part(origins)}", dataset, data, origins, lines)
+    return _Asked(about, f"-weights-{directory_part(origins)}{normalised}", dataset, data, origins, lines)
 
 
 def _described(data: Dataset) -> str:

@@ -100,7 +100,10 @@ def _cut(classifier: Classifier) -> str:
         classifier.framework.without_softmax(getattr(unwrapped(classifier.model), "native", None))
     except UsageError:
         return "Remove its last softmax"
-    return "Cut its last softmax with robustcmp.wrap(..., cut_softmax=True)"
+    return (
+        "Cut its last softmax with robustcmp.wrap(..., cut_softmax=True), for a file in a command in a function of "
+        "your own, module:function"
+    )
 
 
 def _steady(classifier: Classifier) -> str:

@@ -349,8 +349,10 @@ def file_origins(
 
 def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
     """Raise `UsageError` for numbers that images cannot be normalised with."""
-    if not all(math.isfinite(value) for value in (*mean, *std)) or not all(value > 0 for value in std):
-        raise UsageError(f"expected finite numbers as mean, and positive ones as std, received {[*mean]} and {[*std]}")
+    if not all(map(math.isfinite, mean)):
+        raise UsageError(f"mean: expected finite numbers, received {[*mean]}")
+    if not all(math.isfinite(value) and value > 0 for value in std):
+        raise UsageError(f"std: expected positive numbers, received {[*std]}")
     if len({len(given) for given in (mean, std)} - {0, 1}) > 1:
         raise UsageError(f"mean and std need as many numbers, received {[*mean]} and {[*std]}")
 
@@ -479,8 +481,8 @@ def load_network(
     architecture : str, optional
         What network a file's weights are for: a name, ``FILE.toml``, or ``module:function``, whose function returns
         the untrained network (in jax: takes the weights, and returns a pair or a function for `wrap`). A whole model
-        needs none; its shapes are compared with those of one that is named. Nor does an ONNX network; its layers have
-        to be those of one that is named, but for their names.
+        needs none; its shapes are compared with those of a name or a ``FILE.toml``. Nor does an ONNX network; its
+        layers have to be those of one that is named, but for their names.
     mean, std : sequence of float
         The network of a file expects ``(images - mean) / std`` of images in [0, 1]: one number for each channel or one
         for all. Left out, they are 0 and 1.
@@ -516,8 +518,11 @@ def load_network(
     info: dict[str, Any] = {"sha256": file_digest(path)}
     design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
     if path.name.endswith(adapter.files):
-        network = None if architecture is None else _untrained(architecture, adapter)
-        built = None if path.suffix in WHOLE else design
+        whole = path.suffix in WHOLE
+        # Code for the other files of a comparison says nothing about one that has its own network.
+        without = architecture is None or (whole and design is None)
+        network = None if without else _untrained(architecture or "", adapter)
+        built = None if whole else design
         return _as_model(adapter.load(path, network), adapter, source, device, info, built, normalisation)
     if path.suffix == ONNX:
         own, weights = read_onnx(path)
