@@ -179,6 +179,53 @@ def test_a_model_that_cannot_be_traced_is_asked_as_it_is(digits: Dataset, caplog
     np.testing.assert_array_equal(compiled.logits(digits.images[:9]), classifier.logits(digits.images[:9]))
 
 
+@pytest.mark.parametrize("kept", ["buffer", "hidden buffer", "attribute", "data"])
+def test_a_model_that_is_not_safe_for_threads_is_asked_one_call_after_another(
+    digits: Dataset, caplog: pytest.LogCaptureFixture, kept: str
+) -> None:
+    import torch
+
+    class Scratch(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.last = torch.nn.Linear(784, 300), torch.nn.Linear(300, 10)
+            if kept == "attribute":
+                self.hidden = torch.zeros(64, 300)
+            else:
+                self.register_buffer("hidden", torch.zeros(64, 300), persistent=kept == "buffer")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = self.hidden.data if kept == "data" else self.hidden
+            hidden[: len(x)].copy_(self.first(x.flatten(1)).detach())
+            return self.last(torch.relu(hidden[: len(x)])) + 0 * x.sum()
+
+    caplog.set_level(logging.INFO, "robustcmp")
+    compiled = Classifier(rc.wrap(Scratch().eval(), device="cpu")).compiled(digits.images)
+    assert compiled.workers == 1
+    assert "a call writes into the network's own arrays" in caplog.text
+
+
+def test_a_program_of_tensorflow_that_is_not_safe_for_threads(
+    digits: Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    tf = pytest.importorskip("tensorflow")
+
+    class Scratch(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.hidden = tf.Variable(tf.zeros((28, 28, 1)))
+            self.weights = tf.random.stateless_normal((784, 10), (0, 0))
+
+        def __call__(self, x: Any) -> Any:
+            self.hidden.assign(tf.reduce_mean(x, 0))
+            return tf.reshape(x + 0 * self.hidden, (-1, 784)) @ self.weights
+
+    caplog.set_level(logging.INFO, "robustcmp")
+    assert Classifier(rc.wrap(Scratch(), device="cpu")).compiled(digits.images).workers == 1
+    assert "a call writes into the network's own arrays" in caplog.text
+
+
 def test_a_model_of_foolbox_in_numpy_is_asked_as_it_is(digits: Dataset) -> None:
     classifier = Classifier(numpy_model(two_classes))
     assert classifier.compiled(digits.images) is classifier

@@ -216,6 +216,10 @@ class Framework(ABC):
         """
         return None
 
+    def state(self, native: Any) -> list[NDArray[Any]]:
+        """Return copies of all that a call of a network could write; nothing where that is unknown."""
+        return [array.copy() for array in self.parameters(native) or ()]
+
     def export_onnx(self, native: Any, shape: tuple[int, ...], path: Path) -> None:
         """Write a network of the caller's own as ONNX, in float32, for any number of images (H, W, C).
 

@@ -223,6 +223,16 @@ class Torch(TrainableFramework):
         except (AttributeError, RuntimeError, TypeError, ValueError, NotImplementedError):
             return None  # packed, quantised, sparse or lazy ones
 
+    def state(self, native: Any) -> list[NDArray[Any]]:
+        if not isinstance(native, torch.nn.Module):
+            return []
+        attributes = [value for module in native.modules() for value in vars(module).values()]
+        tensors = [*native.buffers(), *(value for value in attributes if isinstance(value, torch.Tensor))]
+        dense = [
+            tensor.detach().cpu() for tensor in tensors if tensor.layout == torch.strided and not tensor.is_quantized
+        ]
+        return [tensor.clone().contiguous().flatten().view(torch.uint8).numpy() for tensor in dense]
+
     def through(self, function: Function, pullback: Pullback) -> tuple[Function, torch.Tensor]:
         class Through(torch.autograd.Function):
             @staticmethod

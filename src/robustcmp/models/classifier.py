@@ -99,8 +99,9 @@ class Classifier:
     def compiled(self, images: NDArray[np.float32]) -> Classifier:
         """Return a classifier that asks a compiled snapshot of the model, from as many threads as there are cores.
 
-        A model that cannot be traced, or that answers otherwise once it is (by more than 1e-5, or for another number
-        of images), is asked as it is, one call after another; the logger ``robustcmp`` says so at level INFO.
+        A model that cannot be traced, that answers otherwise once it is (by more than 1e-5, or for another number of
+        images), or that writes into arrays of its own, is asked as it is, one call after another; the logger
+        ``robustcmp`` says so at level INFO.
 
         Parameters
         ----------
@@ -113,6 +114,7 @@ class Classifier:
             if not getattr(unwrapped(self.model), "traceable", True):
                 raise ModelError("a call seeds its draws, which is not in a trace")
             native = getattr(unwrapped(self.model), "native", None)
+            self._check_writes_nothing(native, some)
             other.function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
             for batch in (some, some[:1], some):  # torch optimises at the second call
                 before, after = self.forward(batch), other.forward(batch)
@@ -123,6 +125,13 @@ class Classifier:
             return self
         other.workers, other.traced = min(cores(), MOST_WORKERS), some
         return other
+
+    def _check_writes_nothing(self, native: Any, images: NDArray[np.float32]) -> None:
+        """Raise `ModelError` for a network that keeps what it computes, where calls from other threads write, too."""
+        before = self.framework.state(native)
+        self.forward(1 - images)  # others than were asked about, so that what is kept of them is another
+        if any(not np.array_equal(*pair) for pair in zip(before, self.framework.state(native), strict=True)):
+            raise ModelError("a call writes into the network's own arrays, so calls from several threads would mix")
 
     def with_callback(self, asked: Callable[[int], object]) -> Classifier:
         """Return the same classifier with another callback."""
