@@ -118,6 +118,8 @@ def main() -> None:
     made.add_argument("--times", type=int, default=20)
     made.add_argument("--repetitions", type=int, default=10)
     options = made.parse_args()
+    if options.only == ["sampling"]:
+        made.error("sampling is of the processes of the other parts: name one of them as well")
     sys.path.insert(0, str(HERE))  # where the networks are
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     command = "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])

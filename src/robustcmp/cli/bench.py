@@ -36,7 +36,10 @@ def _parser() -> Parser:
     parser.add_argument("task", choices=[*WHAT], help="; ".join(f"{name}: {said}" for name, said in WHAT.items()))
     network = parser.add_argument_group("what to measure")
     network.add_argument(
-        "--model", default="lenet5", metavar="NAME", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml"
+        "--model",
+        default="lenet5",
+        metavar="NAME",
+        help="lenet1, lenet5, resnet20, vgg16, dlbench_mnist, dlbench_cifar10 or FILE.toml",
     )
     network.add_argument(
         "--framework", nargs="+", metavar="NAME", help="torch, tensorflow, … (default: those installed)"

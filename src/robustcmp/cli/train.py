@@ -19,7 +19,12 @@ def _parser() -> Parser:
         usage="%(prog)s --model NAME --framework NAME [NAME ...] [options]",
     )
     what = parser.add_argument_group("what to train")
-    what.add_argument("--model", required=True, metavar="NAME", help="lenet1, lenet5, resnet20, vgg16 or FILE.toml")
+    what.add_argument(
+        "--model",
+        required=True,
+        metavar="NAME",
+        help="lenet1, lenet5, resnet20, vgg16, dlbench_mnist, dlbench_cifar10 or FILE.toml",
+    )
     what.add_argument("--framework", required=True, nargs="+", metavar="NAME", help="torch, tensorflow, jax, theano, …")
     what.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the recipe's first)")
     what.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
