@@ -19,7 +19,8 @@ import robustcmp as rc
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
-from robustcmp.zoo.from_files import file_origins, load_network
+from robustcmp.zoo.from_files import load_network
+from robustcmp.zoo.named_files import file_origins
 
 torch = pytest.importorskip("torch")
 

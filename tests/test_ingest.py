@@ -25,8 +25,9 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
-from robustcmp.zoo.from_files import FromFile, directory_part, file_origins, load_network, pooled
+from robustcmp.zoo.from_files import FromFile, load_network
 from robustcmp.zoo.from_zoo import FromZoo, find_weights
+from robustcmp.zoo.named_files import directory_part, file_origins, pooled
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -49,6 +50,10 @@ def tensorflow_network():
         keras.layers.Conv2D(12, 5, activation="relu"), keras.layers.MaxPooling2D(),
         keras.layers.Flatten(), keras.layers.Dense(10),
     ])
+
+def jax_wrapped(weights):
+    import robustcmp
+    return robustcmp.wrap(jax_network(weights), framework="jax")
 
 def jax_network(weights):
     import jax
@@ -328,6 +333,13 @@ def test_numbers_that_normalise_nothing(
     np.savez("own.npz", **{"logits/bias": np.zeros(3)})
     with pytest.raises(UsageError, match=re.escape(message)):
         file_origins([given], "lenet1", mean, std)
+
+
+def test_normalisation_is_not_given_twice(folder: Path) -> None:
+    pytest.importorskip("jax")
+    np.savez("own.npz", **zoo_weights("jax").weights)
+    with pytest.raises(UsageError, match=r"own\.npz comes with .* preprocessing of its own.* put mean and std there"):
+        load_network("own.npz", "jax", "nets:jax_wrapped", std=[0.5])
 
 
 def test_normalisation_in_the_command(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,9 @@ from robustcmp.data import Dataset
 from robustcmp.errors import WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.weights import write_weights
-from robustcmp.zoo.from_files import FromFile, file_origins
+from robustcmp.zoo.from_files import FromFile
 from robustcmp.zoo.from_zoo import FromZoo, zoo_origins
+from robustcmp.zoo.named_files import file_origins
 from robustcmp.zoo.origins import Origin, fingerprints
 
 NAME = FromZoo("lenet1", "digits", "torch")

@@ -464,7 +464,7 @@ def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
     from ..deployments.deploying import check_gradient_kind
-    from ..zoo.from_files import directory_part, file_origins, pooled, with_sources
+    from ..zoo.named_files import directory_part, file_origins, pooled, with_sources
     from ..zoo.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":

@@ -131,7 +131,8 @@ def _of_the_zoo(options: Namespace, dataset: str, recipe: str) -> FromZoo:
 
 
 def _from_file(options: Namespace) -> FromFile:
-    from ..zoo.from_files import FromFile, file_origins
+    from ..zoo.from_files import FromFile
+    from ..zoo.named_files import file_origins
 
     if any(given is not None for given in (options.framework, options.recipe, options.seed)):
         raise UsageError("FRAMEWORK=FILE cannot be combined with --framework, --recipe or --seed")

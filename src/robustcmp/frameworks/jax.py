@@ -249,6 +249,9 @@ class Jax(TrainableFramework):
         is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]  # the state of dropout
         return [np.array(jax.random.key_data(leaf) if key else leaf) for leaf, key in zip(leaves, is_key, strict=True)]
 
+    def state(self, native: Any) -> list[NDArray[Any]]:
+        return []  # a call of a function that JAX compiles writes nothing
+
     def place(self, native: Any, device: Device) -> tuple[Function, jax.Array]:
         network, where = as_network(native), _device(device)
         # The parameters are an argument: closed over, they would be constants of the first compilation.

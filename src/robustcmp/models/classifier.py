@@ -114,8 +114,8 @@ class Classifier:
             if not getattr(unwrapped(self.model), "traceable", True):
                 raise ModelError("a call seeds its draws, which is not in a trace")
             native = getattr(unwrapped(self.model), "native", None)
-            self._check_writes_nothing(native, some)
             other.function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
+            self._check_writes_nothing(native, some)
             for batch in (some, some[:1], some):  # torch optimises at the second call
                 before, after = self.forward(batch), other.forward(batch)
                 if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
@@ -128,7 +128,8 @@ class Classifier:
 
     def _check_writes_nothing(self, native: Any, images: NDArray[np.float32]) -> None:
         """Raise `ModelError` for a network that keeps what it computes, where calls from other threads write, too."""
-        before = self.framework.state(native)
+        if not (before := self.framework.state(native)):
+            return
         self.forward(1 - images)  # others than were asked about, so that what is kept of them is another
         if any(not np.array_equal(*pair) for pair in zip(before, self.framework.state(native), strict=True)):
             raise ModelError("a call writes into the network's own arrays, so calls from several threads would mix")

@@ -20,16 +20,13 @@ from typing import Any, ClassVar
 import foolbox as fb
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
-from ..deployments import MODULES as RUNTIMES
 from ..deployments import check_applicable, split
-from ..deployments import names as deployment_names
 from ..deployments.deploying import open_deployed
 from ..deployments.model import DeployedModel, Gradient
 from ..deployments.onnx_files import read_onnx
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, unknown
-from ..files import file_digest, json_digest
+from ..files import file_digest
 from ..frameworks import ALSO, Device, TrainableFramework, check_framework, get_framework, known, recognise, versions
 from ..models.classifier import Classifier
 from ..models.functions import is_estimator, of_estimator, wrap_functions
@@ -45,8 +42,6 @@ CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any fr
 WHOLE = (".keras", ONNX)  # files that hold the network, too
 NUMPY = "numpy"  # functions of arrays and classifiers of scikit-learn, in the place of a framework
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-NAME = re.compile(r"\w([\w .+@-]{0,38}\w)?")  # of a model: fit for a path and a table
-IN_PATH = 60  # letters that models take of the name of a directory
 
 
 def is_function(source: str) -> bool:
@@ -257,10 +252,6 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         return open_deployed(self.source, self.framework, source=source, gradient=self.gradient)
 
 
-FileOrigins = dict[str, list[FromFile | FromDeployedFile]]
-"""Networks from files, by the names that they have in a comparison; several of one name are its trainings."""
-
-
 def from_function(function: str) -> FromFunction:
     """Return a model that a function makes, to be loaded wherever it is needed.
 
@@ -288,65 +279,6 @@ def from_function(function: str) -> FromFunction:
     return FromFunction(function)
 
 
-def file_origins(
-    given: Sequence[str], architecture: str | None = None, mean: Sequence[float] = (), std: Sequence[float] = ()
-) -> FileOrigins:
-    """Return the networks of texts ``[NAME:]FRAMEWORK=FILE``, by name, checked and not loaded yet.
-
-    ``module:function`` stands in the place of a file for code. A runtime stands in the place of a framework for a file
-    of its own, as in ``onnxruntime=FILE.onnx``, and ``numpy`` for code outside any framework. Without a name, networks
-    are called as their framework. Several of one name are counted as its training seeds.
-
-    Raises
-    ------
-    UsageError
-        A text has another form, a name cannot be one, a framework is unknown or not installed, a file is not there, or
-        it needs an architecture and none was named.
-
-    Examples
-    --------
-    >>> file_origins(["torch=nets:mine", "torch=nets:other"])["torch"][1].source
-    'nets:other'
-    >>> [*file_origins(["mine:torch=nets:mine", "other:torch=nets:other"])]
-    ['mine', 'other']
-    """
-    if architecture is not None and not is_function(architecture):
-        get_architecture(architecture)
-    origins: FileOrigins = {}
-    for text in given:
-        names, equals, source = text.partition("=")
-        if not equals or not source:
-            raise UsageError(
-                f"expected FRAMEWORK=FILE, FRAMEWORK=module:function, or either with a name, NAME:FRAMEWORK=FILE; "
-                f"received {text!r}"
-            )
-        name, named, framework = names.rpartition(":")
-        if named:
-            _check_model_name(name, framework, text)
-        origin: FromFile | FromDeployedFile
-        if framework in RUNTIMES:
-            if mean or std:
-                raise UsageError(
-                    f"--mean and --std are for files of frameworks: {text} has to take images in [0, 1]. Convert the "
-                    "network with its normalisation inside"
-                )
-            origin = FromDeployedFile(source, framework)
-        else:
-            origin = FromFile(source, framework, architecture, tuple(mean), tuple(std))
-        origin.check()
-        alike = [other for each in origins.values() for other in each if other.framework == framework]
-        if _content(source) in [_content(other.source) for other in alike]:
-            raise UsageError(f"{text} was given twice, or it is a copy of another file")
-        trainings = origins.setdefault(name or framework, [])
-        if trainings and trainings[0].framework != framework:
-            raise UsageError(
-                f"all networks of one name are trainings of one model in one framework, but {name} is given for "
-                f"{trainings[0].framework} and {framework}. Use a name for each, as in {name}-{framework}:{framework}="
-            )
-        trainings.append(origin)
-    return origins
-
-
 def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
     """Raise `UsageError` for numbers that images cannot be normalised with."""
     if not all(map(math.isfinite, mean)):
@@ -355,105 +287,6 @@ def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
         raise UsageError(f"std: expected positive numbers, received {[*std]}")
     if len({len(given) for given in (mean, std)} - {0, 1}) > 1:
         raise UsageError(f"mean and std need as many numbers, received {[*mean]} and {[*std]}")
-
-
-def _check_model_name(name: str, framework: str, text: str) -> None:
-    """Raise `UsageError` for a name that a path or a table cannot take, or that says another framework."""
-    if not NAME.fullmatch(name):
-        raise UsageError(
-            f"{text!r}: the name before the framework should be at most 40 letters, digits, spaces or -_.+@, and begin "
-            f"and end with a letter or digit; received {name!r}"
-        )
-    others = {*known(), "numpy", *RUNTIMES, *deployment_names(), *ALSO}
-    meant = ALSO.get(name.lower(), name.lower())
-    if name.lower() in others and meant != framework:
-        raise UsageError(
-            f"{text!r}: {name} is the name of another framework than {framework}. Write NAME:FRAMEWORK=FILE, with a "
-            "name of your own"
-        )
-
-
-def directory_part(origins: FileOrigins) -> str:
-    """Return what tells networks of files apart in the name of a directory: names, else frameworks with their files.
-
-    Examples
-    --------
-    >>> directory_part(file_origins(["mine:torch=nets:mine", "torch=nets:small", "torch=nets:large"]))
-    'mine-torch-nets-small-nets-large'
-    """
-    parts = []
-    for name, given in origins.items():
-        parts.append(name)
-        if name == given[0].framework:
-            parts += [each.source if is_function(each.source) else _short(Path(each.source)) for each in given]
-    text = re.sub(r"[^\w.+@-]+", "-", "-".join(parts))
-    return text if len(text) <= IN_PATH else f"{text[: IN_PATH - 9]}-{json_digest({'parts': parts})[:8]}"
-
-
-def _short(path: Path) -> str:
-    """Return a file's name without its ending, with that of its folder where one was given."""
-    return "-".join([*path.parts[-2:-1], path.stem])
-
-
-def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[FileOrigins, list[str]]:
-    """Pair files of runtimes with the trained networks that they are taken to be converted from.
-
-    All with the only trained network, or the n-th of a runtime with the n-th training of the only trained model.
-
-    Returns
-    -------
-    origins : dict of str to list
-        The same, each file of a runtime with its source.
-    lines : list of str
-        Which pairs were taken, or why none, to be shown before any work.
-    """
-    of_model = {label: [each for each in given if isinstance(each, FromFile)] for label, given in origins.items()}
-    of_model = {label: given for label, given in of_model.items() if given}
-    trained = [each for given in of_model.values() for each in given]
-    paired: FileOrigins = {}
-    lines: list[str] = []
-    for label, given in origins.items():
-        files = [replace(each, gradient=gradient) for each in given if isinstance(each, FromDeployedFile)]
-        if not files or not trained:
-            paired[label] = [*files] or given
-            continue
-        sources = trained * len(files) if len(trained) == 1 else trained
-        if len(trained) > 1 and (len(of_model) > 1 or len(files) != len(trained)):
-            paired[label] = [*files]
-            lines.append(
-                f"{label} is compared as models of their own: which of {len(trained)} trained networks they were "
-                f"converted from is not known. Name one trained network, or as many files of {label} as of one "
-                "framework, in the same order."
-            )
-            continue
-        paired[label] = [replace(file, converted_from=source) for file, source in zip(files, sources, strict=True)]
-        lines += [
-            f"{file.framework}={file.source} is taken to be converted from {source.framework}={source.source}"
-            for file, source in zip(files, sources, strict=True)
-        ]
-    return paired, lines
-
-
-def pooled(origins: FileOrigins) -> list[str]:
-    """Return a line for each framework whose networks are counted as trainings without having been named so.
-
-    Examples
-    --------
-    >>> pooled(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
-    'To compare them, name each: a:torch=nets:mine b:torch=nets:other'
-    """
-    return [
-        f"{name}: {len(given)} networks are taken as trainings of one model. To compare them, name each: "
-        + " ".join(f"{'ab'[place]}:{name}={each.source}" for place, each in enumerate(given[:2]))
-        + " …" * (len(given) > 2)
-        for name, given in origins.items()
-        if len(given) > 1 and name == given[0].framework
-    ]
-
-
-def _content(source: str) -> str:
-    """What tells sources apart: a file is the same under every name."""
-    return source if is_function(source) else file_digest(Path(source))
 
 
 @enough_memory("these weights", "the size of the network, or compare fewer networks at once")
@@ -520,8 +353,8 @@ def load_network(
     if path.name.endswith(adapter.files):
         whole = path.suffix in WHOLE
         # Code for the other files of a comparison says nothing about one that has its own network.
-        without = architecture is None or (whole and design is None)
-        network = None if without else _untrained(architecture or "", adapter)
+        of = None if whole and design is None else architecture
+        network = None if of is None else _untrained(of, adapter)
         built = None if whole else design
         return _as_model(adapter.load(path, network), adapter, source, device, info, built, normalisation)
     if path.suffix == ONNX:
@@ -669,6 +502,11 @@ def _as_model(
     if framework != adapter.name:
         raise _of_another(source, framework, adapter.name)
     if isinstance(native, fb.models.base.Model):
+        if normalisation:
+            raise UsageError(
+                f"the network of {source} comes with bounds and preprocessing of its own, from robustcmp.wrap: put "
+                "mean and std there"
+            )
         return native
     numbers = max(map(len, normalisation.values()), default=0)
     preprocessing: dict[str, Any] = {
