@@ -163,6 +163,7 @@ def test_answers_that_differ_each_time(network: Any, digits: Dataset, suite: Pat
 MEAN, STD = 0.2, 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "options"),
     [
@@ -366,6 +367,7 @@ def test_they_are_stored_and_read_and_otherwise_the_error_names_the_command(
     assert again.checked is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 def test_the_command_makes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -220,6 +220,7 @@ def test_the_suite_says_how_many(run: Call, elsewhere: Path) -> None:
     assert (manifest["images"]["used"], manifest["repeats"]) == (4, 2)
 
 
+@pytest.mark.slow
 def test_every_framework_on_digits_where_mnist_cannot_be_had(
     run: Call, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +263,7 @@ def test_a_finished_run_is_shown_without_a_framework(run: Call, elsewhere: Path)
     assert files(elsewhere / "run") == before
 
 
+@pytest.mark.slow
 def test_verbose_says_how_each_model_is_asked(elsewhere: Path) -> None:
     done = process("-m", "robustcmp.eval", *quick(), "--verbose", env=os.environ | {"OMP_NUM_THREADS": "2"})
     assert done.returncode == 0, done.stderr

@@ -429,6 +429,7 @@ class Unasked(OnnxRuntime):
     not_applicable = "predicting needs another machine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", [[], ["openvino"]])
 def test_what_cannot_be_asked_here_has_its_size_and_everything_else_goes_on(
     beside: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -201,6 +201,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in ("hangs", "grows") else ()) for kind in KINDS]
 )
@@ -568,6 +569,7 @@ def test_what_takes_long_is_isolated_by_itself(
 NETWORKS = ["--weights", "torch=planted:torch_exits", "--dataset", "digits", "--suite", "smoke"]
 
 
+@pytest.mark.slow
 def test_a_command_with_a_failure_prints_and_ends_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,6 +125,7 @@ def test_numbers_may_be_numpys(compare: Callable[..., Evaluation], saved: list[C
     assert saved == []
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

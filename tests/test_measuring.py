@@ -141,6 +141,7 @@ def test_what_is_finished_is_not_measured_again(tmp_path: Path, monkeypatch: pyt
     assert len({*losses}) == 2
 
 
+@pytest.mark.slow
 def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) -> None:
     rc.benchmark(
         "predict",
@@ -161,6 +162,7 @@ def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) ->
     assert all(each.parameters == get_architecture("lenet1").parameters for each in by.values())
 
 
+@pytest.mark.slow
 def test_deployments_predict_and_have_no_gradient(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     arguments: dict[str, Any] = {
@@ -179,6 +181,7 @@ def test_deployments_predict_and_have_no_gradient(tmp_path: Path) -> None:
     assert on_disk == sizes | {"torch": FromZoo("lenet1", "digits", "torch").files["weights"].stat().st_size}
 
 
+@pytest.mark.slow
 def test_frameworks_that_answer_differently_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "answers_alike", lambda logits, predictions: False)
     with pytest.raises(ControlError, match="jax does not answer as torch with the same weights"):

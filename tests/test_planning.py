@@ -324,6 +324,7 @@ def test_the_command_on_a_small_run(zoo_model: Any, digits: Any, tmp_path: Path,
     assert rows[0]["training_seconds"] == 0
 
 
+@pytest.mark.slow
 def test_repeats_may_be_planned_where_the_pilot_has_several(zoo_model: Any, digits: Any, tmp_path: Path) -> None:
     (tmp_path / "suite.toml").write_text(SUITE.replace("max_pixels = 3", "max_pixels = 60"))
     models = {name: [zoo_model(name, "lenet1", seed=seed) for seed in range(3)] for name in ("torch", "jax")}
@@ -335,6 +336,7 @@ def test_repeats_may_be_planned_where_the_pilot_has_several(zoo_model: Any, digi
     assert not plan.why.any()
 
 
+@pytest.mark.slow
 def test_repeats_of_exact_single_pixel_cost_nothing_more(zoo_model: Any, digits: Any, tmp_path: Path) -> None:
     (tmp_path / "suite.toml").write_text(SUITE.replace("max_pixels = 3", "max_pixels = 100\nexact = true"))
     models = {name: [zoo_model(name, "lenet1", seed=seed) for seed in range(2)] for name in ("torch", "jax")}
