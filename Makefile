@@ -55,6 +55,7 @@ zoo-check: $(VENV)/.ready  ## the accuracy of every model that ships, and ResNet
 	$(BIN)/python -m pytest -q -m whole_zoo tests/test_zoo.py tests/test_frameworks.py
 
 brought: $(VENV)/.ready  ## try all that people bring, with the packages that are there, and write docs/what-you-can-bring.md
+	rm -f tools/brought.json  # so that no line stays of a test that is gone
 	$(BIN)/python -m pytest -q -m brought --brought tools/brought.json
 	$(BIN)/python tools/brought.py
 

@@ -236,3 +236,6 @@ def test_the_page_of_what_people_bring_shows_how_its_tests_ended() -> None:
     brought = runpy.run_path(str(ROOT / "tools/brought.py"))
     assert brought["page"](text) == text, "run python tools/brought.py"
     assert len(text.splitlines()) > 20
+    for test in json.loads(brought["RESULTS"].read_text(encoding="utf-8")):
+        path, _, name = test.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8"), f"{test}: make brought"

@@ -1,6 +1,7 @@
 """Write the table of docs/what-you-can-bring.md from how the tests of it ended.
 
-python -m pytest -m brought --brought tools/brought.json && python tools/brought.py
+`make brought` tries everything anew. To try one thing again and keep the rest:
+python -m pytest -m brought --brought tools/brought.json -k NAME && python tools/brought.py
 """
 
 from __future__ import annotations
