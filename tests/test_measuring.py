@@ -257,13 +257,22 @@ def test_each_repetition_has_a_random_order_of_its_own(never_run: None) -> None:
         ({"threads": 4096}, "threads should be at most"),
         ({"deployments": ["onnxruntime"]}, "deployments, models and weights_of are for predictions"),
         ({"what": "predict", "images": [16]}, "images should be at least the largest batch size, 32, received 16"),
+        ({"what": "predict", "images": [1000, 16]}, "the largest batch size, 32, received 16"),
+        ({"what": "predict", "images": []}, "the largest batch size, 32, received 0"),
         ({"what": "predict", "deployments": ["onnxruntime-int9"]}, "unknown"),
         ({"dataset": "svhn"}, "svhn"),
     ],
 )
 def test_what_cannot_be_is_said_before_any_work(
-    arguments: dict[str, Any], message: str, tmp_path: Path, never_run: None, without_gpu: None
+    arguments: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    never_run: None,
+    without_gpu: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for load in ("load_for", "load_dataset"):
+        monkeypatch.setattr(measuring, load, None)  # images are not needed to say it
     given = {"what": "train", "frameworks": ["torch"], "out": tmp_path / "run", **SHORT, **arguments}
     with pytest.raises(UsageError, match=message):
         rc.benchmark(given.pop("what"), "lenet1", **given)

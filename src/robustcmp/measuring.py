@@ -160,6 +160,7 @@ def benchmark(
     need_psutil()
     threads = cores() if threads is None else check_count("threads", threads, len(processors()) or None)
     sizes = [check_count("batch_sizes", size, BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what]]
+    accuracy = None if accuracy is None else _share("accuracy", accuracy)
     if what == "train":
         if deployments or models or weights_of:
             raise UsageError("deployments, models and weights_of are for predictions: nothing of them is trained")
@@ -167,6 +168,11 @@ def benchmark(
         subjects = question.trainings(frameworks, sizes, epochs)
     else:
         counts = [check_count("images", count, limits.IMAGES) for count in images]
+        if min(counts, default=0) < max(sizes):
+            raise UsageError(
+                f"images should be at least the largest batch size, {max(sizes)}, received {min(counts, default=0)}",
+                parameters=["images", "batch_sizes"],
+            )
         subjects = question.predictions(frameworks, deployments, models or {}, weights_of, sizes, counts)
     plan = _plan(question, subjects, repetitions, seed, threads)
     directory = tempfile.mkdtemp(prefix="robustcmp-") if out is None else out
@@ -179,7 +185,7 @@ def benchmark(
         failed={},
         control={},
         environment=made_with() | {"processor": processor(), "threads": threads},
-        accuracy=accuracy if accuracy is None else _share("accuracy", accuracy),
+        accuracy=accuracy,
         not_applicable=question.not_applicable,
     )
     with store.writing():
@@ -287,11 +293,8 @@ class _Question:
         counts: Sequence[int],
     ) -> list[_Subject]:
         """Return what predicts, all with the weights of one training but for models from elsewhere."""
-        self.data = load_dataset(self.dataset, "test", data_dir=self.data_dir).digest
         there = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
         named = _named(frameworks, [] if models and frameworks is None else installed(), self.device)
-        if small := [count for count in counts if count < max(sizes)]:
-            raise UsageError(f"images should be at least the largest batch size, {max(sizes)}, received {small[0]}")
         if named:
             with_weights = [framework for framework in named.values() if framework in there]
             self.weights_of = weights_of or next(iter([*with_weights, *there]), next(iter(named.values())))
@@ -308,6 +311,7 @@ class _Question:
         if twice := [name for name in models if name in self.origins]:
             raise UsageError(f"two of the models are called {twice[0]}")
         self.origins |= models
+        self.data = load_dataset(self.dataset, "test", data_dir=self.data_dir).digest
         tasks: tuple[Task, ...] = ("forward", "forward-backward")
         subjects = []
         for name, origin in self.origins.items():

@@ -95,14 +95,17 @@ class Parser(argparse.ArgumentParser):
 
 
 OPTIONS = {
+    "accuracy": "--accuracy",
     "architecture": "--architecture",
     "batch_size": "--batch-size",
+    "batch_sizes": "--batch-size",
     "data_dir": "--data-dir",
     "dataset": "--dataset",
     "epochs": "--epochs",
     "framework": "--framework",
     "group_memory": "--group-memory",
     "group_seconds": "--group-seconds",
+    "images": "--images",
     "keep_cells": "--keep-cells",
     "keep_images": "--no-images",
     "n": "--images",
