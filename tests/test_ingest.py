@@ -219,10 +219,6 @@ def test_functions_make_networks(folder: Path, digits: Dataset) -> None:
         load_network("nets:fails", "torch")
     with pytest.raises(ModelError, match=r"expected a torch.nn.Module, received str"):
         load_network("nets:nonsense", "torch")
-    with pytest.raises(UsageError, match=r"nets:missing: .* has no attribute 'missing'"):
-        load_network("nets:missing", "torch")
-    with pytest.raises(UsageError, match="no_such_module"):
-        load_network("no_such_module:network", "torch")
 
 
 class Malicious:
@@ -399,6 +395,41 @@ def test_code_that_cannot_be_imported(folder: Path) -> None:
             load_network(f"{module}:network", installed()[0])
     with pytest.raises(UsageError, match=r"name the module without .py, nets:trained"):
         load_network("nets.py:trained", installed()[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nets:unlike", r"nets\.py has no attribute 'unlike'\. It has"),
+        (
+            "nets:traned",
+            r"nets\.py has no attribute 'traned': did you mean 'trained'\? It has torch_network, tens",
+        ),
+        ("nets:Trained", "did you mean 'trained'"),
+        ("nts:trained", r"there is no module 'nts' in .*, and none is installed: did you mean 'nets'\?"),
+        ("unlike:trained", r"there is no module 'unlike' in .*, and none is installed\.$"),
+        (
+            "kept.vision.modles:trained",
+            r"there is no module 'kept\.vision\.modles' .*: did you mean 'kept\.vision\.models'",
+        ),
+        ("kpt.vision.models:trained", r"there is no module 'kpt' .*: did you mean 'kept'"),
+        ("kept.vision.models:trained", r"models\.py has no attribute 'trained'\.$"),
+    ],
+)
+def test_mistyped_code(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str) -> None:
+    Path("kept/vision").mkdir(parents=True)
+    Path("kept/__init__.py").touch()
+    Path("kept/vision/models.py").write_text("import math\n")
+    for module in ("kept", "kept.vision", "kept.vision.models"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    with pytest.raises(UsageError, match=message):
+        load_network(name, installed()[0])
+
+
+def test_a_package_that_code_needs_is_not_taken_for_its_module(folder: Path) -> None:
+    Path("needs.py").write_text("import no_such_package\n")
+    with pytest.raises(ModelError, match=r"needs failed when it was imported: .*No module named 'no_such_package'"):
+        load_network("needs:network", installed()[0])
 
 
 def test_an_older_file_of_keras_is_not_called_broken(folder: Path) -> None:

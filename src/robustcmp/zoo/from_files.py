@@ -14,7 +14,8 @@ from contextlib import suppress
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from types import MappingProxyType
+from pkgutil import iter_modules
+from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar
 
 import foolbox as fb
@@ -25,7 +26,7 @@ from ..deployments import check_applicable, split
 from ..deployments.deploying import open_deployed
 from ..deployments.model import DeployedModel, Gradient
 from ..deployments.onnx_files import read_onnx
-from ..errors import ModelError, UsageError, WeightsError, enough_memory, unknown
+from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
 from ..files import file_digest
 from ..frameworks import ALSO, Device, TrainableFramework, check_framework, get_framework, known, recognise, versions
 from ..models.classifier import Classifier
@@ -454,16 +455,39 @@ def called(name: str, *arguments: Any) -> Any:
     if module.endswith(".py"):
         raise UsageError(f"{name}: name the module without .py, {module.removesuffix('.py')}:{function}")
     try:
-        imported = getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{name}: {error}") from None
+        found = import_module(module)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise _no_module(str(error.name)) from None
         raise ModelError(f"{module} failed when it was imported: {type(error).__name__}: {error}") from error
+    try:
+        imported = getattr(found, function)
+    except AttributeError:
+        raise _no_attribute(found, function) from None
     _check_takes(imported, name, arguments)
     try:
         return imported(*arguments)
     except Exception as error:
         raise ModelError(f"{name} failed: {type(error).__name__}: {error}") from error
+
+
+def _no_module(module: str) -> UsageError:
+    """Return the error for a module that is not there, which names the nearest one beside where it should be."""
+    *parents, _ = module.split(".")
+    directory = os.path.join(os.getcwd(), *parents)
+    near = nearest(module, [found.name for found in iter_modules([directory], ".".join([*parents, ""]))])
+    return UsageError(f"there is no module {module!r} in {os.getcwd()}, and none is installed{_meant(near)}")
+
+
+def _no_attribute(module: ModuleType, function: str) -> UsageError:
+    """Return the error for a function that a module does not have, with those that it defines."""
+    own = [name for name, made in vars(module).items() if getattr(made, "__module__", None) == module.__name__]
+    said = f"{module.__file__ or module.__name__} has no attribute {function!r}{_meant(nearest(function, own))}"
+    return UsageError(f"{said} It has {', '.join(own)}" if own else said)
+
+
+def _meant(near: str | None) -> str:
+    return f": did you mean {near!r}?" if near else "."
 
 
 def _check_takes(imported: Any, name: str, arguments: tuple[Any, ...]) -> None:
