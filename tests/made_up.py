@@ -31,9 +31,9 @@ def planned(asked: Asked) -> Planned:
 
 def resources(others: float | None = 0.02, looks: int = 5) -> Resources:
     return Resources(
-        seconds=[0.1 * look for look in range(looks)],
+        seconds=[2.0 + 0.1 * look for look in range(looks)],
         series={
-            "cpu": [1.5] * looks,
+            "cpu": [0.7, *[1.5] * (looks - 1)],  # it is ready after 2 seconds
             "memory": [3e8 + 1e6 * look for look in range(looks)],
             "others": [others] * looks,
         },

@@ -39,6 +39,7 @@ def failing(error: Exception) -> Callable[..., Any]:
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has nothing of it."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(pynvml, "nvmlInit", failing(NO_GPU))
     monkeypatch.setattr(psutil, "sensors_temperatures", dict, raising=False)
 
@@ -91,6 +92,27 @@ def test_what_a_gpu_does_not_say_at_times_is_a_gap(gpu: None, monkeypatch: pytes
     seen = watched()
     assert seen.series["gpu_power"] == [61.5, None, 70.0]
     assert "gpu_power" not in seen.missing
+
+
+@pytest.mark.parametrize(
+    ("visible", "handle"),
+    [("3,1", ("gpu", 3)), (" 2", ("gpu", 2)), ("GPU-8932f937,GPU-d72c", ("gpu", "GPU-8932f937"))],
+)
+def test_the_gpu_is_that_which_frameworks_may_see(
+    gpu: None, monkeypatch: pytest.MonkeyPatch, visible: str, handle: tuple[str, object]
+) -> None:
+    asked = []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: ("gpu", uuid))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", lambda handle: asked.append(handle) or 1000)
+    assert watched().series["gpu_power"] == [1.0] * 3
+    assert asked == [handle] * 3
+
+
+@pytest.mark.parametrize("visible", ["", "-1"])
+def test_where_gpus_are_hidden_none_is_looked_at(gpu: None, monkeypatch: pytest.MonkeyPatch, visible: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert watched().missing["gpu"] == "CUDA_VISIBLE_DEVICES hides all GPUs"
 
 
 @pytest.mark.parametrize("error", [NO_GPU, pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)])

@@ -86,7 +86,7 @@ def test_the_figures_of_a_training_by_hand() -> None:
     assert process["training_accuracy"] == pytest.approx(0.99)
     assert process["loss"] == 0.125
     assert process["cpu_seconds"] == 12.0
-    assert process["processors"] == 1.2
+    assert process["processors"] == 1.5
     assert math.isnan(figures(made_up.trained(asked, [4.0]), accuracy=0.95)["seconds_to_accuracy"])
     assert math.isnan(figures(made_up.trained(asked, [4.0]), accuracy=None)["epoch_seconds"])
 
@@ -256,6 +256,32 @@ def test_a_pair_by_hand(trained: rc.Benchmark) -> None:
     assert row.smallest_p == 2 / 2**10
     assert row.p_adjusted == pytest.approx(min(1, 6 * row.p))  # the smallest of the family
     assert len(tests) == 6
+
+
+def test_other_figures_are_tested_like_times(tmp_path: Path, trained: rc.Benchmark) -> None:
+    better = np.random.default_rng(0).normal(0.02, 0.002, 10).tolist()
+    measured = [
+        made_up.trained(
+            Asked("train", subject, 64, 0, repetition), [3, 1], [0.9, 0.9 + better[repetition] * (subject == "a")]
+        )
+        for subject in "ab"
+        for repetition in range(10)
+    ]
+    made_up.write(tmp_path / "b", [msgspec.structs.replace(each, semantics=SEMANTICS) for each in measured])
+    found = rc.open_benchmark(tmp_path / "b")
+    [row] = found.tests("validation_accuracy").to_dict("records")
+    assert (row["measure"], row["n"], row["family"], row["a12"]) == ("validation_accuracy", 10, 1, 1)
+    assert row["ratio"] == pytest.approx(1 + 0.02 / 0.9, abs=0.001)
+    assert row["p"] == 2 / 2**10
+    assert found.tests("peak_memory").p.tolist() == [1.0]
+    assert "validation accuracy over the other's" in found.to_markdown()
+    with pytest.raises(UsageError, match=r"unknown measure 'validation_acuracy': did you mean 'validation_accuracy'"):
+        found.tests("validation_acuracy")
+    with pytest.raises(UsageError, match="drift has values that are not positive"):
+        found.tests("drift")
+    with pytest.raises(UsageError, match="all repetitions of this benchmark are of one training"):
+        trained.tests("validation_accuracy")
+    assert "validation accuracy over the other's" not in trained.to_markdown()
 
 
 def test_processes_are_paired_by_repetition(tmp_path: Path) -> None:
@@ -469,6 +495,36 @@ def test_a_burst_of_other_programs_is_busy(
     made_up.write(tmp_path / "b", [measured])
     notes = " ".join(key_notes(rc.open_benchmark(tmp_path / "b")))
     assert ("0.1 processors on average, or 0.25 over 2 seconds" in notes) == (semantics == 2)
+
+
+def test_what_a_gpu_is_used_counts_from_when_the_network_was_there(tmp_path: Path) -> None:
+    series: dict[str, list[float | None]] = {"gpu": [0, 0, 0.8, 0.6], "gpu_memory": [1e9, 4e9, 3e9, 3e9]}
+    series |= {
+        "gpu_temperature": [90, 30, 50, None],
+        "gpu_power": [20, 20, 100, 300],
+        "cpu_temperature": [99, 1, 60, 7],
+    }
+    seen = msgspec.structs.replace(made_up.resources(), seconds=[1.0, 2.0, 3.0, 4.0], series=series)
+    measured = [msgspec.structs.replace(each, resources=seen) for each in made_up.trainings({"a": 1.0}, 6)]
+    made_up.write(tmp_path / "b", measured)
+    found = rc.open_benchmark(tmp_path / "b")
+    process = found.to_dataframe().iloc[0]
+    assert (process.gpu, process.gpu_memory, process.gpu_temperature) == (0.7, 4e9, 50)
+    assert (process.gpu_power, process.cpu_temperature) == (200, 60)
+    assert math.isnan(process.processors)  # it was not looked at
+    text = found.to_markdown()
+    for column in ("GPU, °C", "GPU, W", "processor, °C"):
+        assert column in text
+
+
+def test_subjects_on_other_devices_are_named(tmp_path: Path) -> None:
+    measured = made_up.trainings({"a": 1.0, "theano": 2.0}, 6)
+    made_up.write(tmp_path / "alike", measured)
+    assert "Devices differ" not in rc.open_benchmark(tmp_path / "alike").summary()
+    on = {"a": "cuda", "theano": "cpu"}
+    made_up.write(tmp_path / "b", [msgspec.structs.replace(each, device=on[each.asked.subject]) for each in measured])
+    said = " ".join(rc.open_benchmark(tmp_path / "b").summary().split())
+    assert "Devices differ (theano on cpu; a on cuda): a pair across them compares devices" in said
 
 
 def test_the_largest_mean_of_what_is_not_known() -> None:

@@ -57,10 +57,10 @@ class Benchmark(Performance):
             task, subject, images, batch_size, repetition; call_seconds (the median after warm-up), p90, p95, p99,
             throughput; epochs, epoch_seconds, first_epoch_seconds, seconds_to_accuracy, convergence_epoch, loss,
             training_accuracy, validation_accuracy; ready_seconds, first_seconds, calls, warm_up
-            (calls), warm_up_seconds, drift, drifts, seconds, cpu_seconds, processors, peak_memory, gpu, gpu_memory,
-            energy, others (what other programs used of its processors), others_most (likewise, over two seconds), busy,
-            load_before, load_after, threads, device, version, parameters, bytes, file_bytes, place (in
-            the random order), began. NaN where there is none.
+            (calls), warm_up_seconds, drift, drifts, seconds, cpu_seconds, peak_memory, gpu_memory, energy; processors,
+            cpu_temperature, gpu, gpu_temperature, gpu_power from when it was ready; others (what other programs used
+            of its processors), others_most (likewise, over two seconds), busy, load_before, load_after, threads,
+            device, version, parameters, bytes, file_bytes, place (in the random order), began. NaN where there is none.
         """
         return self.processes.copy()
 

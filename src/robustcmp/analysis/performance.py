@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds", "seconds_to_accuracy", "convergence_epoch"]
 OF_TRAINING += ["loss", "training_accuracy", "validation_accuracy", "cpu_seconds"]
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
-OF_ALL = ["ready_seconds", "processors", "peak_memory", "gpu", "gpu_memory", "energy"]
-OF_ALL += ["parameters", "bytes", "file_bytes"]
+OF_ONE_TRAINING = ("loss", "training_accuracy", "validation_accuracy")  # the same in all its repetitions
+OF_ALL = ["ready_seconds", "processors", "peak_memory", "cpu_temperature"]
+OF_ALL += ["gpu", "gpu_memory", "gpu_temperature", "gpu_power", "energy", "parameters", "bytes", "file_bytes"]
 RESERVED = {*SETTING, "subject", "repetition", "time", "seconds"}  # no series is called so
 
 
@@ -189,8 +190,9 @@ class Performance:
             call_seconds (a step, after warm-up), seconds_to_accuracy (NaN if not reached by half of them) with reached
             (by how many), convergence_epoch (the first within a point of the best validation accuracy), loss,
             training_accuracy and validation_accuracy (of the last epoch), cpu_seconds (of the whole process),
-            ready_seconds, processors (used on average), peak_memory, gpu, gpu_memory, energy, parameters,
-            bytes (of them in memory), file_bytes (on disk).
+            ready_seconds; from then on processors and gpu (used on average), gpu_power (on average, W),
+            cpu_temperature and gpu_temperature (the highest, °C); peak_memory, gpu_memory (the most), energy (J, of the
+            whole process), parameters, bytes (of them in memory), file_bytes (on disk).
         """
         return self._summary(["train"], [*OF_TRAINING, *OF_ALL])
 
@@ -204,8 +206,8 @@ class Performance:
         pandas.DataFrame
             task, subject, images, batch_size, n, asked, busy, reason; first_seconds (the first call, which compiles);
             of the calls after warm-up: call_seconds (their median), p90 (MLPerf's figure for a single stream), p95 and
-            p99 (NaN where there are too few calls), throughput (images a second, MLPerf's for offline); ready_seconds,
-            processors, peak_memory, gpu, gpu_memory, energy, parameters, bytes, file_bytes.
+            p99 (NaN where there are too few calls), throughput (images a second, MLPerf's for offline); and what stands
+            from ready_seconds on in `summary_of_training`.
         """
         return self._summary([task for task in self.tasks if task != "train"], [*OF_PREDICTION, *OF_ALL])
 
@@ -233,24 +235,40 @@ class Performance:
         ]
         return pandas.DataFrame(rows, columns=[*columns, "drift", "drifts", "busy"])
 
-    def tests(self) -> pandas.DataFrame:
-        """Test for every pair of subjects whether one is faster, in each setting.
+    def tests(self, measure: str | None = None) -> pandas.DataFrame:
+        """Test for every pair of subjects whether one is faster, or has more of something else, in each setting.
 
         The unit is a process: its median seconds an epoch without the first, or the median of its calls after warm-up
         (of its steps, where there is one epoch). Processes of one repetition are a pair, and differences are between
         logarithms, so that they are ratios.
 
+        Parameters
+        ----------
+        measure : str, optional
+            A column of `to_dataframe` with positive values in the place of time: ``"validation_accuracy"``,
+            ``"loss"``, ``"peak_memory"``, ``"energy"``. Its tests are a family of their own.
+
         Returns
         -------
         pandas.DataFrame
-            task, images, batch_size, measure (``"epoch"``, ``"step"`` or ``"call"``), a, b, n (pairs of processes),
-            ratio (a's time over b's, by Hodges and Lehmann), low and high (its interval, not adjusted), coverage, p
-            (Wilcoxon's signed-rank test, exact), p_adjusted (Holm, for all pairs and settings of the task), ks_p
-            (Kolmogorov-Smirnov), a12 (the share of pairs of processes in which a takes longer), smallest_p (that n
-            pairs can give), family (how many tests p is adjusted for), needed (repetitions with which one of so many
-            tests can be significant).
+            task, images, batch_size, measure (``"epoch"``, ``"step"`` or ``"call"`` for times), a, b, n (pairs of
+            processes), ratio (a's value over b's, by Hodges and Lehmann), low and high (its interval, not adjusted),
+            coverage, p (Wilcoxon's signed-rank test, exact), p_adjusted (Holm, for all pairs and settings of the task),
+            ks_p (Kolmogorov-Smirnov), a12 (the share of pairs of processes in which a has more, or takes longer),
+            smallest_p (that n pairs can give), family (how many tests p is adjusted for), needed (repetitions with
+            which one of so many tests can be significant).
+
+        Raises
+        ------
+        UsageError
+            There is no such column, or it has values that are not positive; `measure` is an accuracy, and all
+            repetitions are of one training.
         """
-        return self._tests.copy()
+        if measure is None:
+            return self._tests.copy()
+        if measure in OF_ONE_TRAINING and self.has_one_training:
+            raise UsageError(f"{measure} cannot be tested: all repetitions of this benchmark are of one training")
+        return speed.compare(self.processes, measure)
 
     @cached_property
     def _tests(self) -> pandas.DataFrame:

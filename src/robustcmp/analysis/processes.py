@@ -93,7 +93,7 @@ def figures(measurement: Measurement, accuracy: float | None) -> dict[str, Any]:
     asked, resources = measurement.asked, measurement.resources
     calls = np.array(measurement.calls, np.float64)
     steady = steadiness(calls)
-    others, most = series_mean(measurement, "others"), largest_mean(measurement, "others", BURST_SECONDS)
+    others, most = _mean(resources.series.get("others", [])), largest_mean(measurement, "others", BURST_SECONDS)
     return {
         "task": asked.task,
         "subject": asked.subject,
@@ -111,10 +111,13 @@ def figures(measurement: Measurement, accuracy: float | None) -> dict[str, Any]:
         "drifts": steady.drifts,
         "seconds": measurement.seconds,
         "cpu_seconds": resources.cpu_seconds,
-        "processors": resources.cpu_seconds / measurement.seconds if measurement.seconds else math.nan,
+        "processors": _mean(once_ready(measurement, "cpu")),
         "peak_memory": float(resources.peak_memory),
-        "gpu": series_mean(measurement, "gpu"),
+        "cpu_temperature": _largest(once_ready(measurement, "cpu_temperature")),
+        "gpu": _mean(once_ready(measurement, "gpu")),
         "gpu_memory": _largest(resources.series.get("gpu_memory", [])),
+        "gpu_temperature": _largest(once_ready(measurement, "gpu_temperature")),
+        "gpu_power": _mean(once_ready(measurement, "gpu_power")),
         "energy": math.nan if resources.energy is None else resources.energy,
         "others": others,
         "others_most": most,
@@ -199,9 +202,16 @@ def _converged(epochs: Sequence[Epoch]) -> float:
     return float(next(near, math.nan))
 
 
-def series_mean(measurement: Measurement, name: str) -> float:
-    """Return the mean of a series of resources over the times at which it was to be had, or NaN."""
-    known = [value for value in measurement.resources.series.get(name, []) if value is not None]
+def once_ready(measurement: Measurement, name: str) -> list[float | None]:
+    """Return a series of resources without the time before the network was there, when frameworks are imported."""
+    resources = measurement.resources
+    looks = zip(resources.seconds, resources.series.get(name, []), strict=False)
+    return [value for second, value in looks if second > measurement.ready_seconds]
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    """Return the mean of a series over the times at which it was to be had, or NaN."""
+    known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else math.nan
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 from .significance import ALPHA
 from .statistics import holm
 from .statistics.equivalence import equivalent_shift
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MARGIN = 1.05
 SHORTEST = 1e-9  # seconds that a clock can tell
 SETTING = ["task", "images", "batch_size"]
+NO_FIGURES = (*SETTING, "repetition", "place")
 TEST_COLUMNS = [*SETTING, "measure", "a", "b", "n", "ratio", "low", "high", "coverage", "p", "p_adjusted", "ks_p"]
 TEST_COLUMNS += ["a12", "smallest_p", "family", "needed"]
 EQUIVALENCE_COLUMNS = [*SETTING, "measure", "a", "b", "n", "ratio", "low", "high", "p", "p_adjusted", "equivalent"]
@@ -61,13 +62,14 @@ def measure_of(processes: pandas.DataFrame, task: str) -> str:
     return "epoch" if len(of_task) and of_task.epoch_seconds.notna().all() else "step"
 
 
-def times(processes: pandas.DataFrame, setting: Setting) -> dict[str, pandas.Series[float]]:
-    """Return the time of each process, by its repetition, of each subject in a setting.
+def times(processes: pandas.DataFrame, setting: Setting, column: str | None = None) -> dict[str, pandas.Series[float]]:
+    """Return the time of each process, by its repetition, of each subject in a setting; or another of its figures.
 
-    The median of seconds an epoch without the first, or of the calls or steps after warm-up.
+    The time is the median of seconds an epoch without the first, or of the calls or steps after warm-up.
     """
     there = processes[(processes[SETTING] == list(setting)).all(axis=1)]
-    column = "epoch_seconds" if measure_of(processes, setting.task) == "epoch" else "call_seconds"
+    if column is None:
+        column = "epoch_seconds" if measure_of(processes, setting.task) == "epoch" else "call_seconds"
     return {
         str(subject): own.set_index("repetition")[column].dropna()
         for subject, own in there.groupby("subject", sort=False)
@@ -80,22 +82,22 @@ def settings(processes: pandas.DataFrame) -> list[Setting]:
     return [Setting(str(task), int(images), int(size)) for task, images, size in found]
 
 
-def pairs_of(processes: pandas.DataFrame) -> Iterator[Pair]:
-    """Yield every pair of subjects in every setting."""
+def pairs_of(processes: pandas.DataFrame, column: str | None = None) -> Iterator[Pair]:
+    """Yield every pair of subjects in every setting: their times, or another of their figures."""
     for setting in settings(processes):
-        of_subjects = times(processes, setting)
+        of_subjects = times(processes, setting, column)
         for a, b in combinations(of_subjects, 2):
             both = of_subjects[a].index.intersection(of_subjects[b].index).sort_values()
             seconds = (np.log(np.maximum(of_subjects[s].loc[both].to_numpy(np.float64), SHORTEST)) for s in (a, b))
-            yield Pair(setting, measure_of(processes, setting.task), a, b, *seconds)
+            yield Pair(setting, column or measure_of(processes, setting.task), a, b, *seconds)
 
 
-def compare(processes: pandas.DataFrame) -> pandas.DataFrame:
+def compare(processes: pandas.DataFrame, column: str | None = None) -> pandas.DataFrame:
     """Test every pair of subjects in every setting, as `Benchmark.tests` says."""
     import pandas
 
     rows = []
-    for pair in pairs_of(processes):
+    for pair in pairs_of(processes, column if column is None else _positive(processes, column)):
         a, b = pair.seconds_a, pair.seconds_b
         shift, n = hodges_lehmann(a - b), len(a)
         rows.append(
@@ -116,6 +118,16 @@ def compare(processes: pandas.DataFrame) -> pandas.DataFrame:
     frame["family"] = frame.groupby("task").p.transform("count") if rows else frame.family
     frame["needed"] = [pairs_needed(int(family)) for family in frame.family]
     return frame
+
+
+def _positive(processes: pandas.DataFrame, column: str) -> str:
+    """Return the name of a column whose values have logarithms, or raise `UsageError`."""
+    figures = [str(name) for name in processes.select_dtypes("number") if name not in NO_FIGURES]
+    if column not in figures:
+        raise unknown("measure", column, figures)
+    if (processes[column] <= 0).any():
+        raise UsageError(f"{column} has values that are not positive, so it has no ratios; choose another measure")
+    return column
 
 
 def equivalent(processes: pandas.DataFrame, margin: float = MARGIN) -> pandas.DataFrame:

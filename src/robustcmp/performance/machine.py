@@ -234,14 +234,18 @@ def _temperatures() -> Callable[[], float] | str:
 
 
 def _gpu() -> dict[str, Callable[[], float]] | str:
-    """Return how to look at the first GPU, or why that cannot be."""
+    """Return how to look at the GPU that frameworks take, the first that they may see, or why that cannot be."""
     try:
         import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:
         return "nvidia-ml-py is not installed"
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
+    if first in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides all GPUs"
     try:
         pynvml.nvmlInit()
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        found = pynvml.nvmlDeviceGetHandleByIndex if first.isdigit() else pynvml.nvmlDeviceGetHandleByUUID
+        gpu = found(int(first) if first.isdigit() else first)
     except pynvml.NVMLError as error:
         return f"there is no GPU of NVIDIA here ({error})"
     return {

@@ -20,7 +20,8 @@ def notes(results: Performance) -> list[str]:
 def key_notes(results: Performance) -> list[str]:
     """Return the notes that a reader of one screen needs, the most important first."""
     of_training = [*_one_training(results), *_shares(results)]
-    return [*_absent(results), *_busy(results), *_load(results), *_unsteady(results), *_too_few(results), *of_training]
+    about_times = [*_devices(results), *_busy(results), *_load(results), *_unsteady(results), *_too_few(results)]
+    return [*_absent(results), *about_times, *of_training]
 
 
 def _absent(results: Performance) -> Iterator[str]:
@@ -56,6 +57,14 @@ def _busy(results: Performance) -> Iterator[str]:
         yield f"During none of {measured} measurements did other programs use more than {limit}."
     if unknown:
         yield f"What other programs used is not known for {unknown} of {len(frame)} measurements."
+
+
+def _devices(results: Performance) -> Iterator[str]:
+    frame = results.processes
+    used = {str(device): own.subject.unique() for device, own in frame.groupby("device")} if len(frame) else {}
+    if len(used) > 1:
+        each = "; ".join(f"{', '.join(subjects)} on {device}" for device, subjects in used.items())
+        yield f"Devices differ ({each}): a pair across them compares devices, not frameworks alone."
 
 
 def _load(results: Performance) -> Iterator[str]:
@@ -127,6 +136,15 @@ def _methods(results: Performance) -> Iterator[str]:
         "98 % of cases, one of 5 in 100 hardly ever: that hardly moves a median, but p99 and images a second."
     )
     frame = results.processes
+    yield (
+        "Processors and GPU used, power and temperatures are those from when the network was there, after imports; "
+        "temperatures are the highest. Processor time, memory and energy are those of the whole process."
+    )
+    if len(frame) and frame.file_bytes.notna().any():
+        yield (
+            "A file on disk holds weights as robustcmp writes them (HDF5), which are as large for every framework, or "
+            "it is that of a deployed network."
+        )
     if "train" in results.tasks:
         yield (
             "Seconds an epoch are those of its steps with the preparation of their batches, without the accuracies; "
@@ -139,7 +157,8 @@ def _methods(results: Performance) -> Iterator[str]:
     if any(task != "train" for task in results.tasks):
         yield (
             "A batch of 1 is MLPerf's single stream, whose figure is p90; larger ones are offline, whose figure is "
-            "images a second. A percentile of calls of which it would be the slowest one is left out."
+            "images a second. Images that do not fill a batch are left out. A percentile of calls of which it would be "
+            "the slowest one is left out, too."
         )
         if len(frame) and frame[frame.task != "train"].p99.isna().any():
             yield "Some processes have fewer than 100 calls, and no p99."

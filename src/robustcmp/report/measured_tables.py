@@ -41,7 +41,10 @@ def tables(results: Performance) -> list[Table]:
     found = [training(results), learned(results)] if "train" in results.tasks else []
     found += [prediction(results)] if any(task != "train" for task in results.tasks) else []
     found += [used(results)]
-    found += [pairs(results)] if len(results.tests()) else []
+    if len(results.tests()):
+        found += [pairs(results)]
+        reached = results.processes.validation_accuracy.dropna()  # of trainings
+        found += [accuracies(results)] if len(reached) and reached.all() and not results.has_one_training else []
     return [*found, steadiness(results), *([absent(results)] if results.absent else [])]
 
 
@@ -116,9 +119,12 @@ def used(results: Performance) -> Table:
     figures: dict[str, tuple[str, Write]] = {
         "cpu_seconds": ("processor time, imports included", seconds),
         "processors": ("processors used", significant),
+        "cpu_temperature": ("processor, °C", significant),
         "peak_memory": ("peak memory", size),
         "gpu": ("GPU used", percent),
         "gpu_memory": ("GPU memory", size),
+        "gpu_temperature": ("GPU, °C", significant),
+        "gpu_power": ("GPU, W", significant),
         "energy": ("energy, J", significant),
         "parameters": ("parameters", whole),
         "bytes": ("size", size),
@@ -130,7 +136,7 @@ def used(results: Performance) -> Table:
         [TASKS[row["task"]], row["subject"], _batch(row), *(row[name] for name in figures), row["busy"]]
         for row in frame[frame.n > 0].to_dict("records")
     ]
-    title = "Resources: medians over whole processes, and the share of them beside busy programs"
+    title = "Resources: medians over processes, and the share of them beside busy programs"
     return Table(title, [*columns, Column("busy", percent)], rows)
 
 
@@ -149,6 +155,23 @@ def pairs(results: Performance) -> Table:
         for test, same in zip(results.tests().to_dict("records"), equivalent, strict=True)
     ]
     return Table("Pairs: the first one's time over the other's, paired by repetition", columns, rows)
+
+
+def accuracies(results: Performance) -> Table:
+    """Whether networks learn as well in every pair, at every batch size."""
+    columns = [*names("batch", "subject", "versus"), Column("n", str), Column("ratio", ratio)]
+    columns += [Column("95 %, not adjusted", interval(ratio)), Column("p adjusted", p_value)]
+    columns += [Column("p", p_value), Column("KS p", p_value), Column("A12", _two_decimals)]
+    rows = [
+        [
+            *(_batch(test), test["a"], test["b"], test["n"], test["ratio"], (test["low"], test["high"])),
+            *(test["p_adjusted"], test["p"], test["ks_p"], test["a12"]),
+        ]
+        for test in results.tests("validation_accuracy").to_dict("records")
+    ]
+    return Table(
+        "Accuracies: the first one's validation accuracy over the other's, paired by repetition", columns, rows
+    )
 
 
 def steadiness(results: Performance) -> Table:
