@@ -347,6 +347,9 @@ def test_what_is_no_file_or_too_large_is_one_error(tmp_path: Path, monkeypatch: 
         read_onnx(large)
     with pytest.raises(UsageError, match=r"onnxruntime opens \.onnx, received"):
         rc.open_deployed(tmp_path / "x.pb", "onnxruntime")
+    (other := tmp_path / "x.tflite").write_text("some content")
+    with pytest.raises(UsageError, match=r"onnxruntime reads \.onnx, received .*\. Write litert=.*x\.tflite"):
+        file_origins([f"onnxruntime={other}"])
 
 
 @pytest.mark.parametrize("shape", [(1, 32, 32), (3, 28, 28)])

@@ -438,6 +438,8 @@ def test_an_older_file_of_keras_is_not_called_broken(folder: Path) -> None:
     Path("own.weights.h5").rename("own.h5")
     with pytest.raises(WeightsError, match=r"own.h5 is not a weights file of robustcmp. For tensorflow save .*x.keras"):
         load_network("own.h5", "tensorflow", "lenet1")
+    with pytest.raises(WeightsError, match=r"own.h5 is not a weights file of robustcmp"):
+        file_origins(["tensorflow=own.h5"], "lenet1")
 
 
 def test_more_or_fewer_layers_are_refused(folder: Path) -> None:
@@ -495,7 +497,17 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["own.npz"], "lenet1", "expected FRAMEWORK=FILE"),
         (["torch="], "lenet1", "expected FRAMEWORK=FILE"),
         (["tensorflw=own.npz"], "lenet1", "unknown framework 'tensorflw': did you mean 'tensorflow'"),
-        (["torch=missing.pt"], "lenet1", "there is no file missing.pt"),
+        (["torch=missing.pt"], "lenet1", r"there is no file missing.pt\.$"),
+        (["torch=own.nzp"], "lenet1", "there is no file own.nzp: did you mean 'own.npz'"),
+        (["torch=."], "lenet1", "expected a file, received the directory ."),
+        (["torch=nets.py"], None, r"torch reads \.pt, .* received nets\.py\. Code is named as .*: torch=nets:FUNCTION"),
+        (["tensorflow=own.pt"], "lenet1", r"tensorflow reads \.keras, .* received own\.pt\. Write torch=own\.pt"),
+        (["torch=own.tflite"], None, r"received own\.tflite\. Write litert=own\.tflite"),
+        (
+            ["jax=own.gguf"],
+            None,
+            r"jax reads \.h5, \.npz, \.onnx, received own\.gguf\. Save the network as one of these",
+        ),
         (["torch=own.npz"], None, "own.npz holds only weights: name their network with architecture"),
         (["torch=own.npz"], "lenet6", "unknown model 'lenet6'"),
         (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
@@ -519,7 +531,7 @@ def test_mistakes_are_found_before_anything_is_loaded(
     folder: Path, given: list[str], architecture: str | None, message: str
 ) -> None:
     pytest.importorskip("torch")
-    for name in ("own.npz", "copy.npz", "own.keras"):
+    for name in ("own.npz", "copy.npz", "own.keras", "own.pt", "own.tflite", "own.gguf"):
         Path(name).write_text("some content")
     with pytest.raises(UsageError, match=message):
         file_origins(given, architecture)

@@ -17,6 +17,7 @@ from .base import DataFormat, Device, Framework, Function, Make, Pullback, Train
 
 __all__ = [
     "DEVICES",
+    "FILES",
     "NAMES",
     "NONE_INSTALLED",
     "DataFormat",
@@ -41,6 +42,8 @@ __all__ = [
 
 NAMES = ("torch", "tensorflow", "jax")
 """Those that live in this process; the others live in hosts."""
+FILES = {"torch": (".pt", ".pth", ".safetensors"), "tensorflow": (".keras", ".weights.h5")}
+"""How the names of files end that an adapter loads; here, so that others are refused before it is imported."""
 ALSO = {"keras": "tensorflow", "pytorch": "torch", "tf": "tensorflow"}
 """What else people call them."""
 OF_JAX = ("jaxlib", "flax", "equinox", "haiku")

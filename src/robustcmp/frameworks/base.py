@@ -265,11 +265,8 @@ def rounded_up(n: int, sizes: int) -> int:
 class TrainableFramework(Framework):
     """A framework that builds and trains the architectures."""
 
-    files: ClassVar[tuple[str, ...]] = ()
-    """How the names end of the files that `load` reads."""
-
     def load(self, path: Path, native: Any) -> Any:
-        """Return a trained network from a file of the framework's own kind, without running anything of the file.
+        """Return a trained network from a file of the framework's own `FILES`, without running anything of the file.
 
         Parameters
         ----------

@@ -83,7 +83,6 @@ _prepare_gpus()
 class TensorFlow(TrainableFramework):
     name = "tensorflow"
     data_format = "channels_last"
-    files = (".keras", ".weights.h5")
     differences = {
         "initialisation": "kernels Glorot uniform, biases zero (Keras)",
         "batch norm": "the variance moves towards that of n values",

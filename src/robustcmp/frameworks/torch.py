@@ -98,7 +98,6 @@ def _full_precision(device: torch.device) -> AbstractContextManager[None]:
 class Torch(TrainableFramework):
     name = "torch"
     data_format = "channels_first"
-    files = (".pt", ".pth", SAFETENSORS)
     differences = {
         "initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)",
         "batch norm": "the variance moves towards that of n - 1 values",

@@ -22,13 +22,24 @@ import foolbox as fb
 import msgspec
 import numpy as np
 
-from ..deployments import check_applicable, split
+from ..deployments import MODULES as RUNTIMES
+from ..deployments import check_applicable, runtime, split
 from ..deployments.deploying import open_deployed
 from ..deployments.model import DeployedModel, Gradient
 from ..deployments.onnx_files import read_onnx
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
 from ..files import file_digest
-from ..frameworks import ALSO, Device, TrainableFramework, check_framework, get_framework, known, recognise, versions
+from ..frameworks import (
+    ALSO,
+    FILES,
+    Device,
+    TrainableFramework,
+    check_framework,
+    get_framework,
+    known,
+    recognise,
+    versions,
+)
 from ..models.classifier import Classifier
 from ..models.functions import is_estimator, of_estimator, wrap_functions
 from ..models.model import Model, wrap
@@ -123,17 +134,17 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
                 f"{self.source}"
             )
         check_no_saved_model(Path(self.source))
-        if not Path(self.source).is_file():
-            hint = ". Code is named without .py, as module:function" if ".py:" in self.source else ""
-            raise UsageError(f"there is no file {self.source}{hint}")
-        check_file(Path(self.source))
-        check_no_program(Path(self.source))
+        _check_there(self.source)
         if self.source.endswith(".keras") and self.framework in ("torch", "jax"):
             raise UsageError(
                 f"{self.source} is a model of Keras: write tensorflow={self.source}; or set KERAS_BACKEND="
                 f"{self.framework}, and return keras.models.load_model(path) from a function of your own, "
                 "module:function"
             )
+        _check_ending(self.source, self.framework)
+        check_file(Path(self.source))
+        check_no_program(Path(self.source))
+        _check_own_hdf5(Path(self.source), self.framework)
         if self.architecture is None and Path(self.source).suffix not in WHOLE:
             raise _no_architecture(self.source)
 
@@ -226,8 +237,8 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
     def check(self) -> None:
         """Raise `UsageError` for what is not there, and `WeightsError` for a file that cannot be one."""
         check_applicable(self.framework)
-        if not Path(self.source).is_file():
-            raise UsageError(f"there is no file {self.source}")
+        _check_there(self.source)
+        _check_ending(self.source, self.framework)
         check_file(Path(self.source))
         check_no_program(Path(self.source))
 
@@ -278,6 +289,46 @@ def from_function(function: str) -> FromFunction:
     if not isinstance(function, str) or not FUNCTION.fullmatch(function):
         raise UsageError(f"expected a function as 'module:function', received {function!r}")
     return FromFunction(function)
+
+
+def _check_there(source: str) -> None:
+    """Raise `UsageError` unless there is a file."""
+    path = Path(source)
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise UsageError(f"expected a file, received the directory {source}")
+    near = nearest(path.name, [other.name for other in path.parent.glob("*")])
+    hint = ". Code is named without .py, as module:function" if ".py:" in source else _meant(near)
+    raise UsageError(f"there is no file {source}{hint}")
+
+
+def _check_ending(source: str, framework: str) -> None:
+    """Raise `UsageError` for a file that a framework or a runtime does not read."""
+    own = FILES | {name: (runtime(name).suffix,) for name in RUNTIMES}
+    read = own[framework] if framework in RUNTIMES else (*own.get(framework, ()), *CANONICAL)
+    if source.endswith(read):
+        return
+    others = [name for name, endings in own.items() if source.endswith(endings)]
+    if source.endswith(".py"):
+        remedy = (
+            f"Code is named as module:function: {framework}={Path(source).stem}:FUNCTION, which returns the network"
+        )
+    elif others:
+        remedy = f"Write {others[0]}={source}"
+    else:
+        remedy = "Save the network as one of these, or return it from a function of your own, module:function"
+    raise UsageError(f"{framework} reads {', '.join(read)}, received {source}. {remedy}")
+
+
+def _check_own_hdf5(path: Path, framework: str) -> None:
+    """Raise `WeightsError` for an ``.h5`` that robustcmp has not written, but for what a framework's adapter loads."""
+    if path.suffix == ".h5" and not path.name.endswith(FILES.get(framework, ())) and not is_sealed(path):
+        raise WeightsError(
+            f"{path} is not a weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
+            "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read: if you "
+            "trust it, return keras.models.load_model(path) from a function of your own, module:function."
+        )
 
 
 def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
@@ -341,17 +392,16 @@ def load_network(
         return _as_model(called(source), adapter, source, device, {})
     path = Path(source)
     check_no_saved_model(path)
-    if path.is_file():
-        check_no_program(path)
-    if not path.name.endswith((*adapter.files, *CANONICAL)):
-        raise UsageError(f"{framework} reads {', '.join((*adapter.files, *CANONICAL))}, received {source}")
+    _check_ending(source, framework)
     check_file(path)
+    check_no_program(path)
+    _check_own_hdf5(path, framework)
     if architecture is None and path.suffix not in WHOLE:
         raise _no_architecture(source)
     normalisation = {name: [*value] for name, value in (("mean", mean), ("std", std)) if value}
     info: dict[str, Any] = {"sha256": file_digest(path)}
     design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
-    if path.name.endswith(adapter.files):
+    if path.name.endswith(FILES.get(framework, ())):
         whole = path.suffix in WHOLE
         # Code for the other files of a comparison says nothing about one that has its own network.
         of = None if whole and design is None else architecture
@@ -413,12 +463,6 @@ def _check_design(content: WeightsFile, design: Architecture, asked: str, source
 
 def _canonical(path: Path, design: Architecture | None) -> WeightsFile:
     if path.suffix == ".h5":
-        if not is_sealed(path):
-            raise WeightsError(
-                f"{path} is not a weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
-                "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read: if you "
-                "trust it, return keras.models.load_model(path) from a function of your own, module:function."
-            )
         check_sealed(path, design)  # before HDF5 opens it
         check_hdf5(path)
         content = read_weights(path)
