@@ -225,7 +225,20 @@ def test_normalised_images(tmp_path: Path) -> None:
     assert evaluated({"m": model}, drawn(), expected, tmp_path).rates()["m"]["fgsm"] > 0
 
 
-@pytest.mark.parametrize("bounds", [(-1, 1), (0, 255)])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        pytest.param(
+            bounds,
+            marks=brought(
+                what=f"a model that takes images in {bounds}",
+                typed=f"rc.wrap(network, bounds={bounds})",
+                got="a comparison; images are passed in [0, 1]",
+            ),
+        )
+        for bounds in ((-1, 1), (0, 255))
+    ],
+)
 def test_models_with_other_bounds_take_images_in_the_unit_interval(bounds: tuple[int, int], tmp_path: Path) -> None:
     low, high = bounds
 

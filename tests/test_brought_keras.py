@@ -388,6 +388,30 @@ def test_a_program(what: str, tmp_path: Path) -> None:
     compared(model, drawn(), tmp_path)
 
 
+class Scratch(tf.Module):  # type: ignore[misc]
+    """A program that computes through a variable of its own, into which every call writes."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model, self.hidden = model, tf.Variable(tf.zeros(SHAPE))
+
+    def __call__(self, x: Any) -> Any:
+        self.hidden.assign(tf.reduce_mean(x, 0))
+        return self.model(x - 0 * self.hidden, training=False)
+
+
+@brought(
+    what="a program that is not safe for threads: it writes into a variable of its own",
+    typed="rc.wrap(module)",
+    got="a comparison; it is asked one call after another",
+)
+def test_a_program_that_is_not_safe_for_threads(tmp_path: Path) -> None:
+    model = rc.wrap(Scratch(functional()), device="cpu")
+    np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(functional(), drawn()), atol=1e-5)
+    assert Classifier(model).compiled(drawn()).workers == 1
+    compared(model, drawn(), tmp_path)
+
+
 def of_bytes(x: Any) -> Any:
     return tf.cast(tf.reshape(x, [-1, SIDE * SIDE * 3])[:, :CLASSES], tf.float32)
 

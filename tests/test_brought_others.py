@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+from brought import beside
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -42,14 +43,16 @@ def small() -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]
 
 @pytest.fixture
 def compare(small: Any, tmp_path: Path) -> Compare:
-    """Compare a model with itself; it has to be right about most images, and some have to fall."""
+    """Compare a model with a linear one; it has to be right about most images, and some have to fall."""
     suite = tmp_path / "suite.toml"
     suite.write_text(SUITE)
     _, _, images, labels = small
+    linear = beside(images[:40], labels[:40], 10)
 
     def compared(model: rc.Model) -> rc.Evaluation:
         assert (rc.predict(model, images) == labels).mean() > 0.8
-        ev = rc.evaluate({"a": model}, images[:60], labels[:60], suite=suite, n=4, repeats=1, progress=False)
+        models = {"brought": model, "beside": linear}
+        ev = rc.evaluate(models, images[:40], labels[:40], suite=suite, n=4, repeats=1, progress=False)
         assert (ev.success_rate.sel(attack="walk") > 0).all()
         return ev
 
@@ -195,7 +198,7 @@ def endpoint(small: Any) -> Iterator[tuple[type[Endpoint], Callable[[NDArray[np.
 
 @pytest.mark.brought(
     group=GROUP,
-    what="a REST endpoint with a limit of calls a second, retries and a budget",
+    what="a REST endpoint with a limit of calls a second, retries, a budget, and no image asked twice",
     typed="rc.wrap_functions(logits=rc.metered(ask, calls_per_second=10, budget=100_000))",
     got=NO_GRADIENT,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -119,7 +120,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a module from torch.jit.trace": ("rc.wrap(traced)", traced),
     "a module from torch.jit.script": ("rc.wrap(scripted)", lambda n: torch.jit.script(n)),
     "a module from torch.jit.freeze": ("rc.wrap(frozen)", lambda n: torch.jit.freeze(torch.jit.script(n))),
-    "a module from torch.compile": ("rc.wrap(compiled)", lambda n: torch.compile(n, backend="eager")),
+    "a module from torch.compile, backend eager": ("rc.wrap(compiled)", lambda n: torch.compile(n, backend="eager")),
     "a program from torch.export": ("rc.wrap(exported)", exported),
     "a module in the memory format channels-last": (
         "rc.wrap(network)",
@@ -134,6 +135,55 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 def test_a_kind_of_module(kind: str, tmp_path: Path) -> None:
     plain = convolutional()
     model = check_same(KINDS[kind][1](copy.deepcopy(plain)), plain, 1e-5)
+    compared(model, drawn(), tmp_path)
+
+
+@brought(what="a module from torch.compile, by its default backend inductor", typed="rc.wrap(compiled)")
+@pytest.mark.slow  # a minute of compiling C++
+@pytest.mark.filterwarnings("default")  # of torch's own
+def test_a_module_that_inductor_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        pytest.skip("torch.compile needs a compiler of C++")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    plain = convolutional()
+    compared(check_same(torch.compile(copy.deepcopy(plain)), plain, 1e-5), drawn(), tmp_path)
+
+
+class Scratch(torch.nn.Module):  # type: ignore[misc]
+    """Computes through a tensor of its own, into which every call writes."""
+
+    def __init__(self, network: Any, kept: str) -> None:
+        super().__init__()
+        self.first, self.last = network[:-1], network[-1]
+        hidden = torch.zeros(64, self.last.in_features)
+        if kept == "an attribute":
+            self.hidden = hidden
+        else:
+            self.register_buffer("hidden", hidden)
+
+    def forward(self, x: Any) -> Any:
+        features = self.first(x)
+        self.hidden[: len(x)] = features.detach()
+        return self.last(self.hidden[: len(x)] + (features - features.detach()))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(
+            kept,
+            marks=brought(
+                what=f"a model that is not safe for threads: it writes into {kept} of its own",
+                got="a comparison; it is asked one call after another",
+            ),
+        )
+        for kept in ("a buffer", "an attribute")
+    ],
+)
+def test_a_model_that_is_not_safe_for_threads(kept: str, tmp_path: Path) -> None:
+    plain = convolutional()
+    model = check_same(Scratch(copy.deepcopy(plain), kept).eval(), plain, 1e-5)
+    assert Classifier(model).compiled(drawn()).workers == 1
     compared(model, drawn(), tmp_path)
 
 
@@ -163,6 +213,69 @@ def test_an_answer_with_logits_and_a_processor(tmp_path: Path) -> None:
     compared(model, images, tmp_path)
 
 
+class Residual(torch.nn.Module):  # type: ignore[misc]
+    """A block of two convolutions and a shortcut, as in a ResNet."""
+
+    def __init__(self, channels: int, wider: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(channels, wider, 3, 2, padding=1)
+        self.second = torch.nn.Conv2d(wider, wider, 3, padding=1)
+        self.shortcut = torch.nn.Conv2d(channels, wider, 1, 2)
+
+    def forward(self, x: Any) -> Any:
+        return torch.relu(self.shortcut(x) + self.second(torch.relu(self.first(x))))
+
+
+class Normalised(torch.nn.Module):  # type: ignore[misc]
+    """A network that normalises its images itself."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", torch.tensor(MEAN)[:, None, None])
+        self.register_buffer("std", torch.tensor(STD)[:, None, None])
+
+    def forward(self, x: Any) -> Any:
+        return self.network((x - self.mean) / self.std)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        pytest.param(
+            inside,
+            marks=brought(
+                what="a hand-written ResNet of 224 × 224 images and 1,000 classes, "
+                + ("which normalises inside" if inside else "trained on normalised images"),
+                typed="rc.wrap(network)"
+                if inside
+                else 'rc.wrap(network, preprocessing={"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], '
+                '"axis": -3})',
+                got="a comparison; tried with random weights",
+            ),
+        )
+        for inside in (False, True)
+    ],
+)
+def test_a_network_of_the_size_of_imagenet(inside: bool, tmp_path: Path) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(
+            *(torch.nn.Conv2d(3, 16, 7, 2, padding=3), torch.nn.BatchNorm2d(16), torch.nn.ReLU()),
+            *(torch.nn.MaxPool2d(3, 2, padding=1), Residual(16, 32), Residual(32, 64), Residual(64, 128)),
+            *(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(128, 1000)),
+        ).eval()
+    images = drawn(3, 224)
+    expected = answered(network, ((images - np.float32(MEAN)) / np.float32(STD)).astype(np.float32))
+    assert expected.shape == (3, 1000)
+    if inside:
+        model = rc.wrap(Normalised(network).eval(), device="cpu")
+    else:
+        model = rc.wrap(network, preprocessing={"mean": MEAN, "std": STD, "axis": -3}, device="cpu")
+    np.testing.assert_allclose(Classifier(model).logits(images), expected, atol=1e-4)
+    compared(model, images, tmp_path)
+
+
 @brought(
     what="a softmax at the end of a torch.nn.Sequential",
     typed="rc.wrap(network, cut_softmax=True)",
@@ -187,6 +300,59 @@ def test_a_softmax_is_cut(nested: bool, tmp_path: Path) -> None:
     assert softmax.training
     with pytest.raises(UsageError, match=r"cut_softmax=True takes .* received Linear\. Return logits"):
         rc.wrap(plain, cut_softmax=True)
+
+
+# one number for two classes -------------------------------------------------------------------------------------------
+
+
+def one_number(shape: str, end: str | None) -> Any:
+    """Return a network that puts about half of the drawn images into each class."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(*convolutional(), torch.nn.Tanh(), torch.nn.Linear(CLASSES, 1))
+    network[-1].bias.data -= answered(network, drawn()).mean()
+    layers = [*network, *([torch.nn.Sigmoid()] if end else []), *([torch.nn.Flatten(0)] if shape == "(N,)" else [])]
+    return torch.nn.Sequential(*layers).eval()
+
+
+SAID = {None: "binary-logit", "sigmoid": "binary-probability"}
+
+
+@pytest.mark.parametrize("shape", ["(N,)", "(N, 1)"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(
+            end,
+            marks=brought(
+                what=f"one {'number after a sigmoid' if end else 'logit'} for two classes, (N,) or (N, 1)",
+                typed=f'rc.wrap(network, outputs="{outputs}")',
+            ),
+        )
+        for end, outputs in SAID.items()
+    ],
+)
+def test_one_number_for_two_classes(end: str | None, shape: str, tmp_path: Path) -> None:
+    network = one_number(shape, end)
+    model = rc.wrap(network, outputs=SAID[end], device="cpu")
+    answer, logits = answered(network, drawn()).reshape(N), Classifier(model).logits(drawn())
+    assert 0 < (logits.argmax(axis=1) == 1).sum() < N
+    np.testing.assert_array_equal(logits.argmax(axis=1), answer > (0.5 if end else 0))
+    of_class_1 = answer if end else 1 / (1 + np.exp(-answer))
+    np.testing.assert_allclose(np.exp(logits[:, 1]) / np.exp(logits).sum(axis=1), of_class_1, atol=1e-5)
+    compared(model, drawn(), tmp_path)
+
+
+@brought(
+    what="one number for two classes, without saying so",
+    got='the message: pass outputs="binary-logit" or "binary-probability"',
+)
+@pytest.mark.parametrize("shape", ["(N,)", "(N, 1)"])
+@pytest.mark.parametrize("end", SAID)
+def test_one_number_for_two_classes_without_saying_so(end: str | None, shape: str) -> None:
+    model = rc.wrap(one_number(shape, end), device="cpu")
+    with pytest.raises(ModelError, match=r'received shape \(24,.*outputs="binary-logit"\), or "binary-probability"'):
+        rc.evaluate({"m": model}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
 
 
 # messages -------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 FLOAT = onnx.TensorProto.FLOAT
 LINE_END = "\n"
+brought = partial(pytest.mark.brought, group="Other models")
+NO_GRADIENT = "a comparison; gradient attacks are not applicable"
 
 
 def linear(n: Any = "n", shape: tuple[Any, ...] = (1, 28, 28), dtype: int = FLOAT, **more: Any) -> Any:
@@ -103,6 +105,11 @@ def test_a_classifier_of_scikit_learn_answers_as_there(
     assert "not known" in Classifier(model).no_gradient
 
 
+@brought(
+    what="an ONNX file, in Python",
+    typed='rc.evaluate({"a": rc.open_deployed("a.onnx", "onnxruntime"), …}, images, labels)',
+    got=NO_GRADIENT,
+)
 def test_a_classifier_of_scikit_learn_stands_in_a_comparison(scikit: Callable[[str], Path], digits: Dataset) -> None:
     models = {
         "logistic": rc.open_deployed(scikit("logistic"), "onnxruntime"),
@@ -154,6 +161,11 @@ def compared_files(files: dict[str, Path], out: Path, *weights: str) -> list[str
     return [*asked, "--images", "8", "--repeats", "1", "--batch-size", "64", "--out", str(out)]
 
 
+@brought(
+    what="an ONNX file beside the network that it was converted from",
+    typed="robustcmp eval --weights torch=a.npz onnxruntime=a.onnx --architecture lenet1",
+    got="a comparison; gradient attacks take the network's gradient, which the result says",
+)
 def test_a_file_is_compared_with_the_network_that_it_was_made_from(
     own_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,14 +225,25 @@ def test_layout_batch_and_number_format_are_recognised(
     assert ("always 3 images" in notes) == (n == 3)
 
 
-def test_a_tflite_file_with_int8_input_stands_in_a_comparison(
-    zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def int8(zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A TFLite file of LeNet-5 whose input and output are int8."""
     pytest.importorskip("tensorflow")
     pytest.importorskip("ai_edge_litert")
-    source = zoo_model("tensorflow")
-    rc.deploy(source, "litert-int8", calibration=digits.images[:50], path=(path := tmp_path / "theirs.tflite"))
-    model = rc.open_deployed(path, "litert")
+    path = tmp_path_factory.mktemp("int8") / "theirs.tflite"
+    rc.deploy(zoo_model("tensorflow"), "litert-int8", calibration=digits.images[:50], path=path)
+    return path
+
+
+@brought(
+    what="a TFLite file with int8 input and output, in Python",
+    typed='rc.evaluate({"a": rc.open_deployed("a.tflite", "litert"), …}, images, labels)',
+    got=NO_GRADIENT,
+)
+def test_a_tflite_file_with_int8_input_stands_in_a_comparison(
+    int8: Path, zoo_model: Callable[..., rc.Model], digits: Dataset
+) -> None:
+    source, model = zoo_model("tensorflow"), rc.open_deployed(int8, "litert")
     assert any("images in int8" in note for note in model.info["deployment"]["notes"])
     assert (rc.predict(model, digits.images[:100]) == rc.predict(source, digits.images[:100])).mean() > 0.9
     ev = rc.evaluate(
@@ -228,6 +251,32 @@ def test_a_tflite_file_with_int8_input_stands_in_a_comparison(
         batch_size=64, progress=False,
     )  # fmt: skip
     assert np.isfinite(ev.success_rate.sel(model="int8", attack="single_pixel")).all()
+    assert "fgsm" in ev.not_applicable["int8"]
+
+
+@pytest.mark.parametrize(
+    "runtime",
+    [
+        pytest.param(
+            runtime,
+            marks=brought(
+                what=what, typed=f"robustcmp eval --weights {runtime}={name} --dataset digits", got=NO_GRADIENT
+            ),
+        )
+        for runtime, name, what in (
+            ("onnxruntime", "a.onnx", "an ONNX file"),
+            ("litert", "a.tflite", "a TFLite file with int8 input and output"),
+        )
+    ],
+)
+def test_a_file_at_the_terminal(
+    runtime: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = request.getfixturevalue("int8") if runtime == "litert" else request.getfixturevalue("scikit")("logistic")
+    asked = ["eval", "--weights", f"{runtime}={path}", "--dataset", "digits", "--suite", "smoke", "--images", "5"]
+    assert command.main([*asked, "--repeats", "1", "--out", str(tmp_path / "run"), "--batch-size", "64"]) == 0
+    assert f"fgsm is not applicable to {runtime}" in " ".join(capsys.readouterr().out.split())
+    assert np.isfinite(rc.open_run(tmp_path / "run").rates()[runtime]["single_pixel"])
 
 
 # bad input -----------------------------------------------------------------------------------------------------------

@@ -157,6 +157,12 @@ def same_answers(model: Any, expected: rc.Model, digits: Dataset, tolerance: flo
     )
 
 
+@pytest.mark.brought(
+    group="JAX",
+    what="parameters in a NumPy archive, such as `conv1/kernel`",
+    typed="robustcmp eval --weights jax=a.npz --architecture lenet1",
+    got="a comparison",
+)
 def test_canonical_weights_run_in_every_framework(framework: TrainableFramework, folder: Path, digits: Dataset) -> None:
     content = zoo_weights(framework.name)
     write_weights(Path("own.h5"), content)
@@ -194,6 +200,12 @@ def test_a_network_with_batch_norms_and_shortcuts_in_torch(folder: Path) -> None
     assert all(torch.equal(state[name], received[name]) for name in state)
 
 
+@pytest.mark.brought(
+    group="Keras and TensorFlow",
+    what="a file `.weights.h5`",
+    typed="robustcmp eval --weights tensorflow=a.weights.h5 --architecture lenet1",
+    got="a comparison",
+)
 def test_whole_models_and_weights_of_keras(folder: Path, digits: Dataset) -> None:
     pytest.importorskip("tensorflow")
     write_keras("own.keras")
@@ -338,6 +350,12 @@ def test_normalisation_is_not_given_twice(folder: Path) -> None:
         load_network("own.npz", "jax", "nets:jax_wrapped", std=[0.5])
 
 
+@pytest.mark.brought(
+    group="PyTorch",
+    what="a file `.pt` of a network that was trained on normalised images",
+    typed="robustcmp eval --weights torch=a.pt --architecture lenet1 --mean 0.1307 --std 0.3081",
+    got="a comparison",
+)
 def test_normalisation_in_the_command(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     write_torch("a.pt")
@@ -573,6 +591,12 @@ def test_functions_that_return_something_else(folder: Path, framework: str, func
         load_network(f"nets:{function}", framework)
 
 
+@pytest.mark.brought(
+    group="Other models",
+    what="a function of yours that returns a classifier of scikit-learn, beside a network",
+    typed="robustcmp eval --weights linear:numpy=nets:linear torch=nets:mine --dataset digits",
+    got="a comparison; gradient attacks are not applicable",
+)
 def test_a_classifier_of_scikit_learn_beside_a_network(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for package in ("torch", "sklearn"):
         pytest.importorskip(package)
@@ -610,6 +634,12 @@ def test_an_interrupted_call_says_what_is_kept(folder: Path, digits: Dataset, ca
         assert said in caplog.text
 
 
+@pytest.mark.brought(
+    group="PyTorch",
+    what="a file `.pt` of a whole network, torch.save(network, path)",
+    typed="robustcmp eval --weights torch=a.pt",
+    got="the message: save its state dict and name its architecture",
+)
 def test_a_whole_network_of_torch_is_one_message(folder: Path) -> None:
     torch = pytest.importorskip("torch")
     torch.save(zoo_model("torch").native, "whole.pt")
@@ -686,6 +716,12 @@ def test_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture
     assert json.loads(capfd.readouterr().out)["frameworks"] == ["torch"]
 
 
+@pytest.mark.brought(
+    group="PyTorch",
+    what="a file `.pt` of a state dict",
+    typed="robustcmp eval --weights torch=a.pt --architecture lenet1",
+    got="a comparison",
+)
 def test_one_file_compared_on_the_command_line(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     write_torch("a.pt")
@@ -704,6 +740,12 @@ def test_one_file_compared_on_the_command_line(folder: Path, capfd: pytest.Captu
     assert Path(out, "results.h5").stat().st_mtime_ns == before
 
 
+@pytest.mark.brought(
+    group="PyTorch",
+    what="two networks, from a file and from a function of yours",
+    typed="robustcmp eval --weights mine:torch=a.pt yours:torch=nets:yours --architecture lenet1 --dataset digits",
+    got="a comparison",
+)
 def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     write_torch("a.pt")

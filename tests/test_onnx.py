@@ -150,6 +150,12 @@ def test_values_that_are_rare_come_back_bit_for_bit(tiny: Architecture, random_w
 # weights for a framework ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.brought(
+    group="Other models",
+    what="an ONNX file of the kinds of layers that robustcmp knows, as a network of any framework",
+    typed="robustcmp eval --weights torch=a.onnx",
+    got="a comparison, with gradients",
+)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_onnx_file_is_weights_for_every_framework(
     framework: str, zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path: Path
