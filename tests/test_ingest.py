@@ -27,7 +27,7 @@ from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.zoo.from_files import FromFile, load_network
 from robustcmp.zoo.from_zoo import FromZoo, find_weights
-from robustcmp.zoo.named_files import directory_part, file_origins, pooled
+from robustcmp.zoo.named_files import directory_part, file_origins, normalised, pooled
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -327,15 +327,21 @@ def test_a_file_of_a_network_for_normalised_images(
 @pytest.mark.parametrize(
     ("given", "mean", "std", "message"),
     [
-        ("torch=own.npz", [0.1], [0], "std: expected positive numbers, received [0]"),
+        ("torch=own.npz", [0.1], [0], "std: expected positive numbers, received [0.0]"),
         ("torch=own.npz", [math.nan], [], "mean: expected finite numbers, received [nan]"),
         ("torch=own.npz", [1, 2], [1, 2, 3], "as many numbers"),
+        ("torch=own.npz", ["half"], [], "--mean: expected numbers like 0.1307 or 1/255, for one model after its name"),
+        ("torch=own.npz", [], ["1/0"], "mine=0.1307; received '1/0'"),
+        ("torch=own.npz", ["torhc=0.1"], [], "unknown model of --mean 'torhc': did you mean 'torch'?"),
+        ("mine:torch=own.npz", [], ["torch=1"], "unknown model of --std 'torch': Expected one of mine."),
+        ("torch=own.npz", ["torch=1", "torch=2"], [], "--mean: torch is given twice"),
         ("torch=nets:trained", [0.1], [0.3], "let nets:trained return robustcmp.wrap(network, preprocessing="),
+        ("torch=nets:trained", [0.1], [], "For another model of the command, name it before the numbers, NAME=X"),
         ("onnxruntime=own.onnx", [0.1], [0.3], "with its normalisation inside"),
     ],
 )
 def test_numbers_that_normalise_nothing(
-    folder: Path, given: str, mean: list[float], std: list[float], message: str
+    folder: Path, given: str, mean: list[str | float], std: list[str | float], message: str
 ) -> None:
     pytest.importorskip("torch")
     np.savez("own.npz", **{"logits/bias": np.zeros(3)})
@@ -369,7 +375,30 @@ def test_normalisation_in_the_command(folder: Path, capfd: pytest.CaptureFixture
     assert eval_command.main([*own, "--mean", "0.5", "--std", "0.2", *short]) == 0
     received = capfd.readouterr()
     assert json.loads(received.out)["out"] == "runs/lenet1-digits-smoke-weights-torch-a-normalised"
-    assert "all files of frameworks get (images - mean) / std, with mean 0.5 and std 0.2" in received.err
+    assert "torch: given (images - 0.5) / 0.2\n" in received.err
+
+
+def test_normalisation_of_each_model(folder: Path) -> None:
+    for package in ("torch", "jax"):
+        pytest.importorskip(package)
+    for path in ("a.npz", "b.npz", "c.npz"):
+        np.savez(path, of=np.array([float(ord(path[0]))]))
+    files = ["torch=a.npz", "torch=b.npz", "mine:jax=c.npz", "code:torch=nets:trained"]
+    origins = file_origins(files, "lenet1", ["torch=0.5", "mine=0.1", "0.2", "0.3"], ["mine=2/255"])
+    found = {name: [(its.mean, its.std) for its in each if isinstance(its, FromFile)] for name, each in origins.items()}
+    assert found["torch"] == [((0.5,), ())] * 2
+    assert found["mine"] == [((0.1, 0.2, 0.3), (2 / 255,))]
+    assert found["code"] == [((), ())]
+    assert normalised(origins, 3) == [
+        "torch: given (images - 0.5) / 1",
+        "mine: given (images - (0.1, 0.2, 0.3)) / 0.00784314",
+        "code: given images",
+    ]
+    with pytest.raises(UsageError, match="--mean: expected 1 number or one for each of 1 channels, received 3"):
+        normalised(origins, 1)
+    (others, mine) = file_origins(files[1:3], "lenet1", ["0.5", "mine=0.1"]).values()
+    assert [its.mean for its in (*others, *mine) if isinstance(its, FromFile)] == [(0.5,), (0.1,)]
+    assert normalised(file_origins(files, "lenet1"), 3) == []
 
 
 def test_code_for_other_files_says_nothing_about_a_whole_model(folder: Path, digits: Dataset) -> None:

@@ -70,11 +70,10 @@ def _add_models(group: _ArgumentGroup) -> None:
     for name, default in (("mean", 0), ("std", 1)):
         group.add_argument(
             f"--{name}",
-            type=float,
             nargs="+",
-            metavar="X",
-            help="files of --weights expect (images - mean) / std: a number, or one for each channel "
-            f"(default: {default})",
+            metavar=("X", "NAME=X"),
+            help="files of --weights expect (images - mean) / std: a number, or one for each channel; for one model "
+            f"after its name, mine=0.1307 (default: {default})",
         )
     group.add_argument(
         "--framework",
@@ -464,7 +463,7 @@ def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
     from ..deployments.deploying import check_gradient_kind
-    from ..zoo.named_files import directory_part, file_origins, pooled, with_sources
+    from ..zoo.named_files import directory_part, file_origins, normalised, pooled, with_sources
     from ..zoo.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
@@ -479,22 +478,12 @@ def _from_files(options: Namespace) -> _Asked:
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
-    for name, values in (("mean", options.mean), ("std", options.std)):
-        if len(values or ()) not in (0, 1, channels := data.images.shape[-1]):
-            raise UsageError(
-                f"--{name}: expected 1 number or one for each of {channels} channels, received {len(values)}"
-            )
-    normalised = ""
-    if options.mean or options.std:
-        normalised = "-normalised"
-        mean, std = (
-            " ".join(map(str, values or [default])) for values, default in ((options.mean, 0), (options.std, 1))
-        )
-        lines.append(f"all files of frameworks get (images - mean) / std, with mean {mean} and std {std}")
+    lines += normalised(origins, data.images.shape[-1])
     if is_own(dataset):
         lines.append(_described(data))
     about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
-    return _Asked(about, f"-weights-{directory_part(origins)}{normalised}", dataset, data, origins, lines)
+    suffix = f"-weights-{directory_part(origins)}{'-normalised' if options.mean or options.std else ''}"
+    return _Asked(about, suffix, dataset, data, origins, lines)
 
 
 def _described(data: Dataset) -> str:

@@ -247,7 +247,7 @@ def wrap(
         raise UsageError(
             f"the network scales images from [0, 255] itself, in its layer {layer}; images in [0, 1] would be "
             "black to it. Pass bounds=(0, 255) to robustcmp.wrap, or bounds=(0, 1) if it does take them. For a file, "
-            "load it in a function of your own and name that, module:function."
+            "load it in a function of your own and name that, module:function; or give the command --std 1/255."
         )
     layout = adapter.layout(native)
     native = adapter.as_network(adapter.without_softmax(native) if cut_softmax else native)

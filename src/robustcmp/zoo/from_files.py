@@ -49,6 +49,7 @@ from ..networks.weights import Weights, WeightsFile, check_finite, check_sealed,
 
 ONNX = ".onnx"
 RETURNED = "a function of images (N, H, W, C), a classifier of scikit-learn, or what robustcmp.wrap_functions makes"
+OF_ONE = "For another model of the command, name it before the numbers, NAME=X"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
 CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
 WHOLE = (".keras", ONNX)  # files that hold the network, too
@@ -125,7 +126,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             if self.mean or self.std:
                 raise UsageError(
                     f"--mean and --std are for files: let {self.source} return robustcmp.wrap(network, "
-                    "preprocessing=dict(mean=..., std=..., axis=...))"
+                    f"preprocessing=dict(mean=..., std=..., axis=...)). {OF_ONE}"
                 )
             return
         if self.framework == NUMPY:

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import names as deployment_names
 from ..deployments.model import Gradient
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 from ..files import file_digest, json_digest
 from ..frameworks import ALSO, known
 from ..networks.architecture import get_architecture
-from .from_files import FromDeployedFile, FromFile, is_function
+from .from_files import OF_ONE, FromDeployedFile, FromFile, is_function
 
 NAME = re.compile(r"\w([\w .+@-]{0,38}\w)?")  # of a model: fit for a path and a table
 IN_PATH = 60  # letters that models take of the name of a directory
@@ -25,13 +25,18 @@ FileOrigins = dict[str, list[FromFile | FromDeployedFile]]
 
 
 def file_origins(
-    given: Sequence[str], architecture: str | None = None, mean: Sequence[float] = (), std: Sequence[float] = ()
+    given: Sequence[str],
+    architecture: str | None = None,
+    mean: Sequence[str | float] = (),
+    std: Sequence[str | float] = (),
 ) -> FileOrigins:
     """Return the networks of texts ``[NAME:]FRAMEWORK=FILE``, by name, checked and not loaded yet.
 
     ``module:function`` stands in the place of a file for code. A runtime stands in the place of a framework for a file
     of its own, as in ``onnxruntime=FILE.onnx``, and ``numpy`` for code outside any framework. Without a name, networks
     are called as their framework. Several of one name are counted as its training seeds.
+
+    The numbers of `mean` and `std` are those of all files, or after a name, ``mine=0.1 0.2 0.3``, of that model alone.
 
     Raises
     ------
@@ -48,6 +53,7 @@ def file_origins(
     """
     if architecture is not None and not is_function(architecture):
         get_architecture(architecture)
+    numbers = {"mean": _by_model("mean", mean), "std": _by_model("std", std)}
     origins: FileOrigins = {}
     for text in given:
         names, equals, source = text.partition("=")
@@ -59,16 +65,17 @@ def file_origins(
         name, named, framework = names.rpartition(":")
         if named:
             _check_model_name(name, framework, text)
+        normalised = {what: its.get(name or framework, its.get("", ())) for what, its in numbers.items()}
         origin: FromFile | FromDeployedFile
         if framework in RUNTIMES:
-            if mean or std:
+            if any(normalised.values()):
                 raise UsageError(
                     f"--mean and --std are for files of frameworks: {text} has to take images in [0, 1]. Convert the "
-                    "network with its normalisation inside"
+                    f"network with its normalisation inside. {OF_ONE}"
                 )
             origin = FromDeployedFile(source, framework)
         else:
-            origin = FromFile(source, framework, architecture, tuple(mean), tuple(std))
+            origin = FromFile(source, framework, architecture, **normalised)
         origin.check()
         alike = [other for each in origins.values() for other in each if other.framework == framework]
         if _content(source) in [_content(other.source) for other in alike]:
@@ -80,7 +87,37 @@ def file_origins(
                 f"{trainings[0].framework} and {framework}. Use a name for each, as in {name}-{framework}:{framework}="
             )
         trainings.append(origin)
+    for what, its in numbers.items():
+        for name in its:
+            if name and name not in origins:
+                raise unknown(f"model of --{what}", name, origins, ALSO)
     return origins
+
+
+def _by_model(option: str, given: Sequence[str | float]) -> dict[str, tuple[float, ...]]:
+    """Read numbers of all models, ``0.1 0.2``, and after a name those of one, ``mine=0.1 0.2``; "" are all others.
+
+    Examples
+    --------
+    >>> _by_model("std", ["1/255", "mine=0.2", "0.3"])
+    {'': (0.00392156862745098,), 'mine': (0.2, 0.3)}
+    """
+    numbers: dict[str, tuple[float, ...]] = {}
+    name = ""
+    for text in map(str, given):
+        named, equals, number = text.rpartition("=")
+        if equals and named in numbers:
+            raise UsageError(f"--{option}: {named} is given twice")
+        name = named if equals else name
+        try:
+            value, _, divisor = number.partition("/")
+            numbers[name] = (*numbers.get(name, ()), float(value) / float(divisor or 1))
+        except (ValueError, ZeroDivisionError):
+            raise UsageError(
+                f"--{option}: expected numbers like 0.1307 or 1/255, for one model after its name, mine=0.1307; "
+                f"received {text!r}"
+            ) from None
+    return numbers
 
 
 def _check_model_name(name: str, framework: str, text: str) -> None:
@@ -175,6 +212,40 @@ def pooled(origins: FileOrigins) -> list[str]:
         for name, given in origins.items()
         if len(given) > 1 and name == given[0].framework
     ]
+
+
+def normalised(origins: FileOrigins, channels: int) -> list[str]:
+    """Return a line for each normalisation of images, with the models that get it; none where all get them as they are.
+
+    Raises
+    ------
+    UsageError
+        A model has more or fewer numbers than images have channels.
+    """
+    alike: dict[str, list[str]] = {}
+    for name, (first, *_) in origins.items():
+        mean, std = (first.mean, first.std) if isinstance(first, FromFile) else ((), ())
+        for what, values in (("mean", mean), ("std", std)):
+            if len(values) not in (0, 1, channels):
+                raise UsageError(
+                    f"--{what}: expected 1 number or one for each of {channels} channels, received {len(values)}"
+                )
+        as_they_are = not mean and not std
+        said = "images" if as_they_are else f"(images - {_numbers(mean or (0,))}) / {_numbers(std or (1,))}"
+        alike.setdefault(said, []).append(name)
+    return [] if [*alike] == ["images"] else [f"{', '.join(names)}: given {said}" for said, names in alike.items()]
+
+
+def _numbers(values: Sequence[float]) -> str:
+    """Return a number as text, several in brackets.
+
+    Examples
+    --------
+    >>> _numbers([0.5]), _numbers([0.5, 0.25])
+    ('0.5', '(0.5, 0.25)')
+    """
+    text = ", ".join(f"{value:g}" for value in values)
+    return text if len(values) == 1 else f"({text})"
 
 
 def _content(source: str) -> str:
