@@ -106,6 +106,10 @@ def of_sums():
 
 number = 3
 
+def soft():
+    import torch
+    return torch.nn.Sequential(*torch_network(), torch.nn.Softmax(1)).eval()
+
 def fails():
     raise RuntimeError("no such luck")
 
@@ -336,7 +340,12 @@ def test_a_file_of_a_network_for_normalised_images(
         ("mine:torch=own.npz", [], ["torch=1"], "unknown model of --std 'torch': Expected one of mine."),
         ("torch=own.npz", ["torch=1", "torch=2"], [], "--mean: torch is given twice"),
         ("torch=nets:trained", [0.1], [0.3], "let nets:trained return robustcmp.wrap(network, preprocessing="),
-        ("torch=nets:trained", [0.1], [], "For another model of the command, name it before the numbers, NAME=X"),
+        (
+            "torch=nets:trained",
+            [0.1],
+            [],
+            "For other models of the command, name them: --mean NAME=X, --cut-softmax NAME",
+        ),
         ("onnxruntime=own.onnx", [0.1], [0.3], "with its normalisation inside"),
     ],
 )
@@ -369,7 +378,7 @@ def test_normalisation_in_the_command(folder: Path, capfd: pytest.CaptureFixture
     assert eval_command.main([*own, "--mean", "0.1", "0.2"]) == 2
     assert "--mean: expected 1 number or one for each of 1 channels, received 2" in capfd.readouterr().err
     assert eval_command.main(["--model", "lenet1", "--std", "0.3"]) == 2
-    assert "--mean and --std describe the networks of --weights" in capfd.readouterr().err
+    assert "--cut-softmax describe the networks of --weights" in capfd.readouterr().err
     assert not Path("runs").exists()
     short = ["--suite", "smoke", "--images", "4", "--repeats", "1", "--batch-size", "64", "--json"]
     assert eval_command.main([*own, "--mean", "0.5", "--std", "0.2", *short]) == 0
@@ -399,6 +408,47 @@ def test_normalisation_of_each_model(folder: Path) -> None:
     (others, mine) = file_origins(files[1:3], "lenet1", ["0.5", "mine=0.1"]).values()
     assert [its.mean for its in (*others, *mine) if isinstance(its, FromFile)] == [(0.5,), (0.1,)]
     assert normalised(file_origins(files, "lenet1"), 3) == []
+
+
+def test_a_softmax_is_cut_in_the_command(folder: Path, digits: Dataset, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    write_torch("a.pt")
+    own = ["--weights", "torch=a.pt", "code:torch=nets:soft", "--architecture", "nets:soft", "--dataset", "digits"]
+    short = ["--suite", "smoke", "--images", "2", "--repeats", "1", "--batch-size", "64", "--json"]
+    assert eval_command.main([*own, *short]) == 1
+    assert "model 'torch' returns probabilities" in (said := capfd.readouterr().err)
+    assert "--cut-softmax" in said
+    assert eval_command.main([*own, *short, "--cut-softmax", "torch"]) == 1
+    assert "model 'code' returns probabilities" in capfd.readouterr().err
+    assert eval_command.main([*own, *short, "--cut-softmax"]) == 0
+    accuracy = json.loads(capfd.readouterr().out)["clean_accuracy"]
+    assert accuracy["torch"] == pytest.approx(zoo_model("torch").info["test_accuracy"], abs=1e-3)
+    assert eval_command.main(["--model", "lenet1", "--cut-softmax"]) == 2
+    assert "--cut-softmax describe the networks of --weights" in capfd.readouterr().err
+
+
+def test_which_softmax_is_cut(folder: Path, digits: Dataset) -> None:
+    for package in ("torch", "onnxruntime"):
+        pytest.importorskip(package)
+    write_torch("a.pt")
+    Path("own.onnx").write_text("some content")
+    ((soft,),) = file_origins(["torch=a.pt"], "nets:soft", cut_softmax=[]).values()
+    same_answers(soft.load("cpu"), zoo_model("torch"), digits)
+    ((plain,),) = file_origins(["torch=a.pt"], "lenet1", cut_softmax=[]).values()
+    assert plain.fingerprint not in (None, replace(plain, cut_softmax=False).fingerprint)
+    with pytest.raises(UsageError, match=r"a\.pt: cut_softmax=True takes .* received Linear"):
+        plain.load("cpu")
+    for given, named, message in (
+        ("torch=a.pt", ["troch"], "unknown model of --cut-softmax 'troch': did you mean 'torch'"),
+        ("onnxruntime=own.onnx", [], r"has to take images in \[0, 1\] and to return logits"),
+        ("numpy=nets:neighbours", ["numpy"], r"let nets:neighbours return logits, or robustcmp\.wrap_functions"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            file_origins([given], "lenet1", cut_softmax=named)
+    ((wrapped,),) = file_origins(["torch=nets:trained"], cut_softmax=[]).values()
+    write_torch("own.pt")
+    with pytest.raises(UsageError, match=r"nets:trained comes with .* put cut_softmax=True there"):
+        wrapped.load("cpu")
 
 
 def test_code_for_other_files_says_nothing_about_a_whole_model(folder: Path, digits: Dataset) -> None:

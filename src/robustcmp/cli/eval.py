@@ -76,6 +76,13 @@ def _add_models(group: _ArgumentGroup) -> None:
             f"after its name, mine=0.1307 (default: {default})",
         )
     group.add_argument(
+        "--cut-softmax",
+        nargs="*",
+        metavar="NAME",
+        help="these models of --weights end in a softmax, which is cut: they are attacked through their logits "
+        "(without NAME: all)",
+    )
+    group.add_argument(
         "--framework",
         nargs="+",
         metavar="NAME",
@@ -435,8 +442,10 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
 
     if options.architecture is not None:
         raise UsageError("--architecture describes the network of --weights and cannot be combined with --model")
-    if options.mean or options.std:
-        raise UsageError("--mean and --std describe the networks of --weights and cannot be combined with --model")
+    if options.mean or options.std or options.cut_softmax is not None:
+        raise UsageError(
+            "--mean, --std and --cut-softmax describe the networks of --weights and cannot be combined with --model"
+        )
     named = {"frameworks": options.framework, "recipe": options.recipe, "weights_of": options.same_weights}
     seeds = options.training_seeds
     check_names(
@@ -469,7 +478,9 @@ def _from_files(options: Namespace) -> _Asked:
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
     check_gradient_kind(options.gradient)
-    given = file_origins(options.weights, options.architecture, options.mean or (), options.std or ())
+    given = file_origins(
+        options.weights, options.architecture, options.mean or (), options.std or (), options.cut_softmax
+    )
     origins, lines = with_sources(given, options.gradient)
     lines += pooled(given)
     networks = [network for each in origins.values() for network in each]

@@ -101,8 +101,8 @@ def _cut(classifier: Classifier) -> str:
     except UsageError:
         return "Remove its last softmax"
     return (
-        "Cut its last softmax with robustcmp.wrap(..., cut_softmax=True), for a file in a command in a function of "
-        "your own, module:function"
+        "Cut its last softmax with robustcmp.wrap(..., cut_softmax=True), which for networks of a command is "
+        "--cut-softmax"
     )
 
 

@@ -11,11 +11,12 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from pkgutil import iter_modules
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, ClassVar
 
 import foolbox as fb
@@ -49,7 +50,7 @@ from ..networks.weights import Weights, WeightsFile, check_finite, check_sealed,
 
 ONNX = ".onnx"
 RETURNED = "a function of images (N, H, W, C), a classifier of scikit-learn, or what robustcmp.wrap_functions makes"
-OF_ONE = "For another model of the command, name it before the numbers, NAME=X"
+OF_ONE = "For other models of the command, name them: --mean NAME=X, --cut-softmax NAME"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
 CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
 WHOLE = (".keras", ONNX)  # files that hold the network, too
@@ -75,6 +76,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         What network the file is for, as for `load_network`.
     mean, std : tuple of float
         What a file's network expects of its images, as for `load_network`.
+    cut_softmax : bool
+        Whether the softmax at its end is cut.
     """
 
     source: str
@@ -82,6 +85,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
     architecture: str | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    cut_softmax: bool = False
 
     @property
     def label(self) -> str:
@@ -110,6 +114,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             "architecture": self.design and get_architecture(self.design).described,
             "versions": versions(self.framework),
             **({"mean": self.mean, "std": self.std} if self.mean or self.std else {}),
+            **({"cut_softmax": True} if self.cut_softmax else {}),
         }
 
     def check(self) -> None:
@@ -121,6 +126,11 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             raise unknown("framework", self.framework, (*known(), NUMPY), {**ALSO, **dict.fromkeys(OF_NUMPY, NUMPY)})
         if self.framework != NUMPY:
             check_framework(self.framework)
+        if self.framework == NUMPY and self.cut_softmax:
+            raise UsageError(
+                f"--cut-softmax is for networks of frameworks: let {self.source} return logits, or "
+                f'robustcmp.wrap_functions(..., outputs="probabilities"). {OF_ONE}'
+            )
         _check_normalisation(self.mean, self.std)
         if is_function(self.source):
             if self.mean or self.std:
@@ -136,6 +146,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             )
         check_no_saved_model(Path(self.source))
         _check_there(self.source)
+        check_no_program(Path(self.source))
         if self.source.endswith(".keras") and self.framework in ("torch", "jax"):
             raise UsageError(
                 f"{self.source} is a model of Keras: write tensorflow={self.source}; or set KERAS_BACKEND="
@@ -144,7 +155,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             )
         _check_ending(self.source, self.framework)
         check_file(Path(self.source))
-        check_no_program(Path(self.source))
         _check_own_hdf5(Path(self.source), self.framework)
         if self.architecture is None and Path(self.source).suffix not in WHOLE:
             raise _no_architecture(self.source)
@@ -167,8 +177,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
 
     def load(self, device: Device = "auto") -> fb.models.base.Model:
         """Load it, as `load_network` does."""
-        normalised = {"mean": self.mean, "std": self.std}
-        return load_network(self.source, self.framework, self.architecture, device=device, **normalised)
+        options: dict[str, Any] = {"mean": self.mean, "std": self.std, "cut_softmax": self.cut_softmax}
+        return load_network(self.source, self.framework, self.architecture, device=device, **options)
 
 
 class FromFunction(msgspec.Struct, frozen=True, tag="function"):
@@ -350,6 +360,7 @@ def load_network(
     *,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
+    cut_softmax: bool = False,
     device: Device = "auto",
 ) -> fb.models.base.Model:
     """Load one network that was trained elsewhere.
@@ -372,6 +383,8 @@ def load_network(
     mean, std : sequence of float
         The network of a file expects ``(images - mean) / std`` of images in [0, 1]: one number for each channel or one
         for all. Left out, they are 0 and 1.
+    cut_softmax : bool, default False
+        Ask the network without the softmax at its end, as for `wrap`.
     device : str, default "auto"
         ``"auto"``, ``"cpu"`` or ``"cuda"``.
 
@@ -389,17 +402,21 @@ def load_network(
     if framework == NUMPY:
         return _of_functions(called(source), source)
     adapter = get_framework(framework)
+    normalisation = {name: [*value] for name, value in (("mean", mean), ("std", std)) if value}
+    as_model = partial(
+        _as_model, adapter=adapter, source=source, device=device, normalisation=normalisation, cut_softmax=cut_softmax
+    )
     if is_function(source):
-        return _as_model(called(source), adapter, source, device, {})
+        return as_model(called(source), info={})
     path = Path(source)
     check_no_saved_model(path)
+    if path.is_file():
+        check_no_program(path)
     _check_ending(source, framework)
     check_file(path)
-    check_no_program(path)
     _check_own_hdf5(path, framework)
     if architecture is None and path.suffix not in WHOLE:
         raise _no_architecture(source)
-    normalisation = {name: [*value] for name, value in (("mean", mean), ("std", std)) if value}
     info: dict[str, Any] = {"sha256": file_digest(path)}
     design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
     if path.name.endswith(FILES.get(framework, ())):
@@ -408,7 +425,7 @@ def load_network(
         of = None if whole and design is None else architecture
         network = None if of is None else _untrained(of, adapter)
         built = None if whole else design
-        return _as_model(adapter.load(path, network), adapter, source, device, info, built, normalisation)
+        return as_model(adapter.load(path, network), info=info, architecture=built)
     if path.suffix == ONNX:
         own, weights = read_onnx(path)
         design = own if architecture is None else design
@@ -420,11 +437,11 @@ def load_network(
         assert architecture is not None
         if framework != "jax":
             raise UsageError(f"for {source} the architecture should be a name or FILE.toml, received {architecture}")
-        return _as_model(called(architecture, content.weights), adapter, source, device, info, None, normalisation)
+        return as_model(called(architecture, content.weights), info=info)
     _check_design(content, design, architecture or design.name, source)
     network = adapter.build(design, 0, "cpu")
     adapter.set_weights(network, design, content.weights)
-    return _as_model(network, adapter, source, device, info, design, normalisation)
+    return as_model(network, info=info, architecture=design)
 
 
 def _no_architecture(source: str) -> UsageError:
@@ -554,12 +571,14 @@ def _check_takes(imported: Any, name: str, arguments: tuple[Any, ...]) -> None:
 
 def _as_model(
     native: Any,
+    *,
     adapter: TrainableFramework,
     source: str,
     device: Device,
     info: dict[str, Any],
     architecture: Architecture | None = None,
-    normalisation: Mapping[str, list[float]] = MappingProxyType({}),
+    normalisation: Mapping[str, list[float]],
+    cut_softmax: bool,
 ) -> fb.models.base.Model:
     """Return a network as a model; `architecture` is what it was built from, if it was."""
     if isinstance(native, fb.models.base.Model):
@@ -571,10 +590,10 @@ def _as_model(
     if framework != adapter.name:
         raise _of_another(source, framework, adapter.name)
     if isinstance(native, fb.models.base.Model):
-        if normalisation:
+        if normalisation or cut_softmax:
             raise UsageError(
                 f"the network of {source} comes with bounds and preprocessing of its own, from robustcmp.wrap: put "
-                "mean and std there"
+                f"{'mean and std' if normalisation else 'cut_softmax=True'} there"
             )
         return native
     numbers = max(map(len, normalisation.values()), default=0)
@@ -584,7 +603,11 @@ def _as_model(
     if numbers > 1:
         preprocessing["axis"] = -3 if adapter.layout(native) == "channels_first" else -1
     info = info | {"source": Path(source).name}
-    model = wrap(native, framework=adapter.name, device=device, info=info, preprocessing=preprocessing or None)
+    options: dict[str, Any] = {"preprocessing": preprocessing or None, "cut_softmax": cut_softmax}
+    try:
+        model = wrap(native, framework=adapter.name, device=device, info=info, **options)
+    except (ModelError, UsageError) as error:
+        raise type(error)(f"{source}: {error}", parameters=error.parameters) from error
     model.architecture = architecture
     return model
 

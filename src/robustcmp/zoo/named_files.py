@@ -29,6 +29,7 @@ def file_origins(
     architecture: str | None = None,
     mean: Sequence[str | float] = (),
     std: Sequence[str | float] = (),
+    cut_softmax: Sequence[str] | None = None,
 ) -> FileOrigins:
     """Return the networks of texts ``[NAME:]FRAMEWORK=FILE``, by name, checked and not loaded yet.
 
@@ -37,6 +38,7 @@ def file_origins(
     are called as their framework. Several of one name are counted as its training seeds.
 
     The numbers of `mean` and `std` are those of all files, or after a name, ``mine=0.1 0.2 0.3``, of that model alone.
+    `cut_softmax` are the names of models that end in a softmax, which is cut; none are all.
 
     Raises
     ------
@@ -65,17 +67,19 @@ def file_origins(
         name, named, framework = names.rpartition(":")
         if named:
             _check_model_name(name, framework, text)
+        cut = cut_softmax is not None and (not cut_softmax or (name or framework) in cut_softmax)
         normalised = {what: its.get(name or framework, its.get("", ())) for what, its in numbers.items()}
         origin: FromFile | FromDeployedFile
         if framework in RUNTIMES:
-            if any(normalised.values()):
+            if cut or any(normalised.values()):
                 raise UsageError(
-                    f"--mean and --std are for files of frameworks: {text} has to take images in [0, 1]. Convert the "
-                    f"network with its normalisation inside. {OF_ONE}"
+                    f"--mean, --std and --cut-softmax are for networks of frameworks: {text} has to take images in "
+                    "[0, 1] and to return logits. Convert the network with its normalisation inside, without its "
+                    f"softmax. {OF_ONE}"
                 )
             origin = FromDeployedFile(source, framework)
         else:
-            origin = FromFile(source, framework, architecture, **normalised)
+            origin = FromFile(source, framework, architecture, **normalised, cut_softmax=cut)
         origin.check()
         alike = [other for each in origins.values() for other in each if other.framework == framework]
         if _content(source) in [_content(other.source) for other in alike]:
@@ -87,7 +91,7 @@ def file_origins(
                 f"{trainings[0].framework} and {framework}. Use a name for each, as in {name}-{framework}:{framework}="
             )
         trainings.append(origin)
-    for what, its in numbers.items():
+    for what, its in {**numbers, "cut-softmax": cut_softmax or ()}.items():
         for name in its:
             if name and name not in origins:
                 raise unknown(f"model of --{what}", name, origins, ALSO)
