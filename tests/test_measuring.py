@@ -480,7 +480,8 @@ def test_the_command_measures_and_writes_a_page(tmp_path: Path, capsys: pytest.C
     assert bench.main(["train", "--model", "lenet1", *options, "--out", str(out), "--json"]) == 0
     assert '"torch"' in capsys.readouterr().out
     assert bench.main(["train", "--model", "lenet1", *options, "--batch-size", "0", "--out", str(out)]) == 2
-    assert capsys.readouterr().err == "error: batch_sizes should be 1 or more, received 0\n", "no bar before it"
+    error = "error: batch_sizes should be 1 or more, received 0\nSee --batch-size.\n"
+    assert capsys.readouterr().err == error, "no bar before it"
 
 
 @pytest.mark.slow

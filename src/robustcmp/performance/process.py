@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -59,14 +60,10 @@ def run(job: Job, threads: int) -> Done:
             with suppress(BrokenPipeError):  # it has died, which is seen below
                 process.stdin.write(pickle.dumps(Request(job, on)))
                 process.stdin.close()
-            next_look = began + LOOK_SECONDS
-            while True:
-                try:
-                    process.wait(max(0.0, next_look - time.monotonic()))
-                    break
-                except subprocess.TimeoutExpired:
-                    watch.look()
-                    next_look = max(next_look + LOOK_SECONDS, time.monotonic())
+            next_look, ended = began + LOOK_SECONDS, _end_of(process)
+            while not ended.wait(max(0.0, next_look - time.monotonic())):
+                watch.look()
+                next_look = max(next_look + LOOK_SECONDS, time.monotonic())
         seconds = time.monotonic() - began
         resources = watch.ended(cpu_seconds())
         answer = _answer(process, out, errors)
@@ -94,6 +91,18 @@ def _started(threads: int, out: IO[bytes], errors: IO[bytes]) -> Iterator[subpro
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> threading.Event:
+    """Return what is set when a process ends; a wait with a timeout would poll, which costs as much as a look."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        process.wait()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return ended
 
 
 def _answer(process: subprocess.Popen[bytes], out: IO[bytes], errors: IO[bytes]) -> Answer:
