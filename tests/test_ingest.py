@@ -410,6 +410,12 @@ def test_normalisation_of_each_model(folder: Path) -> None:
     assert normalised(file_origins(files, "lenet1"), 3) == []
 
 
+@pytest.mark.brought(
+    group="PyTorch",
+    what="a file or a function with a softmax at the end of its network",
+    typed="robustcmp eval --weights torch=a.pt --architecture nets:soft --dataset digits --cut-softmax",
+    got="a comparison; without --cut-softmax, the message that names it",
+)
 def test_a_softmax_is_cut_in_the_command(folder: Path, digits: Dataset, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     write_torch("a.pt")
