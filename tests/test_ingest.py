@@ -500,6 +500,18 @@ def test_code_that_cannot_be_imported(folder: Path) -> None:
         load_network("nets.py:trained", installed()[0])
 
 
+def test_a_first_look_is_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    own = ["--weights", f"{installed()[0]}=nets:traned", "--dataset", "digits"]
+    assert eval_command.main(own) == 2
+    said = capfd.readouterr().err
+    assert "for a first look add --images 20 --repeats 1; --dry-run says how long all of it takes\n" in said
+    assert (
+        "200 images of digits are attacked (--images 500 attacks all that every model classifies correctly)\n" in said
+    )
+    assert eval_command.main([*own, "--images", "20", "--repeats", "1"]) == 2
+    assert "first look" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -612,7 +624,9 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
             r"jax reads \.h5, \.npz, \.onnx, received own\.gguf\. Save the network as one of these",
         ),
         (["torch=own.npz"], None, "own.npz holds only weights: name their network with architecture"),
-        (["torch=own.npz"], "lenet6", "unknown model 'lenet6'"),
+        (["torch=own.npz"], "lenet6", "unknown model 'lenet6'.* A network in your own code is module:function"),
+        (["torch=own.npz"], "nets.py", "A network in your own code is module:function"),
+        (["torch=own.npz"], "none.toml", r"none\.toml.*(?<!module:Class\.)$"),
         (["torch=own.npz", "torch=own.npz"], "lenet1", "given twice"),
         (["torch=own.npz", "torch=copy.npz"], "lenet1", "given twice, or it is a copy"),
         (["torch=sub/nets.py:own"], "lenet1", "Code is named without .py"),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 SHOWN = 20  # names of classes
+FIRST_LOOK = 20  # images
 IMAGES = {"digits": 200}  # attacked at the most, unless --images says otherwise: the first command is to end soon
 
 
@@ -539,9 +540,12 @@ def _deployed(options: Namespace, asked: _Asked) -> _Asked:
 def _beginning(asked: _Asked, suite: Suite, options: Namespace, repeats: dict[str, int]) -> list[str]:
     """Return the lines that say, before any work, what is compared."""
     lines, wanted = list(asked.trainings), options.images or suite.images
+    if options.weights and wanted > FIRST_LOOK and not (options.repeats or options.dry_run):
+        lines.append(f"for a first look add --images {FIRST_LOOK} --repeats 1; --dry-run says how long all of it takes")
     if wanted == IMAGES.get(asked.data.name) and wanted < suite.images:
+        cost = "" if options.weights else ": about ten minutes for thirty LeNets on two cores"
         lines.append(
-            f"{wanted} images of {asked.data.name} are attacked: about ten minutes for thirty LeNets on two cores "
+            f"{wanted} images of {asked.data.name} are attacked{cost} "
             f"(--images {len(asked.data.images)} attacks all that every model classifies correctly)"
         )
     if len(asked.data.images) < wanted:

@@ -445,7 +445,11 @@ def load_network(
 
 
 def _no_architecture(source: str) -> UsageError:
-    return UsageError(f"{source} holds only weights: name their network with architecture", parameters=["architecture"])
+    return UsageError(
+        f"{source} holds only weights: name their network with architecture: a name, FILE.toml, or your own code that "
+        "makes it, module:function or module:Class",
+        parameters=["architecture"],
+    )
 
 
 def _as_designed(weights: Weights, own: Architecture, design: Architecture, source: str) -> Weights:

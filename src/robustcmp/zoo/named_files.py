@@ -54,7 +54,15 @@ def file_origins(
     ['mine', 'other']
     """
     if architecture is not None and not is_function(architecture):
-        get_architecture(architecture)
+        try:
+            get_architecture(architecture)
+        except UsageError as error:
+            of_code = (
+                ""
+                if architecture.endswith(".toml")
+                else " A network in your own code is module:function or module:Class."
+            )
+            raise UsageError(f"{error}{of_code}", parameters=["architecture"]) from None
     numbers = {"mean": _by_model("mean", mean), "std": _by_model("std", std)}
     origins: FileOrigins = {}
     for text in given:
