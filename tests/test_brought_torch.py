@@ -163,9 +163,9 @@ class Scratch(torch.nn.Module):  # type: ignore[misc]
             self.register_buffer("hidden", hidden)
 
     def forward(self, x: Any) -> Any:
-        features = self.first(x)
-        self.hidden[: len(x)] = features.detach()
-        return self.last(self.hidden[: len(x)] + (features - features.detach()))
+        features, n = self.first(x), x.shape[0]
+        self.hidden[:n] = features.detach()
+        return self.last(self.hidden[:n] + (features - features.detach()))
 
 
 @pytest.mark.parametrize(
