@@ -290,9 +290,8 @@ def test_a_softmax_is_cut(nested: bool, tmp_path: Path) -> None:
         torch.nn.Sequential(convolutional(), softmax) if nested else torch.nn.Sequential(*convolutional(), softmax)
     )
     network = torch.nn.Sequential(torch.nn.Identity(), network).eval()
-    kept = rc.wrap(network, device="cpu")
     with pytest.raises(ModelError, match=r"returns probabilities.*Cut its last softmax with .*cut_softmax=True"):
-        rc.evaluate({"m": kept}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
+        rc.wrap(network, device="cpu")
     model = rc.wrap(network, cut_softmax=True, device="cpu")
     np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(plain, drawn()), atol=1e-5)
     np.testing.assert_allclose(answered(network, drawn()).sum(axis=1), 1, atol=1e-5)

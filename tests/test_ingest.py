@@ -422,10 +422,10 @@ def test_a_softmax_is_cut_in_the_command(folder: Path, digits: Dataset, capfd: p
     own = ["--weights", "torch=a.pt", "code:torch=nets:soft", "--architecture", "nets:soft", "--dataset", "digits"]
     short = ["--suite", "smoke", "--images", "2", "--repeats", "1", "--batch-size", "64", "--json"]
     assert eval_command.main([*own, *short]) == 1
-    assert "model 'torch' returns probabilities" in (said := capfd.readouterr().err)
+    assert "a.pt: the network returns probabilities" in (said := capfd.readouterr().err)
     assert "--cut-softmax" in said
     assert eval_command.main([*own, *short, "--cut-softmax", "torch"]) == 1
-    assert "model 'code' returns probabilities" in capfd.readouterr().err
+    assert "nets:soft: the network returns probabilities" in capfd.readouterr().err
     assert eval_command.main([*own, *short, "--cut-softmax"]) == 0
     accuracy = json.loads(capfd.readouterr().out)["clean_accuracy"]
     assert accuracy["torch"] == pytest.approx(zoo_model("torch").info["test_accuracy"], abs=1e-3)

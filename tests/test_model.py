@@ -614,6 +614,17 @@ def test_a_torch_module_in_training_mode() -> None:
         wrap(module)
 
 
+def test_layers_that_end_in_a_softmax() -> None:
+    torch = pytest.importorskip("torch")
+    inner = torch.nn.Sequential(torch.nn.Linear(60, 6), torch.nn.Softmax(1))
+    for module in (torch.nn.Sequential(torch.nn.Flatten(), inner), torch.nn.Sequential(torch.nn.Flatten(), *inner)):
+        with pytest.raises(ModelError, match=r"the network returns probabilities.*cut_softmax=True.*--cut-softmax"):
+            wrap(module.eval())
+        wrap(module, cut_softmax=True)
+        wrap(module, outputs="probabilities")
+        wrap(torch.nn.Sequential(module, torch.nn.Softmax(2)).eval())  # of something else than the classes
+
+
 @pytest.mark.parametrize("layer", ["Dropout", "BatchNorm1d"])
 def test_a_torch_module_with_a_layer_in_training_mode(layer: str) -> None:
     torch = pytest.importorskip("torch")

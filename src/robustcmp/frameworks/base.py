@@ -192,6 +192,10 @@ class Framework(ABC):
         """Return the layout of images that a network takes unless its caller says otherwise."""
         return self.data_format
 
+    def ends_in_softmax(self, native: Any) -> bool:
+        """Say whether a network is known by its layers to end in a softmax, which `without_softmax` can cut."""
+        return False
+
     def without_softmax(self, native: Any) -> Any:
         """Return a network that answers the logits of one that ends in a softmax, which stays as it is.
 

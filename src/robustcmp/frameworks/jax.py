@@ -36,7 +36,7 @@ from ..networks.weights import Weights
 from ..threads import cores
 from .answer import one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
-from .keras_networks import eight_bit_layer, is_keras, without_softmax
+from .keras_networks import eight_bit_layer, ends_in_softmax, is_keras, without_softmax
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -229,6 +229,9 @@ class Jax(TrainableFramework):
             yield
         finally:
             JAXTensor.key = kept
+
+    def ends_in_softmax(self, native: Any) -> bool:
+        return is_keras(native) and ends_in_softmax(native)
 
     def without_softmax(self, native: Any) -> Any:
         native = getattr(native, "keras", None) or native

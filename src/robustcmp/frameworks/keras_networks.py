@@ -55,6 +55,16 @@ def computes_in(model: Any, dtype: str) -> bool:
 # the last softmax -----------------------------------------------------------------------------------------------------
 
 
+def ends_in_softmax(model: Any) -> bool:
+    """Say whether a model of one output, with known layers, ends in a softmax."""
+    ends = getattr(model, "outputs", None)
+    if not ends or len(ends) != 1:
+        return False
+    layer = ends[0]._keras_history[0]
+    softmax = sys.modules["keras"].activations.softmax
+    return type(layer).__name__ == "Softmax" or getattr(layer, "activation", None) is softmax or ends_in_softmax(layer)
+
+
 def without_softmax(model: Any) -> Any:
     """Return a model that shares all layers but the last with another, whose last softmax it has not.
 

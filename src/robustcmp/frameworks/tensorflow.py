@@ -39,7 +39,7 @@ from ..networks.weights import Weights, paired
 from ..threads import cores
 from .answer import logits_in, one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
-from .keras_networks import NO_WEIGHTS, computes_in, eight_bit_layer, is_keras, without_softmax
+from .keras_networks import NO_WEIGHTS, computes_in, eight_bit_layer, ends_in_softmax, is_keras, without_softmax
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -147,6 +147,9 @@ class TensorFlow(TrainableFramework):
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return _parameters(native)
+
+    def ends_in_softmax(self, native: Any) -> bool:
+        return is_keras(native) and ends_in_softmax(native)
 
     def without_softmax(self, native: Any) -> Any:
         return without_softmax(native) if is_keras(native) else super().without_softmax(native)

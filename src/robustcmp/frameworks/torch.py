@@ -40,7 +40,7 @@ from ..networks.untrusted import check_archive, check_no_program, is_archive
 from ..networks.weights import Weights, paired
 from .answer import logits_in, one_tensor
 from .base import DataFormat, Device, Draws, Function, Pullback, TrainableFramework, Trainer, rounded_up
-from .keras_networks import check_built, computes_in, eight_bit_layer, is_keras, without_softmax
+from .keras_networks import check_built, computes_in, eight_bit_layer, ends_in_softmax, is_keras, without_softmax
 from .torch_alone import Alone, gradient_wanted
 
 _log = logging.getLogger("robustcmp")
@@ -186,9 +186,16 @@ class Torch(TrainableFramework):
     def alone(self, function: Function, draws: Draws) -> Function:
         return Alone(function, draws)
 
+    def ends_in_softmax(self, native: Any) -> bool:
+        if is_keras(native):
+            return ends_in_softmax(native)
+        while isinstance(native, torch.nn.Sequential) and len(native):
+            native = native[-1]
+        return isinstance(native, torch.nn.Softmax) and native.dim in (None, 1, -1)
+
     def without_softmax(self, native: Any) -> Any:
-        if isinstance(native, _KerasNetwork) or is_keras(native):
-            return without_softmax(getattr(native, "model", native))
+        if is_keras(native):
+            return without_softmax(native)
         if not isinstance(native, torch.nn.Sequential) or not len(native):
             return super().without_softmax(native)
         *others, last = native.children()

@@ -16,7 +16,7 @@ from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
 from .classifier import Classifier
-from .outputs import as_logits, check_outputs, pulled_back
+from .outputs import LOGITS_EXPECTED, as_logits, check_outputs, pulled_back
 
 
 class Model(fb.models.base.ModelWithPreprocessing):
@@ -216,7 +216,7 @@ def wrap(
         An option or the bounds are invalid, a device is not available, a torch module is in training mode, there is no
         softmax to cut, or the network takes 8-bit images and the bounds are left out.
     ModelError
-        The object is not a network of a known framework.
+        The object is not a network of a known framework, or its layers say that it returns probabilities.
 
     Examples
     --------
@@ -248,6 +248,12 @@ def wrap(
             f"the network scales images from [0, 255] itself, in its layer {layer}; images in [0, 1] would be "
             "black to it. Pass bounds=(0, 255) to robustcmp.wrap, or bounds=(0, 1) if it does take them. For a file, "
             "load it in a function of your own and name that, module:function; or give the command --std 1/255."
+        )
+    if outputs == "logits" and not cut_softmax and adapter.ends_in_softmax(native):
+        raise ModelError(
+            f"the network returns probabilities, as it ends in a softmax, {LOGITS_EXPECTED} Cut its last softmax with "
+            "robustcmp.wrap(..., cut_softmax=True), which for networks of a command is --cut-softmax, or keep it with "
+            'robustcmp.wrap(..., outputs="probabilities").'
         )
     layout = adapter.layout(native)
     native = adapter.as_network(adapter.without_softmax(native) if cut_softmax else native)

@@ -12,6 +12,7 @@ from ..errors import ModelError, unknown
 
 OUTPUTS = ("logits", "probabilities", "binary-logit", "binary-probability")
 BINARY = ("binary-logit", "binary-probability")
+LOGITS_EXPECTED = "but logits are expected: with probabilities, gradients vanish and success rates come out too low."
 TINY = float(np.finfo(np.float32).tiny)
 
 

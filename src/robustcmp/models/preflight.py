@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS, check_labels
-from ..errors import HostError, ModelError, UsageError
+from ..errors import HostError, ModelError
 from .classifier import Classifier, unwrapped
+from .outputs import LOGITS_EXPECTED
 
 
 def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
@@ -66,8 +67,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     outputs = getattr(unwrapped(classifier.model), "outputs", "logits")
     if outputs == "logits" and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, atol=SUMS_TO_ONE):
         raise ModelError(
-            f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), but logits are "
-            "expected: with probabilities, gradients vanish and success rates come out too low. "
+            f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), {LOGITS_EXPECTED} "
             f"{_softmax_remedy(classifier)}."
         )
     if outputs == "probabilities" and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
@@ -92,18 +92,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
 def _softmax_remedy(classifier: Classifier) -> str:
     if classifier.framework.name == "numpy":
         return 'Return logits, or pass outputs="probabilities" to robustcmp.wrap_functions'
-    return f'{_cut(classifier)}, or keep it with robustcmp.wrap(..., outputs="probabilities")'
-
-
-def _cut(classifier: Classifier) -> str:
-    try:
-        classifier.framework.without_softmax(getattr(unwrapped(classifier.model), "native", None))
-    except UsageError:
-        return "Remove its last softmax"
-    return (
-        "Cut its last softmax with robustcmp.wrap(..., cut_softmax=True), which for networks of a command is "
-        "--cut-softmax"
-    )
+    return 'Remove its last softmax, or keep it with robustcmp.wrap(..., outputs="probabilities")'
 
 
 def _steady(classifier: Classifier) -> str:
