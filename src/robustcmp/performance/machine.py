@@ -158,8 +158,10 @@ class Watch:
     def _started(self, now: float) -> list[int]:
         """Return the process and all that it has started; on Linux, where one is new, it is there at the next look."""
         if self._is_told_of_children:
-            newest, ago = _newest(), now - self._family_seen
-            if ago < SOON_SECONDS or (newest and newest == self._newest and ago < CHILDREN_SECONDS):
+            if (ago := now - self._family_seen) < SOON_SECONDS:
+                return list(self._family)
+            newest = _newest()
+            if newest and newest == self._newest and ago < CHILDREN_SECONDS:
                 return list(self._family)
             self._newest, self._family_seen = newest, now
             return list(_descendants(self._pid))
@@ -194,7 +196,7 @@ def _descendants(pid: int) -> Iterator[int]:
     yield pid
     with suppress(OSError):  # it ended meanwhile
         for thread in os.listdir(f"{PROC}/{pid}/task"):  # at every look, so faster than pathlib's glob
-            with suppress(OSError), open(f"{PROC}/{pid}/task/{thread}/children") as children:
+            with suppress(OSError), open(f"{PROC}/{pid}/task/{thread}/children", "rb", 0) as children:
                 for child in children.read().split():
                     yield from _descendants(int(child))
 
@@ -202,8 +204,8 @@ def _descendants(pid: int) -> Iterator[int]:
 def _newest() -> str:
     """Return the number of the newest process or thread on the machine: while it stays, nothing was started."""
     try:
-        with open(f"{PROC}/loadavg") as file:
-            return file.read().rpartition(" ")[2]
+        with open(f"{PROC}/loadavg", "rb", 0) as file:  # unbuffered bytes cost least
+            return file.read().rpartition(b" ")[2].decode()
     except OSError:
         return ""
 
