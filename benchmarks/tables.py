@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pandas
+
 import robustcmp as rc
 
 HERE = Path(__file__).parent
@@ -405,8 +407,29 @@ def trained_keras(_: dict[str, Any]) -> str:
 
 
 def trained_lenet5(_: dict[str, Any]) -> str:
-    """What the stored benchmark of LeNet-5's trainings found."""
-    return _trained("train-lenet5-digits")
+    """What the stored benchmark of LeNet-5's trainings at three batch sizes found, and how well they learned."""
+    found = rc.open_benchmark(DOCS / "measurements" / "train-lenet5-digits-2")
+    frame = found.summary_of_training()
+    sizes = sorted(frame.batch_size.unique())
+    lines = []
+    for subject in frame[frame.batch_size == sizes[0]].sort_values("epoch_seconds").subject:
+        own = frame[frame.subject == subject].sort_values("batch_size").to_dict("records")
+        lines.append(
+            [
+                subject,
+                *(f"{_with_interval(row, 'epoch_seconds')}; {_slower(found, row)}" for row in own),
+                _mebibytes(own[0]),
+                *(_accuracy(row) for row in own),
+                f"{found.processes[found.processes.subject == subject].busy.mean():.0%}",
+            ]
+        )
+    head = ["framework", *(f"an epoch at {size}; slower" for size in sizes), "memory"]
+    return _table([*head, *(f"accuracy at {size}" for size in sizes), "busy"], lines)
+
+
+def _accuracy(row: dict[str, Any]) -> str:
+    low, high = row["validation_accuracy_low"], row["validation_accuracy_high"]
+    return f"{row['validation_accuracy']:.1%} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def trained_resnet20(_: dict[str, Any]) -> str:
@@ -450,26 +473,37 @@ def predicted_lenet1(_: dict[str, Any]) -> str:
 
 def predicted_lenet5(_: dict[str, Any]) -> str:
     """What the stored benchmark of LeNet-5's predictions found."""
-    return _predicted("predict-lenet5-digits")
+    return _predicted("predict-lenet5-digits-2")
 
 
-def _predicted(run: str) -> str:
-    """Each framework's calls, by task and batch size, the fastest for one image first."""
-    found = rc.open_benchmark(DOCS / "measurements" / run)
-    frame, calls = found.summary_of_prediction(), found.processes
-    settings = list(frame.groupby(["task", "batch_size"]).groups)
+def predicted_deployed(_: dict[str, Any]) -> str:
+    """What the stored benchmark of LeNet-5, in frameworks and deployed, on 10,000 images found."""
+    return _predicted("predict-lenet5-mnist-one", "predict-lenet5-mnist")
+
+
+def _predicted(*runs: str) -> str:
+    """Each subject's calls, by task, number of images and batch size, the fastest for one image first."""
+    found = [rc.open_benchmark(DOCS / "measurements" / run) for run in runs]
+    calls = pandas.concat([each.processes for each in found], ignore_index=True)
+    settings = list(calls.groupby(["task", "batch_size", "images"]).groups)
+    first = (calls[["task", "batch_size", "images"]] == list(settings[0])).all(axis=1)
     words = {"forward": "predictions", "forward-backward": "gradients"}
     lines = []
-    for subject in frame.sort_values(["task", "batch_size", "call_seconds"]).subject.drop_duplicates():
-        those, own = frame[frame.subject == subject], calls[calls.subject == subject]
+    for subject in calls[first].groupby("subject").call_seconds.median().sort_values().index:
+        own = calls[calls.subject == subject]
         cells = []
-        for task, batch_size in settings:
-            times = own[(own.task == task) & (own.batch_size == batch_size)].call_seconds
+        for setting in settings:
+            times = own[(own[["task", "batch_size", "images"]] == list(setting)).all(axis=1)].call_seconds
             low, high = (_milliseconds(end).removesuffix(" ms") for end in (times.min(), times.max()))
-            cells.append(f"{_milliseconds(times.median())} ({low} to {high})")
-        lines.append([subject, *cells, _mebibytes({"peak_memory": those.peak_memory.max()}), f"{own.busy.mean():.0%}"])
-    head = [f"{words[task]}, {'one' if batch == 1 else batch}" for task, batch in settings]
-    return _table(["framework", *head, "memory", "busy"], lines)
+            cells.append("–" if times.empty else f"{_milliseconds(times.median())} ({low} to {high})")
+        memory = own.groupby(["task", "batch_size", "images"]).peak_memory.median().max()
+        lines.append([subject, *cells, _mebibytes({"peak_memory": memory}), f"{own.busy.mean():.0%}"])
+    asked = [(task, batch) for task, batch, _ in settings]
+    head = [
+        f"{words[task]}, {'one' if batch == 1 else batch}" + f" of {images:,}" * (asked.count((task, batch)) > 1)
+        for task, batch, images in settings
+    ]
+    return _table(["subject" if len(runs) > 1 else "framework", *head, "memory", "busy"], lines)
 
 
 def _slower(found: rc.Benchmark, row: dict[str, Any]) -> str:
@@ -506,6 +540,7 @@ PAGES = {
         trained_resnet20,
         predicted_lenet1,
         predicted_lenet5,
+        predicted_deployed,
     ],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
     "deployments.md": [asking, asking_machine],

@@ -19,7 +19,6 @@ AMD = Path("/dev/kfd")  # torch for GPUs of AMD calls them cuda, too
 OF_PROCESSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")  # sensors of temperature
 LOOK_SECONDS = 0.1
 CHILDREN_SECONDS = 1.0  # between two looks at which processes there are, where no new one was seen
-SOON_SECONDS = 0.3  # and where one was: on a busy machine that is always
 FAMILY_SECONDS = 2.0  # likewise where each takes longer than all else
 ENERGY_SECONDS = 10.0  # between two looks at counters that may wrap in minutes
 
@@ -158,10 +157,8 @@ class Watch:
     def _started(self, now: float) -> list[int]:
         """Return the process and all that it has started; on Linux, where one is new, it is there at the next look."""
         if self._is_told_of_children:
-            if (ago := now - self._family_seen) < SOON_SECONDS:
-                return list(self._family)
             newest = _newest()
-            if newest and newest == self._newest and ago < CHILDREN_SECONDS:
+            if newest and newest == self._newest and now - self._family_seen < CHILDREN_SECONDS:
                 return list(self._family)
             self._newest, self._family_seen = newest, now
             return list(_descendants(self._pid))
