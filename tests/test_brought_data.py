@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -637,6 +638,18 @@ def test_the_splits_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "pets" / "test").rename(tmp_path / "pets" / "val")
     with pytest.raises(DataError, match=r"has no subfolder test, received train, val.*folder:"):
         rc.load_dataset(f"folder:{tmp_path / 'pets'}")
+
+
+@pytest.mark.parametrize("lacking", ["train", "test"])
+def test_a_class_has_one_number_in_all_splits(lacking: str, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        folder(tmp_path / split, eight_bit(3, 12))
+    shutil.rmtree(tmp_path / lacking / "cat")
+    for split in ("train", "test"):
+        data = rc.load_dataset(f"folder:{tmp_path}", split)
+        assert (data.classes, data.class_names) == (3, ("cat", "dog", "owl"))
+        assert set(data.labels) == ({1, 2} if split == lacking else {0, 1, 2})
+    assert rc.load_dataset(f"folder:{tmp_path / lacking}").class_names == ("dog", "owl")  # named by itself
 
 
 def test_grey_images_among_rgb_become_rgb(tmp_path: Path) -> None:

@@ -42,9 +42,10 @@ WORDS = {"L": "grey", "LA": "grey with alpha", "RGB": "RGB", "RGBA": "RGB with a
 def load(path: Path, split: str) -> Dataset:
     """Return the images of a folder, (N, H, W, C) float32 in [0, 1]; the classes are its subfolders, by their names.
 
-    A folder with subfolders ``train`` and ``test`` has a split in each; one without is the split ``test``. A subfolder
-    without images is a class that is missing. Images are grey, grey with alpha, RGB or RGBA, all of them alike and of
-    one size; grey ones among RGB become RGB.
+    A folder with subfolders ``train`` and ``test`` has a split in each; one without is the split ``test``. A class has
+    one number in all splits, also in those that lack its subfolder. A subfolder without images is a class that is
+    missing. Images are grey, grey with alpha, RGB or RGBA, all of them alike and of one size; grey ones among RGB
+    become RGB.
 
     Raises
     ------
@@ -52,12 +53,13 @@ def load(path: Path, split: str) -> Dataset:
         There are no images in subfolders, they differ in size, or one cannot be read.
     """
     root = _of_split(path, split)
-    names = _subfolders(root)
-    files = [(file, label) for label, name in enumerate(names) for file in _images(root / name)]
+    splits = [root] if root == path else [path / name for name in _subfolders(path)]
+    own, names = _subfolders(root), sorted({name for folder in splits for name in _subfolders(folder)})
+    files = [(file, names.index(name)) for name in own for file in _images(root / name)]
     if not files:
         raise DataError(
             f"{root} should have a subfolder for each class, with images in it ({', '.join(ENDINGS)}); received "
-            f"{len(names)} subfolders and no images in them. Move each image into a subfolder named after its class.",
+            f"{len(own)} subfolders and no images in them. Move each image into a subfolder named after its class.",
             parameters=["dataset"],
         )
     images = _read([file for file, _ in files])
