@@ -22,6 +22,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.functions import of_estimator
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
@@ -669,6 +670,27 @@ def test_classifiers_of_scikit_learn_and_functions_of_arrays(folder: Path, digit
         assert Classifier(model).no_gradient
         assert model.info == {"source": f"nets:{function}"}  # type: ignore[attr-defined]
     assert load_network("nets:two_classes", "numpy")(digits.images[:3]).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("classes", "received"),
+    [
+        (
+            3,
+            r"\(150, 3\), .* received \(150, 3\), whose largest column is the predicted class of \d\d of 150",
+        ),
+        (4, r"\(\d+, 4\), one column for each of its 4 classes; received \(\d+, 6\)"),
+    ],
+)
+def test_columns_for_pairs_of_classes_are_no_logits(classes: int, received: str, digits: Dataset) -> None:
+    svm = pytest.importorskip("sklearn.svm")
+    train = rc.load_dataset("digits", split="train")
+    few, some = train.labels < classes, digits.images[digits.labels < classes]
+    fitted = svm.SVC(decision_function_shape="ovo").fit(train.images[few].reshape(few.sum(), -1), train.labels[few])
+    with pytest.raises(ModelError, match=f'SVC should return {received}.*decision_function_shape = "ovr"'):
+        rc.predict(of_estimator(fitted), some)
+    fitted.decision_function_shape = "ovr"
+    np.testing.assert_array_equal(rc.predict(of_estimator(fitted), some), fitted.predict(some.reshape(len(some), -1)))
 
 
 @pytest.mark.parametrize(

@@ -110,12 +110,14 @@ def is_estimator(thing: Any) -> bool:
 def of_estimator(estimator: Any, info: dict[str, Any] | None = None) -> FunctionsModel:
     """Wrap a fitted classifier of scikit-learn, which gets each image as a row of its values in (H, W, C) order.
 
-    Its decision function gives the logits, or where it has none, its probabilities do.
+    Its decision function gives the logits, or where it has none, its probabilities do. What it returns for the first
+    images is compared with its own predictions: with ``decision_function_shape="ovo"`` there is a column for each pair
+    of classes, which for three classes are three, too.
 
     Raises
     ------
     ModelError
-        It is not fitted, or its classes are not 0, 1, ….
+        It is not fitted, or its classes are not 0, 1, …; when it is asked first, there is not one column for each.
 
     Examples
     --------
@@ -136,7 +138,33 @@ def of_estimator(estimator: Any, info: dict[str, Any] | None = None) -> Function
     decides = hasattr(estimator, "decision_function")
     ask = estimator.decision_function if decides else estimator.predict_proba
     outputs = "probabilities" if not decides else "binary-logit" if len(classes) == 2 else "logits"
-    return wrap_functions(logits=lambda images: ask(images.reshape(len(images), -1)), outputs=outputs, info=info)
+    unchecked = outputs != "binary-logit"
+
+    def logits(images: NDArray[np.float32]) -> NDArray[np.floating[Any]]:
+        nonlocal unchecked
+        rows = images.reshape(len(images), -1)
+        answer: NDArray[np.floating[Any]] = ask(rows)
+        if unchecked:
+            _check_columns(answer, estimator, rows)
+            unchecked = False
+        return answer
+
+    return wrap_functions(logits=logits, outputs=outputs, info=info)
+
+
+def _check_columns(answer: NDArray[np.floating[Any]], estimator: Any, rows: NDArray[np.float32]) -> None:
+    name, expected = type(estimator).__name__, (len(rows), len(estimator.classes_))
+    received = str(answer.shape)
+    if answer.shape == expected:
+        same = int((answer.argmax(axis=1) == np.asarray(estimator.predict(rows)).astype(int)).sum())
+        if 2 * same >= len(rows):  # a tie may go to another class
+            return
+        received += f", whose largest column is the predicted class of {same} of {len(rows)} images"
+    raise ModelError(
+        f"{name} should return {expected}, one column for each of its {expected[1]} classes; received {received}. If "
+        f'they are those of pairs, set {name}.decision_function_shape = "ovr"; or return robustcmp.wrap_functions(logits=lambda '
+        'x: fitted.predict_proba(x.reshape(len(x), -1)), outputs="probabilities")'
+    )
 
 
 def _counts(classes: Any) -> bool:
