@@ -162,8 +162,9 @@ def _check_columns(answer: NDArray[np.floating[Any]], estimator: Any, rows: NDAr
         received += f", whose largest column is the predicted class of {same} of {len(rows)} images"
     raise ModelError(
         f"{name} should return {expected}, one column for each of its {expected[1]} classes; received {received}. If "
-        f'they are those of pairs, set {name}.decision_function_shape = "ovr"; or return robustcmp.wrap_functions(logits=lambda '
-        'x: fitted.predict_proba(x.reshape(len(x), -1)), outputs="probabilities")'
+        f'they are those of pairs, set {name}.decision_function_shape = "ovr"; or return '
+        "robustcmp.wrap_functions(logits=lambda x: fitted.predict_proba(x.reshape(len(x), -1)), "
+        'outputs="probabilities")'
     )
 
 
