@@ -204,10 +204,18 @@ def test_a_softmax_of_a_subclassed_model() -> None:
         rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
 
 
-@pytest.mark.parametrize("end", [None, "sigmoid"])
+@pytest.mark.parametrize("layer", [False, True])
+def test_a_sigmoid_for_each_class_is_cut(layer: bool) -> None:
+    network = soft(layers.Activation("sigmoid")) if layer else functional("sigmoid")
+    with pytest.raises(ModelError, match=r"every answer to \d+ images is in \[0, 1\].*cut_softmax=True"):
+        rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
+    check_same(network, functional(), cut_softmax=True)
+
+
+@pytest.mark.parametrize("end", [None, "tanh"])
 def test_there_is_no_softmax_to_cut(end: str | None) -> None:
     with pytest.raises(
-        UsageError, match=r"found no softmax at the end of the network, whose last layer is dense.*Dense"
+        UsageError, match=r"found no softmax or sigmoid at the end of the network, whose last layer is dense.*Dense"
     ):
         rc.wrap(functional(end), cut_softmax=True)
     with pytest.raises(UsageError, match="received outputs='probabilities': omit one"):

@@ -285,7 +285,7 @@ def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
     path.write_text('[attacks.pixel]\nattack = "SinglePixel"\nmax_pixels = 5\n')
 
     def logits(x: Any) -> Any:
-        return np.stack([x.mean(axis=(1, 2, 3)), np.full(len(x), 0.1)], axis=1).astype(np.float32)
+        return np.stack([x.mean(axis=(1, 2, 3)) - 1, np.full(len(x), -0.9)], axis=1).astype(np.float32)
 
     model = fb.NumPyModel(logits, bounds=(0, 1))
     labels = logits(digits.images).argmax(axis=1)

@@ -482,6 +482,10 @@ WRONG: dict[str, tuple[Function, str]] = {
     "nan": (not_a_number, "'m' returns NaN or infinity; check its weights and preprocessing"),
     "infinity": (lambda x: linear(x) * 1e38 * 1e38, "returns NaN or infinity"),
     "probabilities": (lambda x: linear(x).softmax(), r"returns probabilities.*softmax.*outputs=\"probabilities\""),
+    "a sigmoid for each class": (
+        lambda x: 1 / (1 + (-linear(x)).exp()),
+        r"'m' should return logits, but every answer to 17 images is in \[0, 1\].*cut_softmax=True",
+    ),
     "one number": (lambda x: linear(x)[:, 0], r"logits \(17, classes\), received shape \(17,\)"),
     "a column": (lambda x: linear(x)[:, :1], r"received shape \(17, 1\)\. If it is one number for two classes, say so"),
     "an image": (lambda x: x, r"received shape \(17, 4, 5, 3\)"),
@@ -623,6 +627,14 @@ def test_layers_that_end_in_a_softmax() -> None:
         wrap(module, cut_softmax=True)
         wrap(module, outputs="probabilities")
         wrap(torch.nn.Sequential(module, torch.nn.Softmax(2)).eval())  # of something else than the classes
+
+
+def test_a_sigmoid_for_each_class_is_cut() -> None:
+    torch = pytest.importorskip("torch")
+    plain = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(60, 6)).eval()
+    for network in (torch.nn.Sequential(*plain, torch.nn.Sigmoid()), torch.nn.Sequential(plain, torch.nn.Sigmoid())):
+        cut = Classifier(wrap(network.eval(), cut_softmax=True, device="cpu"))
+        np.testing.assert_allclose(cut.logits(IMAGES), Classifier(wrap(plain, device="cpu")).logits(IMAGES), atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", ["Dropout", "BatchNorm1d"])

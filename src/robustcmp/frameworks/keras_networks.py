@@ -68,8 +68,8 @@ def ends_in_softmax(model: Any) -> bool:
 def without_softmax(model: Any) -> Any:
     """Return a model that shares all layers but the last with another, whose last softmax it has not.
 
-    The softmax is that of a layer, the activation of a layer, or the last of a model within the model. The model that
-    was passed stays as it is. A layer that loses its activation is a copy.
+    The softmax is that of a layer, the activation of a layer, or the last of a model within the model; so is a sigmoid
+    for each class. The model that was passed stays as it is. A layer that loses its activation is a copy.
 
     Raises
     ------
@@ -88,9 +88,9 @@ def without_softmax(model: Any) -> Any:
     images = model.inputs[0] if len(model.inputs) == 1 else model.inputs
     layer, node, _ = ends[0]._keras_history
     given = layer._inbound_nodes[node].input_tensors
-    if type(layer).__name__ == "Softmax":  # the layer, or the operation
+    if type(layer).__name__ in ("Softmax", "Sigmoid"):  # the layer, or the operation
         return keras.Model(images, given[0])
-    if getattr(layer, "activation", None) is keras.activations.softmax:
+    if getattr(layer, "activation", None) in (keras.activations.softmax, keras.activations.sigmoid):
         if type(layer).__name__ == "Activation":
             return keras.Model(images, given[0])
         config = layer.get_config()
@@ -101,7 +101,7 @@ def without_softmax(model: Any) -> Any:
     if getattr(layer, "outputs", None):
         return keras.Model(images, without_softmax(layer)(*given))
     raise UsageError(
-        f"cut_softmax=True found no softmax at the end of the network, whose last layer is {layer.name} "
+        f"cut_softmax=True found no softmax or sigmoid at the end of the network, whose last layer is {layer.name} "
         f"({type(layer).__name__}). {WITHOUT_LOGITS}"
     )
 

@@ -199,7 +199,7 @@ class Torch(TrainableFramework):
         if not isinstance(native, torch.nn.Sequential) or not len(native):
             return super().without_softmax(native)
         *others, last = native.children()
-        ends = isinstance(last, torch.nn.Softmax) and last.dim in (None, 1, -1)
+        ends = (isinstance(last, torch.nn.Softmax) and last.dim in (None, 1, -1)) or isinstance(last, torch.nn.Sigmoid)
         cut = torch.nn.Sequential(*others, *([] if ends else [self.without_softmax(last)]))
         cut.training = native.training  # train() would change layers that are shared
         return cut

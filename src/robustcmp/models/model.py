@@ -191,8 +191,8 @@ def wrap(
         they are. ``"binary-logit"`` or ``"binary-probability"`` for one number an image, which is of class 1 where a
         logit is above 0, a probability above a half.
     cut_softmax : bool, default False
-        Ask the network without the softmax at its end: that of a Functional or Sequential model of Keras, or of a
-        `torch.nn.Sequential`. The network that was passed stays as it is.
+        Ask the network without the softmax, or the sigmoid for each class, at its end: that of a Functional or
+        Sequential model of Keras, or of a `torch.nn.Sequential`. The network that was passed stays as it is.
     device : str, optional
         ``"auto"`` (the default), ``"cpu"`` or ``"cuda"``.
     info : dict, optional

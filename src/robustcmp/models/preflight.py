@@ -38,7 +38,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     Raises
     ------
     ModelError
-        It does not accept the images, answers another shape or NaN, answers probabilities without saying so,
+        It does not accept the images, answers another shape or NaN, answers probabilities or sigmoids as logits,
         answers differently when asked twice, or in another batch.
     UsageError
         A label is none of its classes.
@@ -69,6 +69,14 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         raise ModelError(
             f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), {LOGITS_EXPECTED} "
             f"{_softmax_remedy(classifier)}."
+        )
+    if outputs == "logits" and logits.shape[1] > 1 and (logits >= 0).all() and (logits <= 1).all():
+        raise ModelError(
+            f"model {name!r} should return logits, but every answer to {len(some)} images is in [0, 1], as from a "
+            "sigmoid for each class or from scaled probabilities: gradients vanish, and success rates come out too "
+            "low. Return what its last layer computes before the sigmoid; in Keras and torch.nn.Sequential "
+            "robustcmp.wrap(..., cut_softmax=True) cuts it. If these are logits, subtract 1 from all of them, which "
+            "changes no loss."
         )
     if outputs == "probabilities" and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
         raise ModelError(
