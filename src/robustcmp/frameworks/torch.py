@@ -207,7 +207,7 @@ class Torch(TrainableFramework):
     def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
         where = _device(device)
         module = _checked(native).to(where)
-        dtype = _dtype(module)
+        dtype, compiled = _dtype(module), hasattr(module, "_orig_mod")
         plain = dtype == torch.float32 and not (
             isinstance(module, _KerasNetwork) and computes_in(module.model, "float16")
         )
@@ -215,7 +215,9 @@ class Torch(TrainableFramework):
         def function(x: torch.Tensor) -> torch.Tensor:
             with torch.set_grad_enabled(x.requires_grad or gradient_wanted.get()), _full_precision(where):
                 if plain:
-                    return one_tensor(module(x))  # type: ignore[no-any-return]
+                    # A copy, as a module may normalise its images in place. torch.compile warns of gradients of one.
+                    own = x if compiled and x.requires_grad else x.clone()
+                    return one_tensor(module(own))  # type: ignore[no-any-return]
                 return _in_precision(module, dtype, x)
 
         return function, torch.zeros(0, device=where)
@@ -385,7 +387,7 @@ def _in_precision(module: torch.nn.Module, dtype: torch.dtype, x: torch.Tensor) 
     before it enters the module, and scaled back when it has left it.
     """
     x = x.view_as(x)
-    answer: torch.Tensor = one_tensor(module(x.to(dtype)))
+    answer: torch.Tensor = one_tensor(module(x.to(dtype, copy=True)))  # it may write into its images
     if not answer.requires_grad:
         return answer
     answer = answer.view_as(answer)

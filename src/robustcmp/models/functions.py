@@ -186,7 +186,7 @@ def _checked(
 
     def checked(*arrays: NDArray[np.float32]) -> NDArray[Any]:
         try:
-            answer = np.asarray(function(*arrays))
+            answer = np.asarray(function(*map(np.array, arrays)))  # of copies, as it may write into its images
         except ValueError as error:
             if "dim 4" not in str(error):
                 raise
