@@ -206,6 +206,60 @@ def test_a_model_that_is_not_safe_for_threads_is_asked_one_call_after_another(
     assert "a call writes into the network's own arrays" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ("dict", "a call writes into the network's own arrays"),
+        ("list", "a call writes into the network's own arrays"),
+        ("hook", "it has forward hooks"),
+    ],
+)
+def test_a_model_that_keeps_features_is_asked_one_call_after_another(
+    digits: Dataset, caplog: pytest.LogCaptureFixture, kept: str, said: str
+) -> None:
+    import torch
+
+    elsewhere: dict[str, Any] = {}
+
+    class Keeping(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(784, 30), torch.nn.Linear(30, 10)
+            self.kept: Any = {"features": {}} if kept == "dict" else []
+            if kept == "hook":
+                self.first.register_forward_hook(lambda module, x, features: elsewhere.update(features=features))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            features = self.first(x.flatten(1))
+            if kept == "dict":
+                self.kept["features"]["first"] = features
+            elif kept == "list":
+                self.kept[:] = [features]
+            return self.last(torch.relu(elsewhere["features"] if kept == "hook" else features))
+
+    caplog.set_level(logging.INFO, "robustcmp")
+    compiled = Classifier(rc.wrap(Keeping().eval(), device="cpu")).compiled(digits.images)
+    assert compiled.workers == 1
+    assert said in caplog.text
+
+
+def test_an_answer_to_the_images_of_another_call_has_no_gradient() -> None:
+    import torch
+
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3)).eval()
+    other = network(torch.ones(2, 1, 2, 2, requires_grad=True))
+
+    class Mixing(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return other
+
+    images, v = np.zeros((2, 2, 2, 1), np.float32), np.ones((2, 3), np.float32)
+    with pytest.raises(ModelError, match="came from those of another call"):
+        Classifier(rc.wrap(Mixing().eval(), device="cpu")).vjp(images, v)
+    constant = torch.nn.Sequential(torch.nn.Threshold(2, 0), network).eval()
+    assert not Classifier(rc.wrap(constant, device="cpu")).vjp(images, v).any()
+
+
 def test_a_program_of_tensorflow_that_is_not_safe_for_threads(
     digits: Dataset, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -95,6 +95,33 @@ def _full_precision(device: torch.device) -> AbstractContextManager[None]:
     return _NO_TF32 if device.type == "cuda" else nullcontext()
 
 
+_OF_ANY_MODULE = frozenset(vars(torch.nn.Module()))
+
+
+def _tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if not depth or not isinstance(value, (dict, list, tuple)):
+        return []
+    inside = value.values() if isinstance(value, dict) else value
+    return [tensor for each in list(inside) for tensor in _tensors_in(each, depth - 1)]
+
+
+def _images_behind(logits: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that are no parameters from which logits were computed with a gradient."""
+    seen: set[Any] = set()
+    left: list[Any] = [logits.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and not isinstance(leaf, torch.nn.Parameter):
+            yield leaf
+        left += [following for following, _ in node.next_functions]
+
+
 class Torch(TrainableFramework):
     name = "torch"
     data_format = "channels_first"
@@ -132,8 +159,15 @@ class Torch(TrainableFramework):
                 logits = function(x.requires_grad_())
                 if not logits.requires_grad:  # nothing on the way to the images can be differentiated
                     return torch.zeros_like(x)
-                (gradient,) = torch.autograd.grad(logits, x, v, materialize_grads=True)
-            return gradient
+                (gradient,) = torch.autograd.grad(logits, x, v, allow_unused=True)
+            if gradient is not None:
+                return gradient
+            if any(leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
+                raise ModelError(
+                    "the answer to some images came from those of another call: the network keeps what it computes "
+                    "where other threads write, too. Let its forward return all that it computes"
+                )
+            return torch.zeros_like(x)
 
         return pull_back
 
@@ -234,8 +268,15 @@ class Torch(TrainableFramework):
     def state(self, native: Any) -> list[NDArray[Any]]:
         if not isinstance(native, torch.nn.Module):
             return []
-        attributes = [value for module in native.modules() for value in vars(module).values()]
-        tensors = [*native.buffers(), *(value for value in attributes if isinstance(value, torch.Tensor))]
+        tensors = list(native.buffers())
+        for module in native.modules():
+            own = {name: value for name, value in vars(module).items() if name not in _OF_ANY_MODULE}
+            tensors += _tensors_in(own, 3)
+            hooks = [*vars(module).get("_forward_hooks", {}).values()]
+            hooks += vars(module).get("_forward_pre_hooks", {}).values()
+            # Those of torch, such as weight norm, compute the same in every call.
+            if any(not type(hook).__module__.startswith("torch.") for hook in hooks):
+                raise ModelError("it has forward hooks, so what they keep of calls from several threads would mix")
         dense = [
             tensor.detach().cpu() for tensor in tensors if tensor.layout == torch.strided and not tensor.is_quantized
         ]

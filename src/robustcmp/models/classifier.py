@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import operator
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -131,7 +132,8 @@ class Classifier:
         if not (before := self.framework.state(native)):
             return
         self.forward(1 - images)  # others than were asked about, so that what is kept of them is another
-        if any(not np.array_equal(*pair) for pair in zip(before, self.framework.state(native), strict=True)):
+        after = self.framework.state(native)
+        if len(after) != len(before) or any(map(operator.not_, map(np.array_equal, before, after))):
             raise ModelError("a call writes into the network's own arrays, so calls from several threads would mix")
 
     def with_callback(self, asked: Callable[[int], object]) -> Classifier:
