@@ -681,6 +681,42 @@ def test_functions_are_told_apart() -> None:
     assert made(0.1).settings != made(0.1, "other").settings
 
 
+class Still:
+    """An attack as packages have them: a class, made for a model."""
+
+    def __init__(self, sign: float = 0.0):
+        self.sign = sign
+
+    def __call__(self, model: Any, images: Any, labels: Any) -> Any:
+        return images
+
+
+class Away(Still):
+    def __call__(self, model: Any, images: Any, labels: Any) -> Any:
+        return away(model, images, labels)
+
+
+def around(what: Any, needs_gradient: bool = True) -> FunctionAttack:
+    """One function for all, as one writes it for the attacks of a package."""
+
+    def attack(model: Any, images: Any, labels: Any) -> Any:
+        return (what() if isinstance(what, type) else what)(model, images, labels)
+
+    return FunctionAttack(attack, epsilon=EPSILON, needs_gradient=needs_gradient)
+
+
+def test_attacks_of_one_function_around_classes_are_two() -> None:
+    assert around(Still).settings != around(Away).settings
+    assert around(np.zeros(2)).settings != around(np.ones(2)).settings
+
+
+def test_attacks_that_cannot_be_told_apart_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"weak and strong cannot be told apart: .* Write a function with def"):
+        load_suite({"weak": around(Still(1.0)), "strong": around(Still(2.0))})
+    one = around(Still(1.0))
+    assert [*load_suite({"a": one, "b": one}).attacks] == ["a", "b"]
+
+
 def in_a_set(model: Any, images: Any, labels: Any) -> Any:
     return images if str(labels[0]) in {"a", "b", "c", "d", "e"} else -images
 

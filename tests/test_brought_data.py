@@ -838,7 +838,7 @@ def test_images_in_a_file_are_not_held(in_archive: bool, tmp_path: Path, monkeyp
         monkeypatch.setattr(npz, "MAPPED_BYTES", 2**20)
         np.savez(tmp_path / "a.npz", images=np.load(path, mmap_mode="r"), labels=labels)
         path.unlink()
-    model = rc.wrap_functions(logits=lambda x: np.stack([x[:, 0, 0, 0] - x[:, 1, 1, 0] + 0.1, x[:, 1, 1, 0]], axis=1))
+    model = rc.wrap_functions(logits=lambda x: np.stack([x[:, 0, 0, 0] - x[:, 1, 1, 0], x[:, 1, 1, 0] - 0.1], axis=1))
     (tmp_path / "suite.toml").write_text('description = "one"\n[attacks.a]\nattack = "SinglePixel"\nmax_pixels = 2\n')
     tracemalloc.start()
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -352,9 +352,15 @@ def _is_plain(value: Any, types: tuple[type, ...]) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with what is no plain value in it replaced by its type's name."""
+    """Return a value by what can be told of it: an object of a class of its own by the class's name alone."""
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), value.shape, hashlib.blake2b(value.tobytes(), digest_size=16).hexdigest()]
+    if isinstance(value, FunctionType):
+        return [value.__module__, value.__qualname__, _instructions(value.__code__)]
+    if isinstance(value, type):
+        return [value.__module__, value.__qualname__]
     return value if isinstance(value, PLAIN) else type(value).__qualname__
