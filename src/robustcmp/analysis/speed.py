@@ -38,19 +38,19 @@ class Setting(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The processes of two subjects in one setting: logarithms of seconds, those of one repetition side by side."""
+    """The processes of two subjects in one setting: logarithms of a figure, those of one repetition side by side."""
 
     setting: Setting
     measure: str
     a: str
     b: str
-    seconds_a: NDArray[np.float64]
-    seconds_b: NDArray[np.float64]
+    values_a: NDArray[np.float64]
+    values_b: NDArray[np.float64]
 
     @property
     def about(self) -> dict[str, Any]:
         """What it is of, and how many pairs there are."""
-        said = {"measure": self.measure, "a": self.a, "b": self.b, "n": len(self.seconds_a)}
+        said = {"measure": self.measure, "a": self.a, "b": self.b, "n": len(self.values_a)}
         return self.setting._asdict() | said
 
 
@@ -88,8 +88,8 @@ def pairs_of(processes: pandas.DataFrame, column: str | None = None) -> Iterator
         of_subjects = times(processes, setting, column)
         for a, b in combinations(of_subjects, 2):
             both = of_subjects[a].index.intersection(of_subjects[b].index).sort_values()
-            seconds = (np.log(np.maximum(of_subjects[s].loc[both].to_numpy(np.float64), SHORTEST)) for s in (a, b))
-            yield Pair(setting, column or measure_of(processes, setting.task), a, b, *seconds)
+            values = (np.log(np.maximum(of_subjects[s].loc[both].to_numpy(np.float64), SHORTEST)) for s in (a, b))
+            yield Pair(setting, column or measure_of(processes, setting.task), a, b, *values)
 
 
 def compare(processes: pandas.DataFrame, column: str | None = None) -> pandas.DataFrame:
@@ -98,7 +98,7 @@ def compare(processes: pandas.DataFrame, column: str | None = None) -> pandas.Da
 
     rows = []
     for pair in pairs_of(processes, column if column is None else _positive(processes, column)):
-        a, b = pair.seconds_a, pair.seconds_b
+        a, b = pair.values_a, pair.values_b
         shift, n = hodges_lehmann(a - b), len(a)
         rows.append(
             {
@@ -138,14 +138,14 @@ def equivalent(processes: pandas.DataFrame, margin: float = MARGIN) -> pandas.Da
         raise UsageError(f"margin should be a ratio above 1 (1.05 is 5 %), received {margin}")
     rows = []
     for pair in pairs_of(processes):
-        found = equivalent_shift(pair.seconds_a - pair.seconds_b, math.log(margin))
+        found = equivalent_shift(pair.values_a - pair.values_b, math.log(margin))
         rows.append(
             {
                 **pair.about,
                 "ratio": math.exp(found.difference),
                 "low": math.exp(found.low),
                 "high": math.exp(found.high),
-                "p": found.p if len(pair.seconds_a) else math.nan,
+                "p": found.p if len(pair.values_a) else math.nan,
             }
         )
     frame = pandas.DataFrame(rows, columns=EQUIVALENCE_COLUMNS)

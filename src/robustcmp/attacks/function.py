@@ -357,7 +357,7 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:  # whose bytes are addresses
         return [str(value.dtype), value.shape, hashlib.blake2b(value.tobytes(), digest_size=16).hexdigest()]
     if isinstance(value, FunctionType):
         return [value.__module__, value.__qualname__, _instructions(value.__code__)]
