@@ -392,8 +392,10 @@ def measuring(results: dict[str, Any]) -> str:
 
 
 def measuring_machine(results: dict[str, Any]) -> str:
-    """The machine and the versions of it."""
-    return _machines({"measuring": results["measuring"]["null"]})
+    """The machines, the versions and how busy they were."""
+    parts = {"two names": "null", "slowed": "slowed", "looking": "sampling"}
+    contents = {name: results["measuring"][part] for name, part in parts.items()}
+    return _machines({f"{name}, at a load of {content['load']:.1f}": content for name, content in contents.items()})
 
 
 def trained_lenet1(_: dict[str, Any]) -> str:

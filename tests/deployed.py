@@ -103,12 +103,13 @@ def check_agreement(model: rc.Model, session: Session, images: NDArray[np.float3
     assert changed(model, session, images) == 0
 
 
-def check_independence(session: Session, images: NDArray[np.float32]) -> None:
-    """No image's answer depends on the others of its batch, in any bit."""
+def check_independence(session: Session, images: NDArray[np.float32], rounding: float = 0.0) -> None:
+    """No image's answer depends on the others of its batch: in no bit, or within a share of the largest logit."""
     together = session(images)
+    within = rounding * float(np.abs(together).max())
     for size in (1, 3, 37):
         parts = [session(images[first : first + size]) for first in range(0, len(images), size)]
-        np.testing.assert_array_equal(np.concatenate(parts), together)
+        np.testing.assert_allclose(np.concatenate(parts), together, rtol=0, atol=within)
     assert session(images[:0]).shape == (0, together.shape[1])
 
 

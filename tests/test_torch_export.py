@@ -14,6 +14,8 @@ from robustcmp.deployments import torch_compile, torch_export
 from robustcmp.deployments.torch_export import RUNTIME
 from robustcmp.errors import DeploymentError
 
+ROUNDING = 1e-6  # of the largest logit: Inductor's code rounds otherwise in what is left of a batch after whole vectors
+
 pytestmark = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing() or "it is there")
 
 
@@ -65,7 +67,7 @@ def test_an_int8_conversion_computes_in_int8_and_changes_few_classes(source: dep
     assert after > before  # kernels of int8
     assert deployed.distance(model, session, images) > 1e-4
     assert deployed.changed(model, session, images) <= 0.05 * len(images)
-    deployed.check_independence(session, images)
+    deployed.check_independence(session, images, ROUNDING)
 
 
 @pytest.mark.parametrize(
