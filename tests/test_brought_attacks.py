@@ -710,10 +710,56 @@ def test_attacks_of_one_function_around_classes_are_two() -> None:
     assert around(np.zeros(2)).settings != around(np.ones(2)).settings
 
 
+@pytest.mark.parametrize(
+    "holding",
+    [
+        lambda sign: Still(sign),
+        lambda sign: Still(sign).__call__,
+        lambda sign: partial(Still.__call__, Still(sign)),
+        lambda sign: lambda model, images, labels: images + sign,
+        lambda sign: Still([Still(sign)]),
+        lambda sign: Still({"by": np.full(2, sign)}),
+    ],
+)
+def test_attacks_around_objects_are_told_apart_by_what_these_hold(holding: Callable[[float], Any]) -> None:
+    assert around(holding(1.0)).settings == around(holding(1.0)).settings != around(holding(2.0)).settings
+
+
+def test_a_tensor_that_an_attack_holds_is_a_part_of_it() -> None:
+    torch = pytest.importorskip("torch")
+    assert around(torch.zeros(2)).settings != around(torch.ones(2)).settings
+    assert around(Still(torch.zeros(2, requires_grad=True))).settings != around(Still(torch.ones(2))).settings
+
+
+def test_a_run_computes_again_what_a_changed_object_attacks(tmp_path: Path) -> None:
+    model = network("functions")
+    images, labels = labelled(model)
+
+    def rate(mover: Still) -> float:
+        suite = {"own": around(mover, needs_gradient=False)}
+        given = {"n": N, "repeats": 1, "progress": False, "out": tmp_path / "run"}
+        return rc.evaluate({"m": model}, images, labels, suite=suite, **given).rates()["m"]["own"]
+
+    class Shifted(Still):
+        def __call__(self, model: Any, images: Any, labels: Any) -> Any:
+            return away(model, images, labels, self.sign * EPSILON)
+
+    assert rate(Shifted(0.0)) == 0 < rate(Shifted(1.0))
+
+
+class Closed:
+    """What it holds cannot be seen."""
+
+    __slots__ = ("sign",)
+
+    def __init__(self, sign: float):
+        self.sign = sign
+
+
 def test_attacks_that_cannot_be_told_apart_are_refused() -> None:
     with pytest.raises(UsageError, match=r"weak and strong cannot be told apart: .* Write a function with def"):
-        load_suite({"weak": around(Still(1.0)), "strong": around(Still(2.0))})
-    one = around(Still(1.0))
+        load_suite({"weak": around(Closed(1.0)), "strong": around(Closed(2.0))})
+    one = around(Closed(1.0))
     assert [*load_suite({"a": one, "b": one}).attacks] == ["a", "b"]
 
 

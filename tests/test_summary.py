@@ -108,3 +108,19 @@ def test_a_model_that_is_wrapped_wrongly_is_not_declared_robust() -> None:
     text = " ".join(ev.summary().split())
     assert f"No answer yet: {ev.models[0]} (9.8 %) has less than half the accuracy of the best model." in text
     assert "Yes:" not in text
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "is_named"),
+    [((0.118, 0.101), True), ((0.127, 0.2), True), ((0.13, 0.2), False), ((0.3, 0.3), False)],
+)
+def test_models_at_chance_give_no_answer(accuracies: tuple[float, float], is_named: bool) -> None:
+    """10.1 % of digits' test images are of the most frequent class; of 500 images two standard errors are 2.7 %."""
+    ev = rc.open_run(RUNS / "lenet5-digits")
+    ev.manifest["images"]["most_frequent"] = 0.101
+    for model in ev.manifest["models"]:
+        model["clean_accuracy"] = accuracies[model["name"] != ev.models[0]]
+    text = " ".join(ev.summary().split())
+    chance = "no more accuracy than naming the most frequent class each time would"
+    assert (f"{chance}. Check bounds" in text) == is_named
+    assert (f"{ev.models[0]} classifies only" in text) == is_named

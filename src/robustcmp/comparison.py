@@ -29,7 +29,7 @@ from .records.manifest import FORMAT
 from .records.manifest import check as check_manifest
 from .records.store import Run
 from .records.upkeep import discard_broken, seal_older
-from .report.notes import varying_notes
+from .report.notes import behaviour_notes
 from .report.progress import shown_progress
 from .runs.adoption import AdoptingStore, kept_cells, redone
 from .runs.assembly import assemble
@@ -283,7 +283,7 @@ def prepare(
         check_manifest(manifest)
     except SealError as error:  # whoever reads the run would refuse it
         raise UsageError(f"a run cannot keep what is said of it or of a model: {error}") from None
-    for sentence in varying_notes(manifest["models"]):
+    for sentence in behaviour_notes(manifest["models"]):
         _log.warning("%s", sentence)
     adopted = planned.adoptable(store)
     elsewhere = planned.from_elsewhere(store)
@@ -429,6 +429,7 @@ def manifest_of(
             "subset": suite.subset,
             "of": len(question.images),
             "correct_by_all": subset.share,
+            "most_frequent": float(np.bincount(question.labels).max() / len(question.labels)),
             "digest": digest({"images": question.images, "labels": question.labels}),
         },
         "models": [
@@ -444,6 +445,7 @@ def manifest_of(
                 "depends_on_batch": model.depends_on_batch,
                 "info": model.info,
                 "not_applicable": planned.not_applicable[model.key],
+                **({"slope_error": model.slope_error} if model.slope_error else {}),
                 **source_gradient(model, suite),
             }
             for model, correct in zip(planned.models, subset.correct, strict=True)

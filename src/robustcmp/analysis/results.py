@@ -121,6 +121,19 @@ class Results(Recorded):
         return {name: accuracy for name, accuracy in accuracies.items() if accuracy < max(accuracies.values()) / 2}
 
     @property
+    def at_chance(self) -> dict[str, float]:
+        """The accuracy of models that do no better than who always answers with the most frequent class.
+
+        That is within two standard errors of this class's share, with at least one mistake. Their rates say nothing
+        either. Empty for runs from before this share was stored.
+        """
+        share, count = self.manifest["images"].get("most_frequent"), self.manifest["images"]["of"]
+        if share is None:
+            return {}
+        most = min(share + 2 * math.sqrt(share * (1 - share) / count), 1 - 1 / count)
+        return {name: accuracy for name, accuracy in self.clean_accuracy.items() if accuracy <= most}
+
+    @property
     def correct_by_all(self) -> float:
         """The share of all images that were passed that every model classifies correctly."""
         return float(self.manifest["images"]["correct_by_all"])

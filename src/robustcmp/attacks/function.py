@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -34,6 +35,7 @@ OFF_LEVEL = 1e-3  # of a level: float32 rounds an 8-bit value by less
 OFFERED = ("epsilon", "norm", "seed", "seeds")  # to a function that has parameters of these names
 STORED = (bool, int, float, str, type(None))
 PLAIN = (*STORED, bytes)
+DEEP = 2  # of attributes: those of an object, and those of the objects that these are
 
 
 class FunctionAttack(Attack):
@@ -86,7 +88,8 @@ class FunctionAttack(Attack):
     The global generators of Python, NumPy, the model's framework and, for ``takes="torch"``, of PyTorch are seeded for
     each call by a function of (seed, attack, repeat, images of the call), and restored afterwards. A generator that a
     function makes and seeds itself cannot be reached: give it a `seed`. A run tells two functions apart by name,
-    bytecode, and the plain values that they use, not by the code that they call.
+    bytecode, the plain values and arrays that they use, and the attributes of objects that they close over; not by the
+    code that they call, nor by attributes more than two levels down.
 
     Examples
     --------
@@ -324,10 +327,9 @@ def _digest(function: Any) -> str:
             f"expected a function attack(model, images, labels), received {type(function).__name__}. Write a function "
             "with def that makes and calls it, and pass its arguments here"
         )
-    closure = [cell.cell_contents for cell in function.__closure__ or ()]
     used = {name: function.__globals__.get(name) for name in _names(code)}
-    values = (closure, function.__defaults__, function.__kwdefaults__, used)
-    return hashlib.blake2b(repr((_instructions(code), _plain(values))).encode(), digest_size=16).hexdigest()
+    held = _plain((_closed_over(function), function.__defaults__, function.__kwdefaults__), DEEP)
+    return hashlib.blake2b(repr((_instructions(code), [*held, _plain(used)])).encode(), digest_size=16).hexdigest()
 
 
 def _instructions(code: CodeType) -> tuple[Any, ...]:
@@ -351,16 +353,45 @@ def _is_plain(value: Any, types: tuple[type, ...]) -> bool:
     return isinstance(value, types) and not (isinstance(value, float) and not math.isfinite(value))
 
 
-def _plain(value: Any) -> Any:
-    """Return a value by what can be told of it: an object of a class of its own by the class's name alone."""
+def _plain(value: Any, deep: int = 0) -> Any:
+    """Return a value by what can be told of it.
+
+    An object of a class of its own is told by the class's name and, `deep` levels down, by its attributes: what a
+    function uses of its module has none looked at, as these change while it is used, such as those of a logger.
+    """
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(each, deep) for each in value]
     if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:  # whose bytes are addresses
-        return [str(value.dtype), value.shape, hashlib.blake2b(value.tobytes(), digest_size=16).hexdigest()]
+        return {str(name): _plain(each, deep) for name, each in value.items()}
+    if (array := _array(value)) is not None:
+        return [str(array.dtype), array.shape, hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
     if isinstance(value, FunctionType):
-        return [value.__module__, value.__qualname__, _instructions(value.__code__)]
+        told = [value.__module__, value.__qualname__, _instructions(value.__code__)]
+        return [*told, *_plain(_closed_over(value), deep - 1)] if deep else told
+    if isinstance(value, partial):
+        return _plain((value.func, value.args, value.keywords), deep)
+    if isinstance(value, MethodType):
+        return _plain((value.__func__, value.__self__), deep)
     if isinstance(value, type):
         return [value.__module__, value.__qualname__]
-    return value if isinstance(value, PLAIN) else type(value).__qualname__
+    if isinstance(value, PLAIN):
+        return value
+    name = type(value).__qualname__
+    attributes = getattr(value, "__dict__", {}) if deep and not isinstance(value, (ModuleType, logging.Logger)) else {}
+    return [name, _plain(attributes, deep - 1)] if attributes else name
+
+
+def _closed_over(function: FunctionType) -> list[Any]:
+    try:
+        return [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # a cell is empty as yet, such as that of a name that is given after the function was made
+        return []
+
+
+def _array(value: Any) -> NDArray[Any] | None:
+    """Return an array or a tensor whose values can be had as an array, None for anything else."""
+    try:
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value.__array__())
+    except Exception:  # there is none, or a framework has reasons of its own
+        return None
+    return None if array.dtype.hasobject else array  # whose bytes are addresses

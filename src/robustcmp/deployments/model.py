@@ -179,7 +179,7 @@ class DeployedModel(FunctionsModel):
 
     @property
     def no_gradient(self) -> str:
-        if self._vjp is not None:
+        if self.pullback is not None:
             return ""
         if "gradient" not in self.info.get("deployment", {}):  # a file from elsewhere
             return (
@@ -193,7 +193,7 @@ class DeployedModel(FunctionsModel):
 
     def gradient_source(self, bounds: tuple[float, float]) -> Classifier | None:
         """Return the model whose gradient FGSM takes, for images within some bounds; None if it has its own or none."""
-        if self.source is None or self._vjp is not None:
+        if self.source is None or self.pullback is not None:
             return None
         same = tuple(self.source.bounds) == tuple(bounds)
         return Classifier(self.source if same else self.source.transform_bounds(bounds))

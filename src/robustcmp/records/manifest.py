@@ -23,7 +23,7 @@ UNSEALED = (format_1.FORMAT, "robustcmp run 2")
 """The formats from before files were sealed."""
 OF_THE_QUESTION = {
     "about": ("command", "question"),
-    "images": ("asked", "correct_by_all"),
+    "images": ("asked", "correct_by_all", "most_frequent"),
     "models": ("not_applicable",),
 }
 """What a cell does not keep of its manifest: other questions have the same cell."""
@@ -57,6 +57,7 @@ class _Images(msgspec.Struct):
     of: Positive
     digest: str
     correct_by_all: Share | None
+    most_frequent: Share | None = None
     subset: Subset = "common"
 
 
@@ -84,6 +85,7 @@ class _Model(msgspec.Struct):
     batch_size: Positive | None = None
     identity: _Identity | None = None
     depends_on_batch: bool = False
+    slope_error: Annotated[float, msgspec.Meta(ge=0)] | None = None
     not_applicable: dict[str, str] = {}
     failed: dict[str, str] = {}
     source_gradient: list[str] = []

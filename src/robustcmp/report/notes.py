@@ -26,14 +26,14 @@ def notes(results: Results) -> list[str]:
         "however small the difference between them."
     )
     if results.same_weights:
-        varying = [*varying_notes(results.manifest["models"]), *_kept_notes(results)]
+        varying = [*behaviour_notes(results.manifest["models"]), *_kept_notes(results)]
         return [*_control_notes(results), *varying, f"{conditional}.", settings]
     return [
         f"{conditional}{_subset_changes(results)}.",
         settings + r * results.has_indicator,
         *_fewer_images(results),
         *_model_notes(results),
-        *varying_notes(results.manifest["models"]),
+        *behaviour_notes(results.manifest["models"]),
         *_kept_notes(results),
         *_attack_notes(results),
         *_training_notes(results),
@@ -56,7 +56,7 @@ def key_notes(results: Results) -> list[str]:
     if results.same_weights:
         return _control_notes(results)
     r = [_weight_note(results)] * (len(results.models) > 1 and results.has_indicator)
-    varying = [*varying_notes(results.manifest["models"]), *_kept_notes(results)]
+    varying = [*behaviour_notes(results.manifest["models"]), *_kept_notes(results)]
     deployed = deployments.notes(results)[:2] if results.has_deployments else []
     found = [*_model_notes(results), *varying, *_attack_notes(results), conditional, *r, *_fewer_images(results)]
     return [*deployed, *found]
@@ -118,9 +118,10 @@ def _fewer_images(results: Results) -> list[str]:
 
 def _model_notes(results: Results) -> list[str]:
     text: list[str] = []
-    for model, accuracy in results.poor_models.items():
+    for model, accuracy in (results.poor_models | results.at_chance).items():
+        chance = ", no more than naming the most frequent class each time would" * (model in results.at_chance)
         text.append(
-            f"{model} classifies only {percent(accuracy)} of the test set correctly. Check its bounds, "
+            f"{model} classifies only {percent(accuracy)} of the test set correctly{chance}. Check its bounds, "
             "preprocessing and training data before you interpret its rates."
         )
     if len(results.labels) == 1:
@@ -130,13 +131,22 @@ def _model_notes(results: Results) -> list[str]:
     return text
 
 
-def varying_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say of which models, by their entries in a manifest, the answers vary with the batch or from pass to pass."""
+def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say, by their entries in a manifest, what models do that those of a comparison should not.
+
+    Their answers vary with the batch or from pass to pass, or the gradient that a caller wrote is not theirs.
+    """
     text: list[str] = []
     for name in dict.fromkeys(model["name"] for model in models):
         trained = [model for model in models if model["name"] == name]
         if any(model.get("depends_on_batch") for model in trained):
             text.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
+        if off := max(model.get("slope_error", 0.0) for model in trained):
+            text.append(
+                f"{name}: its vjp is not the gradient of its logits: slopes by it are {percent(off, 0)} off. Attacks "
+                "that follow it may fool too few images. Unless it stands in for the gradient on purpose, compare it "
+                'with vjp="finite-differences".'
+            )
         identities = [model["identity"] for model in trained if "identity" in model]
         noise, gradient = (max((of[kind] for of in identities), default=0.0) for kind in ("noise", "gradient_noise"))
         if noise or gradient:

@@ -141,13 +141,8 @@ def answer(results: Results) -> str:
         if len(results.sources) > 1:
             return "No attack ran on every model: there is nothing to compare."
         return f"Only one {'model' if len(results.labels) == 1 else 'framework'}: there is nothing to compare."
-    if poor := results.poor_models:
-        of = ", ".join(f"{model} ({percent(accuracy)})" for model, accuracy in poor.items())
-        have = "has" if len(poor) == 1 else "have"
-        return (
-            f"Is one easier to fool? No answer yet: {of} {have} less than half the accuracy of the best model. Check "
-            "bounds and preprocessing first."
-        )
+    if unsound := _unsound(results):
+        return f"Is one easier to fool? No answer yet: {unsound}. Check bounds and preprocessing first."
     unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
     different = [verdict.attack for verdict in verdicts if verdict.different]
     alike = [verdict for verdict in verdicts if verdict.different is False and verdict.measure == "success rate"]
@@ -170,6 +165,18 @@ def answer(results: Results) -> str:
     elif not results.has_several_trainings and results.is_of_the_zoo:
         sentence += " One training each: framework and run-to-run effects are confounded."
     return sentence
+
+
+def _unsound(results: Results) -> str:
+    """Say which models are probably not asked as they were trained, "" where none is seen to be."""
+    for models, what in (
+        (results.poor_models, "less than half the accuracy of the best model"),
+        (results.at_chance, "no more accuracy than naming the most frequent class each time would"),
+    ):
+        if models:
+            of = ", ".join(f"{model} ({percent(accuracy)})" for model, accuracy in models.items())
+            return f"{of} {'has' if len(models) == 1 else 'have'} {what}"
+    return ""
 
 
 def _compared(verdicts: Sequence[Verdict]) -> str:

@@ -25,6 +25,7 @@ from ..models.outside import along, predict_outside
 from ..records.checks import Check, Checked, judged, not_applicable
 from .blame import blaming
 from .progress import Progress, Unseen
+from .slopes import Slopes, lengths
 
 if TYPE_CHECKING:
     import xarray
@@ -37,15 +38,13 @@ L2_BUDGETS = (1.0, 2.0, 3.0)
 PASSES = 1e-5  # of the logits' spread, between two passes
 SLOPES = 0.02  # error of the median slope along the gradient
 SLOPES_ACROSS = 0.1  # along a random direction, where the slope is small and kinks weigh more
-SLOPE_STEP = 3e-3  # in L2: a smaller one drowns in float32, a larger one meets the kinks of ReLU and pools
-TIES = 0.03  # the largest change of a pixel that breaks the ties of pools on a constant background
 KEPT = 0.8  # of the images that fall, at 8 bits
 LEVEL = 1e-3  # of a level: float32's rounding of an image that is on one
 OTHERWISE = 0.01  # of the predictions, between a network inside and outside its wrapper: near ties
 ERRORS = 3  # standard errors by which a stated accuracy may be missed
 SPAN = 0.75  # of the bounds' width, which the images' values should span
 EDGE = 0.01  # of the bounds' width, within which no images have their mean
-NOISE, SLOPE, TIE = 0, 1, 2
+NOISE = 0
 TWO_PASSES, INSIDE, BOUNDS = "two passes agree", "as accurate inside as outside", "bounds fit the images"
 ADVICE = {
     TWO_PASSES: "The same images give different logits each time: look for dropout, or batch norm in training mode.",
@@ -214,12 +213,12 @@ class Examination:
             if 4 * len(left) <= len(asked):  # seldom, as some frameworks compile for every new number
                 asked = left
             gradient = loss_gradient(self.classifier, x[asked].astype(np.float32), labels[asked])
-            direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(_length(gradient), 1e-30)
+            direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(lengths(gradient), 1e-30)
             moved = x[asked] + 0.1 * radius[asked] * direction - clean[asked]
             if norm == "linf":
                 moved = np.clip(moved, -radius[asked], radius[asked])
             else:
-                moved *= np.minimum(1, radius[asked] / np.maximum(_length(moved), 1e-30))
+                moved *= np.minimum(1, radius[asked] / np.maximum(lengths(moved), 1e-30))
             x[asked] = np.clip(clean[asked] + moved, 0, 1)
             fallen[asked] |= self.classifier.predict(x[asked].astype(np.float32)) != labels[asked]
         return dict(zip(epsilons, fallen.reshape(-1, n).mean(axis=1).tolist(), strict=True))
@@ -284,42 +283,9 @@ class Examination:
         return _judged(BOUNDS, passed, figure)
 
     def _finite_differences(self) -> Check:
-        """Compare the gradient of the margin with its slope, along the gradient and along a random direction.
-
-        A little beside the images: on a constant background a pool has no gradient, as all of its inputs are largest.
-        """
-        draws = Draws("Slopes", self.seed, [0], self.images)
-        moves = np.array([draws.block(i, TIE).random(image.shape) for i, image in enumerate(self.images)])
-        images = np.abs(self.images - TIES * moves).astype(np.float32)
-        logits = self.classifier.logits(images).astype(np.float64)
-        rows = np.arange(len(logits))
-        others = logits.copy()
-        others[rows, self.labels] = -np.inf
-        v = np.zeros_like(logits)
-        v[rows, self.labels], v[rows, others.argmax(axis=1)] = 1, -1
-        gradient = self.classifier.vjp(images, v).astype(np.float64)
-        direction = gradient / np.maximum(_length(gradient), 1e-30)
-        random = np.array([draws.block(i, SLOPE).standard_normal(image.shape) for i, image in enumerate(self.images)])
-        random /= _length(random)
-        # Along its own gradient a network with parts of it cut off shows nothing; along others kinks weigh more.
-        along, across = (self._slope_error(images, v, gradient, unit_vectors) for unit_vectors in (direction, random))
+        along, across = Slopes(self.classifier, self.images, self.labels, self.seed).errors()
         figure = f"the median slope is {along:.1%} off along the gradient, {across:.0%} across"
         return _judged("gradient fits finite differences", along <= SLOPES and across <= SLOPES_ACROSS, figure)
-
-    def _slope_error(
-        self,
-        images: NDArray[np.float32],
-        v: NDArray[np.float64],
-        gradient: NDArray[np.float64],
-        direction: NDArray[np.float64],
-    ) -> float:
-        """Return how far measured slopes are from the gradient's, relative to the typical one."""
-        up, down = (
-            self.classifier.logits((images + sign * SLOPE_STEP * direction).astype(np.float32)) for sign in (1, -1)
-        )
-        measured = ((up.astype(np.float64) - down) * v).sum(axis=1) / (2 * SLOPE_STEP)
-        expected = (gradient * direction).sum(axis=(1, 2, 3))
-        return float(np.median(np.abs(measured - expected)) / max(float(np.median(np.abs(measured))), 1e-30))
 
     def _noise(self) -> Check:
         if self.fgsm_rate == 0:
@@ -358,12 +324,6 @@ class Examination:
         kept = float((self.classifier.predict((rounded / 255).astype(np.float32)) != self.labels[fell]).mean())
         figure = f"{kept:.0%} of FGSM's adversarial images within ε = {levels}/255 fool at 8 bits"
         return _judged(check, kept >= KEPT, figure)
-
-
-def _length(images: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the L2 norm of each image, (N, 1, 1, 1)."""
-    norm: NDArray[np.float64] = np.sqrt((images**2).sum(axis=(1, 2, 3), keepdims=True))
-    return norm
 
 
 def _judged(check: str, passed: bool, figure: str) -> Check:

@@ -23,6 +23,7 @@ from .blame import blaming
 from .control import check_control
 from .plan import TrainedModel, applicability
 from .progress import Progress, Unseen
+from .slopes import error_of_own_vjp
 
 AnyModel = fb.models.base.Model | AnyOrigin
 Models = Mapping[str, AnyModel | Sequence[AnyModel]]
@@ -108,9 +109,11 @@ def _checked(
     batch_size: int | None,
 ) -> TrainedModel:
     classifier, depends_on_batch = checked(model.name, model.classifier, images, labels, batch_size)
+    off = None
     if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
         check_gradient(model.name, classifier.gradient_source or classifier, images)
-    return replace(model, classifier=classifier, depends_on_batch=depends_on_batch)
+        off = error_of_own_vjp(classifier, images)
+    return replace(model, classifier=classifier, depends_on_batch=depends_on_batch, slope_error=off)
 
 
 def checked(

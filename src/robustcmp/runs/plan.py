@@ -38,6 +38,8 @@ class TrainedModel:
         Where it comes from, so that another process can load it; None for a model that the caller made.
     depends_on_batch : bool
         Whether its answers depend on the other images of a batch, so that it is asked one image at a time.
+    slope_error : float, optional
+        How far off the gradient is that its caller wrote, as a share of the slopes; None where it is not seen to be.
     """
 
     name: str
@@ -45,6 +47,7 @@ class TrainedModel:
     classifier: Classifier
     origin: Origin | None = None
     depends_on_batch: bool = False
+    slope_error: float | None = None
 
     @property
     def key(self) -> tuple[str, int]:
