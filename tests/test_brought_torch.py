@@ -541,3 +541,33 @@ def test_transformers(dtype: str, tmp_path: Path) -> None:
     model = rc.wrap(network.to(getattr(torch, dtype)), device="cpu")
     np.testing.assert_allclose(Classifier(model).logits(images), expected, atol=1e-4 if dtype == "float32" else 0.2)
     compared(model, images, tmp_path)
+
+
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    """A network that takes images of 8 bits, and scales them itself."""
+
+    def __init__(self, network: Any):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Any) -> Any:
+        return self.network(x / 255)
+
+
+@brought(
+    what="networks that scale images from [0, 255] themselves, with the bounds left out",
+    got="no answer: the first screen says that they are no more accurate than the most frequent class",
+)
+def test_networks_that_are_all_asked_wrongly_give_no_answer() -> None:
+    data = rc.load_dataset("digits")
+    seeds = (1, 2)  # which take what is black for the same digit
+    trained = [rc.load_model("lenet5", framework="torch", dataset="digits", seed=seed).native for seed in seeds]
+
+    def answer(**bounds: Any) -> str:
+        models = {name: rc.wrap(Scaled(network).eval(), **bounds) for name, network in zip("ab", trained, strict=True)}
+        ev = rc.evaluate(models, data.images, data.labels, suite="smoke", n=20, repeats=1, progress=False)
+        return " ".join(ev.summary().split())
+
+    expected = "No answer yet: a (9.6 %), b (9.6 %) have no more accuracy than naming the most frequent class each time"
+    assert expected in answer()
+    assert "No answer yet" not in answer(bounds=(0, 255))

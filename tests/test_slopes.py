@@ -89,6 +89,12 @@ def test_what_a_framework_derives_is_not_asked_about(zoo: Classifier, digits: Da
     assert error(lambda x: x.reshape(len(x), -1)[:, :10], None, digits.images) is None
 
 
+@pytest.mark.brought(
+    group="Other models",
+    what="functions of NumPy arrays whose `vjp` is not the gradient of their logits",
+    typed="rc.wrap_functions(logits=…, vjp=…)",
+    got="a comparison; a note on its first screen says how far the slopes are off",
+)
 def test_a_comparison_says_so_and_keeps_it(
     zoo: Classifier, digits: Dataset, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
