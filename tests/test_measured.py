@@ -527,6 +527,27 @@ def test_subjects_on_other_devices_are_named(tmp_path: Path) -> None:
     assert "Devices differ (theano on cpu; a on cuda): a pair across them compares devices" in said
 
 
+@pytest.mark.parametrize(
+    ("order", "late"),
+    [
+        ([0, 1, 2, 3, 4, 5], 0),
+        ([0, 1, 1, 1, 2, 2], 0),  # within the second that moments are kept in
+        ([0, 1, 9, 3, 4, 5], 1),  # repeated after it failed
+        ([0, 5, 1, 6, 2, 7], 2),  # as many as were there: those of a subject that was added
+        ([5, 4, 3, 2, 1, 0], 5),
+    ],
+)
+def test_what_was_not_made_in_its_order_is_counted(order: list[int], late: int, tmp_path: Path) -> None:
+    measured = [
+        msgspec.structs.replace(each, began=f"2026-11-26T08:00:{second:02}+00:00")
+        for each, second in zip(made_up.trainings({"a": 1.0}, len(order)), order, strict=True)
+    ]
+    made_up.write(tmp_path / "b", measured)
+    said = " ".join(rc.open_benchmark(tmp_path / "b").summary().split())
+    assert ("not made in the planned random order" in said) == bool(late)
+    assert late == 0 or f"{late} measurement{'s' * (late > 1)} of 6 " in said
+
+
 def test_the_largest_mean_of_what_is_not_known() -> None:
     [measured] = made_up.trainings({"a": 1.0}, 1)
 

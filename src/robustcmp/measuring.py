@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -159,7 +159,7 @@ def benchmark(
     check_seed(seed)
     need_psutil()
     threads = cores() if threads is None else check_count("threads", threads, len(processors()) or None)
-    sizes = [check_count("batch_sizes", size, BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what]]
+    sizes = _each_once(check_count("batch_sizes", size, BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what])
     accuracy = None if accuracy is None else _share("accuracy", accuracy)
     if what == "train":
         if deployments or models or weights_of:
@@ -167,7 +167,7 @@ def benchmark(
         epochs = usual_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, EPOCHS)
         subjects = question.trainings(frameworks, sizes, epochs)
     else:
-        counts = [check_count("images", count, limits.IMAGES) for count in images]
+        counts = _each_once(check_count("images", count, limits.IMAGES) for count in images)
         if min(counts, default=0) < max(sizes):
             raise UsageError(
                 f"images should be at least the largest batch size, {max(sizes)}, received {min(counts, default=0)}",
@@ -405,6 +405,10 @@ def _identity(origin: AnyOrigin) -> dict[str, Any]:
         found = find_spec(origin.source.partition(":")[0])
         said["code"] = file_digest(Path(found.origin)) if found and found.origin else None
     return said
+
+
+def _each_once(numbers: Iterable[int]) -> list[int]:
+    return [*dict.fromkeys(numbers)]
 
 
 def _share(name: str, value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -94,6 +95,19 @@ class Performance:
     def repetitions(self) -> int:
         """How many processes were asked for of each measurement."""
         return 1 + max((planned.asked.repetition for planned in self.manifest.plan), default=-1)
+
+    @property
+    def out_of_order(self) -> int:
+        """How many measurements were not made in the random order of the plan.
+
+        These were added to a benchmark later, or repeated after they failed. It is the smallest number without which
+        the others began in that order.
+        """
+        ends: list[str] = []  # of the longest rising sequences of each length
+        for measurement in self.measurements:
+            place = bisect_right(ends, measurement.began)
+            ends[place : place + 1] = [measurement.began]
+        return len(self.measurements) - len(ends)
 
     @property
     def has_one_training(self) -> bool:

@@ -20,7 +20,8 @@ def notes(results: Performance) -> list[str]:
 def key_notes(results: Performance) -> list[str]:
     """Return the notes that a reader of one screen needs, the most important first."""
     of_training = [*_one_training(results), *_shares(results)]
-    about_times = [*_devices(results), *_busy(results), *_load(results), *_unsteady(results), *_too_few(results)]
+    about_times = [*_devices(results), *_busy(results), *_load(results)]
+    about_times += [*_out_of_order(results), *_unsteady(results), *_too_few(results)]
     return [*_absent(results), *about_times, *of_training]
 
 
@@ -57,6 +58,15 @@ def _busy(results: Performance) -> Iterator[str]:
         yield f"During none of {measured} measurements did other programs use more than {limit}."
     if unknown:
         yield f"What other programs used is not known for {unknown} of {len(frame)} measurements."
+
+
+def _out_of_order(results: Performance) -> Iterator[str]:
+    if late := results.out_of_order:
+        was, measurements = ("were", "measurements") if late > 1 else ("was", "measurement")
+        yield (
+            f"{late} {measurements} of {len(results.measurements)} {was} not made in the planned random order, but "
+            "added or repeated later: what changed on the machine in between is part of their differences."
+        )
 
 
 def _devices(results: Performance) -> Iterator[str]:
