@@ -204,6 +204,32 @@ def test_a_softmax_of_a_subclassed_model() -> None:
         rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
 
 
+class Normalising(keras.Sequential):  # type: ignore[misc]
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        return super().call((inputs - 0.13) / 0.3, training=training, mask=mask)
+
+
+def test_a_model_with_a_call_of_its_own_is_not_cut() -> None:
+    network = Normalising([keras.Input(SHAPE), layers.Flatten(), layers.Dense(CLASSES, activation="softmax")])
+    with pytest.raises(UsageError, match=r"Normalising, has a call of its own\. Return logits"):
+        rc.wrap(network, cut_softmax=True)
+    with pytest.raises(ModelError, match="returns probabilities"):
+        rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
+
+
+class Noisy(layers.Layer):  # type: ignore[misc]
+    """Noise of NumPy's, which a trace would keep as it was."""
+
+    def call(self, inputs: Any) -> Any:
+        return inputs + np.random.normal(size=(1, *SHAPE)).astype(np.float32)  # noqa: NPY002
+
+
+def test_a_layer_that_draws_with_numpy_is_refused() -> None:
+    network = keras.Sequential([keras.Input(SHAPE), Noisy(), layers.Flatten(), layers.Dense(CLASSES)])
+    with pytest.raises(ModelError, match=r"(different logits|draws from a global random generator).*averaged"):
+        rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
+
+
 @pytest.mark.parametrize("layer", [False, True])
 def test_a_sigmoid_for_each_class_is_cut(layer: bool) -> None:
     network = soft(layers.Activation("sigmoid")) if layer else functional("sigmoid")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import random
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -571,3 +572,134 @@ def test_networks_that_are_all_asked_wrongly_give_no_answer() -> None:
     expected = "No answer yet: a (9.6 %), b (9.6 %) have no more accuracy than naming the most frequent class each time"
     assert expected in answer()
     assert "No answer yet" not in answer(bounds=(0, 255))
+
+
+def softmaxed(*layers: Any) -> Any:
+    return torch.nn.Sequential(torch.nn.Flatten(), *layers, torch.nn.Softmax(1)).eval()
+
+
+class Normalising(torch.nn.Sequential):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return super().forward((x - 0.13) / 0.3)
+
+
+def test_a_layer_that_stands_twice_stays_in_what_is_cut() -> None:
+    torch.manual_seed(0)
+    twice = torch.nn.ReLU()
+    wide = SIDE * SIDE * 3
+    network = softmaxed(torch.nn.Linear(wide, 16), twice, torch.nn.Linear(16, 16), twice, torch.nn.Linear(16, CLASSES))
+    images = drawn()
+    logits = Classifier(rc.wrap(network, cut_softmax=True)).logits(images)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(probabilities, answered(network, images), atol=1e-5)
+
+
+@pytest.mark.parametrize("what", ["a forward of its own", "one within", "a hook", "a hook before"])
+def test_what_does_more_than_its_layers_is_not_cut(what: str) -> None:
+    layers = [torch.nn.Flatten(), torch.nn.Linear(SIDE * SIDE * 3, CLASSES), torch.nn.Softmax(1)]
+    network = (Normalising if "own" in what or "within" in what else torch.nn.Sequential)(*layers).eval()
+    if what == "one within":
+        network = torch.nn.Sequential(network).eval()
+    if what == "a hook":
+        network.register_forward_hook(lambda module, inputs, answer: answer)
+    if what == "a hook before":
+        network.register_forward_pre_hook(lambda module, inputs: inputs)
+    with pytest.raises(UsageError, match=r"has a forward or hooks of its own\. Return logits from the network"):
+        rc.wrap(network, cut_softmax=True)
+    model = rc.wrap(network)  # what it does is not known by its layers, but seen when it is asked
+    with pytest.raises(ModelError, match="returns probabilities"):
+        check_model("m", Classifier(model), drawn(), np.zeros(N, np.int64))
+
+
+class Rarely(torch.nn.Module):  # type: ignore[misc]
+    """A defence that draws every tenth time, by the generator that is named."""
+
+    def __init__(self, by: str):
+        super().__init__()
+        self.network, self.by = convolutional(), by
+
+    def forward(self, x: Any) -> Any:
+        drawn = {"random": random.random, "numpy": np.random.random, "torch": lambda: float(torch.rand(()))}[self.by]()
+        return self.network(x + 0.3 if drawn < 0.1 else x)
+
+
+@pytest.mark.parametrize("by", ["random", "numpy", "torch"])
+def test_a_network_that_seldom_draws_is_found(by: str) -> None:
+    images, labels = drawn(), np.zeros(N, np.int64)
+    for _ in range(5):
+        classifier = Classifier(rc.wrap(Rarely(by).eval())).compiled(images)
+        assert classifier.traced is None
+        with pytest.raises(ModelError, match=r"(draws from a global random generator|different logits).*rc|averaged"):
+            check_model("m", classifier, images, labels)
+    averaged = Classifier(rc.averaged(rc.wrap(Rarely(by).eval()), passes=4)).compiled(images)
+    check_model("m", averaged, images, labels)
+
+
+def test_training_mode_since_a_network_was_wrapped_is_left_to_its_caller() -> None:
+    network = torch.nn.Sequential(convolutional(), torch.nn.Dropout(0.5)).eval()
+    model = rc.wrap(network)
+    network[1].train()
+    classifier = Classifier(model).compiled(drawn())
+    assert classifier.traced is None
+    assert network[1].training
+    with pytest.raises(ModelError, match="different logits"):
+        check_model("m", classifier, drawn(), np.zeros(N, np.int64))
+
+
+def test_weights_that_are_loaded_into_a_wrapped_network_make_two_models_one() -> None:
+    trained = [convolutional(), convolutional()]
+    with torch.no_grad():
+        trained[1][-1].bias += 1e-3  # the same classes, and other weights
+    network, models = convolutional(), {}
+    for name, other in zip("ab", trained, strict=True):
+        network.load_state_dict(other.state_dict())
+        models[name] = rc.wrap(network)
+    images = drawn()
+    labels = rc.predict(models["a"], images)
+
+    def said(models: dict[str, Any]) -> str:
+        ev = rc.evaluate(models, images, labels, suite="smoke", n=5, repeats=1, progress=False)
+        return " ".join(ev.summary().split())
+
+    assert "a/0, b/0 are one network: their weights and answers are the same in every bit." in said(models)
+    assert "one network" not in said({"a": rc.wrap(trained[0]), "b": rc.wrap(trained[1])})
+
+
+class PartlyDetached(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.network, self.other = convolutional(1), convolutional(2)
+
+    def forward(self, x: Any) -> Any:
+        return self.network(x) + 3 * self.other(x.detach())
+
+
+class Reversed(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:  # type: ignore[override]
+        return -gradient
+
+
+class Backwards(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = convolutional()
+
+    def forward(self, x: Any) -> Any:
+        return self.network(Reversed.apply(x))
+
+
+@pytest.mark.parametrize("make", [PartlyDetached, Backwards])
+def test_a_gradient_that_is_not_whole_is_named(make: Any) -> None:
+    images = drawn()
+    model = rc.wrap(make().eval())
+    models = {"m": model, "beside": rc.wrap(convolutional())}
+    labels = rc.predict(model, images)
+    ev = rc.evaluate(models, images, labels, suite="smoke", n=5, repeats=1, progress=False)
+    text = " ".join(ev.summary().split())
+    assert "m: its gradient is not that of its logits" in text
+    assert "beside: its gradient" not in text

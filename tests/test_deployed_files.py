@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments import onnxruntime
+from robustcmp.deployments.layouts import Layout
 from robustcmp.deployments.onnx_files import read_onnx, write_onnx
 from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
@@ -221,8 +223,31 @@ def test_layout_batch_and_number_format_are_recognised(
     expected = (np.rint(flat * 255) if dtype == "UINT8" else flat) @ kernel
     np.testing.assert_allclose(Classifier(deployed).logits(images), expected, rtol=1e-4, atol=1e-3)
     notes = " ".join(deployed.info["deployment"]["notes"])
-    assert ("images are given as" in notes) == (dtype != "FLOAT")
+    assert ("images are given as (N, C, H, W)" in notes) == (order == "NCHW")
+    assert (f"images are given as {dtype.replace('DOUBLE', 'FLOAT64').lower()}" in notes) == (dtype != "FLOAT")
     assert ("always 3 images" in notes) == (n == 3)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("n", [0, 1, 3, 7])
+def test_any_number_of_images_is_asked_in_batches(batch: int | None, n: int) -> None:
+    asked: list[int] = []
+
+    def ask(x: NDArray[Any]) -> NDArray[Any]:
+        asked.append(len(x))
+        return x.reshape(len(x), 64)[:, :2]
+
+    images = np.random.default_rng(0).random((n, 8, 8, 1), np.float32)
+    answer = Layout.of([batch, 8, 8, 1], "float32", "it").asked(ask, images)
+    np.testing.assert_array_equal(answer, images.reshape(n, 64)[:, :2])
+    assert batch is None or set(asked) == {batch}
+
+
+def test_images_without_a_place_for_channels_are_refused_or_noted() -> None:
+    with pytest.raises(DeploymentError, match=r"takes images \(3, 3, 3\), and nothing says where the channels are"):
+        Layout.of([None, 3, 3, 3], "float32", "it")
+    assert "does not say where the channels are" in Layout.of([None] * 4, "float32", "it").notes[0]
+    assert Layout.of([None, 3, None, None], "float32", "it").order == "NCHW"
 
 
 @pytest.fixture(scope="module")

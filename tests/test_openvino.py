@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
+from robustcmp.deployments import openvino
 from robustcmp.deployments.openvino import RUNTIME, _openvino
 from robustcmp.errors import DeploymentError
 
@@ -142,6 +143,14 @@ def test_files_that_are_cut_or_missing_are_refused(tmp_path: Path) -> None:
             RUNTIME.open(tmp_path / name)
     with pytest.raises(DeploymentError, match="no file"):
         RUNTIME.open(tmp_path / "none.xml")
+
+
+def test_a_file_that_crashes_openvino_crashes_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, [-1, 3, 4, 5])
+    (trial := tmp_path / "trial.py").write_text("import os; os.abort()")
+    monkeypatch.setattr(openvino, "TRIAL", trial)
+    with pytest.raises(DeploymentError, match=r"crashes OpenVINO \(exit status -6\), in a process of its own"):
+        RUNTIME.open(tmp_path / "a.xml")
 
 
 def test_nothing_is_reported_to_anybody(tmp_path: Path) -> None:

@@ -429,6 +429,7 @@ def manifest_of(
             "subset": suite.subset,
             "of": len(question.images),
             "correct_by_all": subset.share,
+            "range": [float(question.images.min()), float(question.images.max())],
             "most_frequent": float(np.bincount(question.labels).max() / len(question.labels)),
             "digest": digest({"images": question.images, "labels": question.labels}),
         },

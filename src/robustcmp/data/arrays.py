@@ -15,7 +15,7 @@ UNIT_BOUNDS = (0.0, 1.0)
 BLOCK_BYTES = 2**24  # of images that are looked at together: arrays may lie in files that are larger than the memory
 MOST_CHANNELS = 4  # that are taken for channels where they come first
 ROUNDING = 1e-3  # beyond the bounds
-DARK = 16  # 8-bit images reach beyond it
+DARK = 16  # images in 8 bits reach beyond it; scikit-learn's digits do not
 
 _LOADED = "images, labels = map(np.concatenate, zip(*[(x.permute(0, 2, 3, 1), y) for x, y in loader]))"
 # How arrays are made of what libraries have for a dataset, by the package; `np` is NumPy.
@@ -148,6 +148,8 @@ def _scaled(array: NDArray[Any], lower: float, upper: float) -> str:
     """Return the expression that puts images of whole numbers within bounds."""
     if array.dtype.kind not in "iub" or not array.size:
         return ""
+    if 1 < array.max() <= DARK and array.min() >= 0 and (lower, upper) == UNIT_BOUNDS:
+        return f". Divide them by the largest value that they can have: images / {array.max()}, if that is it"
     bits = next((bits for bits in (1, 8, 16) if array.min() >= 0 and array.max() < 2**bits), None)
     if bits is None:
         return ""
@@ -182,6 +184,8 @@ def _in_unit_bounds(lowest: float, highest: float) -> str:
         made = "numpy.clip(images, 0, 1) removes what is beyond by rounding"
     elif lowest >= 0 and DARK < highest <= 255:
         made = "images / 255"
+    elif lowest == 0 and highest in range(2, DARK + 1):
+        made = f"images / {highest:g}, if that is the largest value that they can have; {normalised}"
     elif -1 <= lowest < 0 and highest <= 1:
         made = f"(images + 1) / 2 where they are in (-1, 1); {normalised}"
     else:

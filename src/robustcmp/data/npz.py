@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .. import limits
 from ..errors import DataError, UsageError
 from ..files import open_regular
-from .arrays import check_labels, check_memory, check_unit_images
+from .arrays import DARK, check_labels, check_memory, check_unit_images
 from .dataset import Dataset, named_after, scaled
 
 PAIRS = {"test": (("x_test", "y_test"), ("images", "labels")), "train": (("x_train", "y_train"),)}
@@ -71,10 +71,10 @@ def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any])
     if pixels.ndim == 3:
         pixels = pixels[..., np.newaxis]
     if pixels.dtype == np.uint8:
-        if pixels.size and pixels.max() <= 1:
+        if pixels.size and (most := int(pixels.max())) <= DARK:
             raise DataError(
-                "images of 8 bits reach from 0 to 255, received 0 to 1, which are black once they are divided by 255. "
-                'Save them as float32 in [0, 1]: images.astype("float32").'
+                f"images of 8 bits reach from 0 to 255, received 0 to {most}, which are black once they are divided by "
+                f"""255. Save them as float32 in [0, 1]: images.astype("float32"){f" / {most}" * (most > 1)}."""
             )
         check_memory(f"{len(pixels):,} images as float32", 4 * pixels.size)
         pixels = scaled(pixels)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import DeploymentError
+from ..frameworks.base import padded
 
 CHANNELS = (1, 2, 3, 4)
 BYTES = 255.0
@@ -64,8 +65,16 @@ class Layout:
         notes = [f"images are given as {dtype}"] if dtype != "float32" else []
         if len(shape) == 4 and channels_axis(sizes) == "first":
             order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
+            notes.append("images are given as (N, C, H, W)")
         elif len(shape) == 4:
             order = "NHWC"
+            if sizes[0] in CHANNELS and sizes[2] in CHANNELS:
+                raise DeploymentError(
+                    f"{name} takes images {sizes}, and nothing says where the channels are. Export it for images of "
+                    "more than 4 rows and columns"
+                )
+            if not sizes[2]:
+                notes.append("its file does not say where the channels are: images are given as (N, H, W, C)")
         elif len(shape) == 2:
             order = "flat"
             notes.append("each image is given as one row of values, in the order (H, W, C)")
@@ -107,9 +116,7 @@ class Layout:
         x = self.inside(images)
         if self.batch is None:
             return np.asarray(ask(x), np.float32)
-        answers = []
-        for start in range(0, len(x), self.batch):
-            part = x[start : start + self.batch]
-            filled = np.concatenate([part, np.repeat(part[-1:], self.batch - len(part), axis=0)])
-            answers.append(np.asarray(ask(filled), np.float32)[: len(part)])
-        return np.concatenate(answers)
+        some = x if len(x) else np.zeros((1, *x.shape[1:]), x.dtype)  # one image, for the number of classes
+        parts = (some[start : start + self.batch] for start in range(0, len(some), self.batch))
+        answers = [np.asarray(ask(padded(part, self.batch)), np.float32)[: len(part)] for part in parts]
+        return np.concatenate(answers)[: len(x)]

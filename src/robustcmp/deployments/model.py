@@ -114,7 +114,7 @@ class DeployedNetwork:
         one_by_one = np.concatenate(answers)
         if np.abs(together - one_by_one).max() > DEPENDENCE * np.abs(together).max():
             self.alone = True
-            self.notes.append("its answers depend on the other images of a batch, so each image is asked alone")
+            self.notes.insert(0, "its answers depend on the other images of a batch, so each image is asked alone")
         in_unit = (one_by_one >= 0).all() and (one_by_one <= 1).all()
         if in_unit and one_by_one.shape[1] > 1 and np.abs(one_by_one.sum(axis=1) - 1).max() < SUMS:
             self.outputs = "probabilities"
@@ -179,7 +179,7 @@ class DeployedModel(FunctionsModel):
 
     @property
     def no_gradient(self) -> str:
-        if self.pullback is not None:
+        if self._vjp is not None:
             return ""
         if "gradient" not in self.info.get("deployment", {}):  # a file from elsewhere
             return (
@@ -193,7 +193,7 @@ class DeployedModel(FunctionsModel):
 
     def gradient_source(self, bounds: tuple[float, float]) -> Classifier | None:
         """Return the model whose gradient FGSM takes, for images within some bounds; None if it has its own or none."""
-        if self.source is None or self.pullback is not None:
+        if self.source is None or self._vjp is not None:
             return None
         same = tuple(self.source.bounds) == tuple(bounds)
         return Classifier(self.source if same else self.source.transform_bounds(bounds))

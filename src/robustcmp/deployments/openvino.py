@@ -19,8 +19,12 @@ from ..provenance import package_version
 from ..threads import cores
 from .asking import BatchSession, check_file, first_line, images_taken
 from .base import Conversion, Runtime, Session
+from .openvino_trial import LENGTH
 from .torch_network import TRACING, exported, quiet, torch_network
+from .untrusted import check_answers, whole
 
+MOST_BYTES = 2**31
+TRIAL = Path(__file__).with_name("openvino_trial.py")
 DTYPES = {"f32": "float32", "f16": "float16", "f64": "float64"}
 
 
@@ -66,9 +70,12 @@ class OpenVINO(Runtime):
         weights = path.with_suffix(".bin")
         if not weights.is_file():
             raise DeploymentError(f"the weights of {path} are missing: expected the file {weights} beside it")
+        content = whole(path, MOST_BYTES)
+        values = whole(weights, MOST_BYTES) if weights.stat().st_size else b""  # of a network without weights
+        check_answers(path, len(content).to_bytes(LENGTH, "little") + content + values, TRIAL, "OpenVINO")
         core = _core()
         try:
-            network = core.read_model(path, weights)
+            network = core.read_model(content, values)
         except Exception as error:
             raise DeploymentError(
                 f"{path} is no network of OpenVINO, or it or its .bin file is cut: {first_line(error)}"

@@ -6,7 +6,9 @@ What does so in another process is refused here. This does not find a file that 
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,9 @@ from ..errors import DeploymentError
 from ..files import check_holes, open_regular
 
 TRIAL = Path(__file__).with_name("trial.py")
-TRIAL_SECONDS = 60.0
+TRIAL_SECONDS = 60.0  # of processor time
+WAITED = 10  # times as long, as other programs may take most of the processors' time
+OUT_OF_TIME = -getattr(signal, "SIGXCPU", math.inf)  # the exit status
 
 
 def whole(path: Path, limit: int) -> bytes:
@@ -50,18 +54,20 @@ def check_answers(path: Path, content: bytes, script: Path, program: str, second
     program : str
         What the runtime is called.
     seconds : float
-        How long it has.
+        How much processor time it has; it is waited for longer, as the machine may be busy.
     """
     # -P, as the modules beside the scripts have the names of packages.
-    command = [sys.executable, "-P", str(TRIAL), str(script)]
+    command = [sys.executable, "-P", str(TRIAL), str(script), str(math.ceil(seconds))]
+    outcome = f"gives no answer within {seconds:g} seconds"
     try:
-        done = subprocess.run(command, input=content, capture_output=True, timeout=seconds, check=False)
+        done = subprocess.run(command, input=content, capture_output=True, timeout=WAITED * seconds, check=False)
     except subprocess.TimeoutExpired:
-        outcome = f"gives no answer within {seconds:g} seconds"
+        pass
     else:
         if not done.returncode:
             return
-        outcome = f"crashes {program} (exit status {done.returncode})"
+        if done.returncode != OUT_OF_TIME:
+            outcome = f"crashes {program} (exit status {done.returncode})"
         if done.returncode == 1:
             reason = in_one_line(done.stdout.decode(errors="replace"))
             raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")

@@ -153,6 +153,10 @@ class Framework(ABC):
     def forked_rng(self, seed: int) -> AbstractContextManager[None]:
         """Seed the framework's global random state inside a ``with`` block and restore the caller's after it."""
 
+    def generator_state(self) -> bytes:
+        """Return the framework's global random state, empty where it has none or does not show it."""
+        return b""
+
     def alone(self, function: Function, draws: Draws) -> Function:
         """Return a function that draws at random as one that answers each image of a batch as if it came alone.
 

@@ -55,10 +55,19 @@ def computes_in(model: Any, dtype: str) -> bool:
 # the last softmax -----------------------------------------------------------------------------------------------------
 
 
+LIBRARIES = ("keras", "tensorflow", "torch", "jax", "flax", "builtins")  # whose classes Keras's models are of
+
+
+def _has_own_call(model: Any) -> bool:
+    """Say whether a model with known layers may do something else than these."""
+    own = (vars(cls) for cls in type(model).__mro__ if cls.__module__.partition(".")[0] not in LIBRARIES)
+    return any("call" in members or "__call__" in members for members in own)
+
+
 def ends_in_softmax(model: Any) -> bool:
     """Say whether a model of one output, with known layers, ends in a softmax."""
     ends = getattr(model, "outputs", None)
-    if not ends or len(ends) != 1:
+    if not ends or len(ends) != 1 or _has_own_call(model):
         return False
     layer = ends[0]._keras_history[0]
     softmax = sys.modules["keras"].activations.softmax
@@ -82,6 +91,11 @@ def without_softmax(model: Any) -> Any:
         raise UsageError(
             "cut_softmax=True takes a Functional model of Keras, or a Sequential one that is built, received "
             f"{type(model).__name__}. {WITHOUT_LOGITS}"
+        )
+    if _has_own_call(model):
+        raise UsageError(
+            "cut_softmax=True takes a model of Keras whose layers are all that it does, and this one, "
+            f"{type(model).__name__}, has a call of its own. {WITHOUT_LOGITS}"
         )
     if len(ends) != 1:
         raise UsageError(f"cut_softmax=True takes a model of one output, received {len(ends)}. {WITHOUT_LOGITS}")

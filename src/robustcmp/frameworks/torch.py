@@ -39,7 +39,7 @@ from ..networks.architecture import (
 from ..networks.untrusted import check_archive, check_no_program, is_archive
 from ..networks.weights import Weights, paired
 from .answer import logits_in, one_tensor
-from .base import DataFormat, Device, Draws, Function, Pullback, TrainableFramework, Trainer, rounded_up
+from .base import WITHOUT_LOGITS, DataFormat, Device, Draws, Function, Pullback, TrainableFramework, Trainer, rounded_up
 from .keras_networks import check_built, computes_in, eight_bit_layer, ends_in_softmax, is_keras, without_softmax
 from .torch_alone import Alone, gradient_wanted
 
@@ -175,6 +175,8 @@ class Torch(TrainableFramework):
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         jit: Any = torch.jit
+        if isinstance(native, torch.nn.Module):
+            _checked(native)  # it may have been put into training mode since it was wrapped
         with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings(record=True) as caught:
             # Deprecated, and still the fastest on small networks.
             warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)", DeprecationWarning)
@@ -217,13 +219,18 @@ class Torch(TrainableFramework):
     def eight_bit_layer(self, native: Any) -> str:
         return eight_bit_layer(native) if is_keras(native) else ""
 
+    def generator_state(self) -> bytes:
+        on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        states = [torch.random.get_rng_state(), *on_gpus]
+        return b"".join(state.numpy().tobytes() for state in states)
+
     def alone(self, function: Function, draws: Draws) -> Function:
         return Alone(function, draws)
 
     def ends_in_softmax(self, native: Any) -> bool:
         if is_keras(native):
             return ends_in_softmax(native)
-        while isinstance(native, torch.nn.Sequential) and len(native):
+        while _is_sequence(native) and len(native):
             native = native[-1]
         return isinstance(native, torch.nn.Softmax) and native.dim in (None, 1, -1)
 
@@ -232,7 +239,12 @@ class Torch(TrainableFramework):
             return without_softmax(native)
         if not isinstance(native, torch.nn.Sequential) or not len(native):
             return super().without_softmax(native)
-        *others, last = native.children()
+        if not _is_sequence(native):
+            raise UsageError(
+                "cut_softmax=True takes a torch.nn.Sequential whose layers are all that it does, and this one, "
+                f"{type(native).__name__}, has a forward or hooks of its own. {WITHOUT_LOGITS}"
+            )
+        *others, last = native  # children() would leave out what stands there twice
         ends = (isinstance(last, torch.nn.Softmax) and last.dim in (None, 1, -1)) or isinstance(last, torch.nn.Sigmoid)
         cut = torch.nn.Sequential(*others, *([] if ends else [self.without_softmax(last)]))
         cut.training = native.training  # train() would change layers that are shared
@@ -384,6 +396,13 @@ class _KerasNetwork(torch.nn.Module):
             "gpu:0" if x.is_cuda else "cpu"
         ):  # by itself it takes the GPU, if there is one
             return logits_in(self.model(x, training=False))
+
+
+def _is_sequence(native: Any) -> bool:
+    """Say whether a module does what its layers do one after another, and nothing else."""
+    if not isinstance(native, torch.nn.Sequential) or type(native).forward is not torch.nn.Sequential.forward:
+        return False
+    return not (native._forward_hooks or native._forward_pre_hooks)
 
 
 def _checked(native: Any) -> torch.nn.Module:

@@ -98,9 +98,9 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0, of: Mean = "proba
     other = copy.copy(model)
     other._model, other.outputs, other.traceable = mean, "logits", False
     other.info = model.info | {"averaged": {"passes": passes, "seed": seed, "of": of}}
-    if isinstance(model, FunctionsModel) and isinstance(other, FunctionsModel) and model.pullback is not None:
-        by_differences = isinstance(model.pullback, FiniteDifferences)
-        other.pullback = FiniteDifferences(mean, *model.wrapped_as[0]) if by_differences else mean.vjp
+    if isinstance(model, FunctionsModel) and isinstance(other, FunctionsModel) and model._vjp is not None:
+        by_differences = isinstance(model._vjp, FiniteDifferences)
+        other._vjp = FiniteDifferences(mean, *model.wrapped_as[0]) if by_differences else mean.vjp
     return other
 
 
@@ -154,7 +154,7 @@ class _MeanOfPasses:
                     with draws():
                         v_of_answer = pulled_back(v_of_answer, np.asarray(model._model(image)), model.outputs)
                 with draws():
-                    gradient[i] += model.pullback(image, v_of_answer)[0]
+                    gradient[i] += model._vjp(image, v_of_answer)[0]
         return gradient
 
     def _vjp_of_mean(self, logits: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:

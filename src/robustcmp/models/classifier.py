@@ -23,6 +23,7 @@ from ..frameworks import DataFormat
 from ..frameworks.base import padded
 from ..threads import MOST_WORKERS, cores, in_order
 from .batches import DEFAULT_BATCH_SIZE, check_batch_size, default_batch_size, largest_batch_size
+from .seeded import generator_states
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -64,6 +65,8 @@ class Classifier:
         How many of them do ask at the same time, if fewer; no result depends on it.
     traced : ndarray, optional
         The images that it was compiled with; None if it is asked as it is.
+    draws : bool
+        Whether a call was seen to draw from a global generator, when it was to be compiled.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Classifier:
         self.workers = 1
         self.at_once: int | None = None
         self.traced: NDArray[np.float32] | None = None
+        self.draws = False
         self._like = like
         self._asked = asked
         self.function: frameworks.Function = model
@@ -115,6 +119,11 @@ class Classifier:
             if not getattr(unwrapped(self.model), "traceable", True):
                 raise ModelError("a call seeds its draws, which is not in a trace")
             native = getattr(unwrapped(self.model), "native", None)
+            generators = generator_states(self.framework)
+            self.forward(some)
+            if generator_states(self.framework) != generators:
+                self.draws = True
+                raise ModelError("a call draws at random, which a trace would keep for ever")
             other.function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
             self._check_writes_nothing(native, some)
             for batch in (some, some[:1], some):  # torch optimises at the second call

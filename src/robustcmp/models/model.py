@@ -94,16 +94,11 @@ class FunctionsModel(Model):
 
     It takes NumPy arrays and, where torch is installed, torch tensors, whose gradients come from `vjp`: so Foolbox's
     gradient attacks reach it. Images are (N, H, W, C) in either.
-
-    Attributes
-    ----------
-    pullback : callable, optional
-        What gives the gradient of images as `function` takes them; None if there is none.
     """
 
     def __init__(self, function: frameworks.Function, vjp: frameworks.Pullback | None, *arguments: Any, **more: Any):
         super().__init__(function, *arguments, **more)
-        self.pullback = vjp
+        self._vjp = vjp
 
     def __call__(self, inputs: Any) -> Any:
         x = ep.astensor(inputs)
@@ -124,7 +119,7 @@ class FunctionsModel(Model):
     @property
     def no_gradient(self) -> str:
         """Why it has no gradient, "" if it has one."""
-        if self.pullback is not None:
+        if self._vjp is not None:
             return ""
         return (
             "this model has no gradient, as robustcmp.wrap_functions got no vjp, so no gradient attack can run on "
@@ -139,13 +134,13 @@ class FunctionsModel(Model):
         ModelError
             There is no gradient, or it has another shape than the images.
         """
-        if self.pullback is None:
+        if self._vjp is None:
             raise ModelError(self.no_gradient)
         _, std, flip_axis = self._preprocess_args  # transform_bounds keeps the bounds' change here
         inner = self._preprocess(ep.astensor(images)).raw
         if self.outputs != "logits":
             v = pulled_back(v, np.asarray(self._model(inner)), self.outputs)
-        gradient: NDArray[np.float32] = self.pullback(inner, v)
+        gradient: NDArray[np.float32] = self._vjp(inner, v)
         if gradient.shape != images.shape:
             raise ModelError(
                 f"vjp should return values of the images' shape {images.shape}, received the shape {gradient.shape}"

@@ -10,6 +10,7 @@ from ..data.arrays import UNIT_BOUNDS, check_labels
 from ..errors import HostError, ModelError
 from .classifier import Classifier, unwrapped
 from .outputs import LOGITS_EXPECTED
+from .seeded import generator_states
 
 
 def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
@@ -20,6 +21,7 @@ def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
 
 
 SOME = 32  # images that a model is asked about before any work
+GRADIENTS = 64  # of images, that a model is asked for
 ALONE = 4  # of them, one at a time
 SUMS_TO_ONE = 1e-2  # also in bfloat16, where the probabilities of ten classes sum to 1 within 0.01
 DEPENDENCE = (
@@ -44,8 +46,10 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         A label is none of its classes.
     """
     some = images[: min(len(images), SOME)]
+    before = generator_states(classifier.framework)
     try:
         logits = classifier.logits(some)
+        has_drawn = classifier.draws or generator_states(classifier.framework) != before
         again = classifier.logits(some)
     except HostError:
         raise
@@ -92,6 +96,11 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         raise ModelError(
             f"model {name!r} returns different logits for the same images (by up to "
             f"{np.abs(logits - again).max():.2g}): {_steady(classifier)}"
+        )
+    if has_drawn:
+        raise ModelError(
+            f"model {name!r} draws from a global random generator while it answers, although two passes over the same "
+            f"images were the same this time: {_steady(classifier)}"
         )
     check_labels(labels, len(images), logits.shape[1])
     return _check_batches(name, classifier, some, alone, 2 * float(np.abs(logits - again).max()))
@@ -155,9 +164,17 @@ def _check_batches(
     )
 
 
-def check_gradient(name: str, classifier: Classifier, images: NDArray[np.float32]) -> None:
-    """Raise `ModelError` if the gradient of every one of some images is zero or not finite."""
-    some = images[:64]
+def check_gradient(
+    name: str, classifier: Classifier, images: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return weights v of the logits of some images, and the gradients of Σ v·logits.
+
+    Raises
+    ------
+    ModelError
+        The gradient of every one is zero, or one is not finite.
+    """
+    some = images[:GRADIENTS]
     logits = classifier.logits(some)
     v = np.zeros_like(logits)
     v[np.arange(len(some)), logits.argmax(axis=1)] = 1
@@ -168,3 +185,4 @@ def check_gradient(name: str, classifier: Classifier, images: NDArray[np.float32
             f"the gradient of model {name!r} is {'zero' if np.isfinite(gradient).all() else 'not finite'}, "
             "so gradient attacks on it are meaningless: check for rounding, detached tensors or saturated outputs"
         )
+    return v, gradient

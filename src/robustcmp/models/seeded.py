@@ -12,6 +12,16 @@ import numpy as np
 from ..frameworks import Framework
 
 
+def generator_states(framework: Framework) -> tuple[object, ...]:
+    """Return the states of the global generators that a model may draw from, which differ once it has drawn.
+
+    Python's own is not among them for functions of NumPy arrays: what asks a server may draw from it.
+    """
+    _, numpy, place, *more = np.random.get_state(legacy=True)  # noqa: NPY002
+    python = random.getstate() if framework.name != "numpy" else None
+    return python, np.asarray(numpy).tobytes(), place, *more, framework.generator_state()
+
+
 @contextmanager
 def seeded(framework: Framework, name: str, seed: int, number: int) -> Iterator[None]:
     """Seed the global generators of Python, NumPy and a framework inside a ``with`` block, and restore them after it.

@@ -23,7 +23,7 @@ UNSEALED = (format_1.FORMAT, "robustcmp run 2")
 """The formats from before files were sealed."""
 OF_THE_QUESTION = {
     "about": ("command", "question"),
-    "images": ("asked", "correct_by_all", "most_frequent"),
+    "images": ("asked", "correct_by_all", "most_frequent", "range"),
     "models": ("not_applicable",),
 }
 """What a cell does not keep of its manifest: other questions have the same cell."""
@@ -58,6 +58,7 @@ class _Images(msgspec.Struct):
     digest: str
     correct_by_all: Share | None
     most_frequent: Share | None = None
+    range: tuple[float, float] | None = None
     subset: Subset = "common"
 
 

@@ -15,6 +15,7 @@ from . import deployments
 from .format import percent, points
 from .tables import WITHIN_NOISE
 
+NARROW = 0.25  # range of images
 NAMED = 3  # models of which a failed check gives its figure
 
 
@@ -118,6 +119,12 @@ def _fewer_images(results: Results) -> list[str]:
 
 def _model_notes(results: Results) -> list[str]:
     text: list[str] = []
+    low, high = results.manifest["images"].get("range", (0.0, 1.0))
+    if high - low < NARROW:
+        text.append(
+            f"The images' values lie between {low:.3g} and {high:.3g}, where [0, 1] is expected: changes of {NARROW:g} "
+            "and more leave their range. Check how they were scaled; a set whose largest value is 16 is divided by 16."
+        )
     for model, accuracy in (results.poor_models | results.at_chance).items():
         chance = ", no more than naming the most frequent class each time would" * (model in results.at_chance)
         text.append(
@@ -134,18 +141,18 @@ def _model_notes(results: Results) -> list[str]:
 def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say, by their entries in a manifest, what models do that those of a comparison should not.
 
-    Their answers vary with the batch or from pass to pass, or the gradient that a caller wrote is not theirs.
+    Two are one network, their answers vary with the batch or from pass to pass, or their gradient is not theirs.
     """
-    text: list[str] = []
+    text = [*_one_network_notes(models)]
     for name in dict.fromkeys(model["name"] for model in models):
         trained = [model for model in models if model["name"] == name]
         if any(model.get("depends_on_batch") for model in trained):
             text.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
         if off := max(model.get("slope_error", 0.0) for model in trained):
             text.append(
-                f"{name}: its vjp is not the gradient of its logits: slopes by it are {percent(off, 0)} off. Attacks "
-                "that follow it may fool too few images. Unless it stands in for the gradient on purpose, compare it "
-                'with vjp="finite-differences".'
+                f"{name}: its gradient is not that of its logits: slopes by it are {percent(off, 0)} off, and attacks "
+                "that follow it may fool too few images. Look for detached tensors, and for a vjp or a backward pass "
+                "of your own; one that stands in for the gradient on purpose may differ."
             )
         identities = [model["identity"] for model in trained if "identity" in model]
         noise, gradient = (max((of[kind] for of in identities), default=0.0) for kind in ("noise", "gradient_noise"))
@@ -160,6 +167,22 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{name}: two passes over the same images differ, {differ}, and so can outcomes at near ties. {found}"
             )
     return text
+
+
+def _one_network_notes(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Name models that answer alike in every bit, with one set of weights: they may have been meant to differ."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for model in models:
+        if (identity := model.get("identity")) and "deployment" not in model["info"]:
+            told = tuple(identity.get(part) for part in ("weights", "logits", "probes", "gradient"))
+            alike.setdefault((model["framework"], *told), []).append(f"{model['name']}/{model['training_seed']}")
+    for labels in alike.values():
+        if len(labels) > 1:
+            names = f"{', '.join(labels[:NAMED])}{', …' * (len(labels) > NAMED)}"
+            yield (
+                f"{names} are one network: their weights and answers are the same in every bit. If they should differ, "
+                "wrap a copy for each: weights that are loaded later change a network that was wrapped before."
+            )
 
 
 def _kept_notes(results: Results) -> list[str]:

@@ -25,7 +25,7 @@ from ..models.outside import along, predict_outside
 from ..records.checks import Check, Checked, judged, not_applicable
 from .blame import blaming
 from .progress import Progress, Unseen
-from .slopes import Slopes, lengths
+from .slopes import lengths, slopes_of_margins
 
 if TYPE_CHECKING:
     import xarray
@@ -283,7 +283,7 @@ class Examination:
         return _judged(BOUNDS, passed, figure)
 
     def _finite_differences(self) -> Check:
-        along, across = Slopes(self.classifier, self.images, self.labels, self.seed).errors()
+        along, across = slopes_of_margins(self.classifier, self.images, self.labels, self.seed).errors()
         figure = f"the median slope is {along:.1%} off along the gradient, {across:.0%} across"
         return _judged("gradient fits finite differences", along <= SLOPES and across <= SLOPES_ACROSS, figure)
 

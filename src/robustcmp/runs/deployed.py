@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,16 +43,17 @@ def deployed(
         ``source_bytes``, the sizes of the files and of the source's weights; and ``seconds`` and ``source_seconds``
         for as many images as `TIMED` says, None where there are fewer.
     """
+    pairs = [(model, _source(model.info.get("deployment", {}), models, identities)) for model in models]
+    families: dict[Key, list[TrainedModel]] = {}
+    for model, source in pairs:
+        if source is not None:
+            families.setdefault(source.key, [source]).append(model)
+    asked = {key: answers for family in families.values() for key, answers in _asked(family, images).items()}
     entries: list[dict[str, Any]] = []
-    asked: dict[Key, _Asked] = {}
-    for model in models:
-        said = model.info.get("deployment", {})
-        source = _source(said, models, identities)
+    for model, source in pairs:
         if source is None:
             continue
-        for one in (model, source):
-            if one.key not in asked:
-                asked[one.key] = _Asked(one.classifier, images)
+        said = model.info["deployment"]
         ours, theirs = asked[model.key].logits, asked[source.key].logits
         difference = (ours.astype(np.float64) - theirs) / max(float(theirs.std()), 1e-30)
         entries.append(
@@ -174,7 +175,7 @@ def _bytes(classifier: Classifier) -> int:
     return sum(array.nbytes for array in classifier.parameters() or ())
 
 
-class _Asked:
+class _Asked(NamedTuple):
     """What a model answers to all images, and how long that takes.
 
     Attributes
@@ -186,18 +187,31 @@ class _Asked:
         after one to warm up, as some compile for each size of a batch; the pass that has the answers for more.
     """
 
-    def __init__(self, classifier: Classifier, images: NDArray[np.float32]):
-        few, many = TIMED
-        some = images[:few]
-        classifier.logits(some)
-        passes = [_timed(classifier, some)[0] for _ in range(PASSES)]
-        seconds, first = _timed(classifier, images[:many])
-        rest = images[many:]
-        self.logits = np.concatenate([first, classifier.logits(rest)]) if len(rest) else first
-        self.seconds = [
-            statistics.median(passes) if len(images) >= few else None,
-            seconds if len(images) >= many else None,
-        ]
+    logits: NDArray[np.float32]
+    seconds: list[float | None]
+
+
+def _asked(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, _Asked]:
+    """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
+    few, many = TIMED
+    some, rest = images[:few], images[many:]
+    for model in models:
+        model.classifier.logits(some)
+    passes: dict[Key, list[float]] = {model.key: [] for model in models}
+    for _ in range(PASSES):
+        for model in models:
+            passes[model.key].append(_timed(model.classifier, some)[0])
+    asked = {}
+    for model in models:
+        seconds, first = _timed(model.classifier, images[:many])
+        asked[model.key] = _Asked(
+            np.concatenate([first, model.classifier.logits(rest)]) if len(rest) else first,
+            [
+                statistics.median(passes[model.key]) if len(images) >= few else None,
+                seconds if len(images) >= many else None,
+            ],
+        )
+    return asked
 
 
 def _timed(classifier: Classifier, images: NDArray[np.float32]) -> tuple[float, NDArray[np.float32]]:

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..frameworks import Device
 from ..models.batches import largest_batch_size
 from ..models.classifier import Classifier
-from ..models.preflight import check_gradient, check_model, in_unit_bounds
+from ..models.preflight import check_model, in_unit_bounds
 from ..printable import is_name
 from ..records.store import Run
 from ..zoo.origins import AnyOrigin, Origin
@@ -23,7 +23,7 @@ from .blame import blaming
 from .control import check_control
 from .plan import TrainedModel, applicability
 from .progress import Progress, Unseen
-from .slopes import error_of_own_vjp
+from .slopes import checked_gradient
 
 AnyModel = fb.models.base.Model | AnyOrigin
 Models = Mapping[str, AnyModel | Sequence[AnyModel]]
@@ -111,8 +111,7 @@ def _checked(
     classifier, depends_on_batch = checked(model.name, model.classifier, images, labels, batch_size)
     off = None
     if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
-        check_gradient(model.name, classifier.gradient_source or classifier, images)
-        off = error_of_own_vjp(classifier, images)
+        off = checked_gradient(model.name, classifier, images)
     return replace(model, classifier=classifier, depends_on_batch=depends_on_batch, slope_error=off)
 
 

@@ -39,7 +39,7 @@ class TrainedModel:
     depends_on_batch : bool
         Whether its answers depend on the other images of a batch, so that it is asked one image at a time.
     slope_error : float, optional
-        How far off the gradient is that its caller wrote, as a share of the slopes; None where it is not seen to be.
+        How far off its gradient is, as a share of the slopes; None where it is not seen to be.
     """
 
     name: str

@@ -8,43 +8,43 @@ from numpy.typing import NDArray
 from ..attacks.draws import Draws
 from ..models.classifier import Classifier, unwrapped
 from ..models.functions import FiniteDifferences
-from ..models.model import FunctionsModel
+from ..models.preflight import GRADIENTS, check_gradient
 
 STEP = 3e-3  # in L2: a smaller one drowns in float32, a larger one meets the kinks of ReLU and pools
 TIES = 0.03  # the largest change of a pixel that breaks the ties of pools on a constant background
 SLOPE, TIE = 1, 2
-FEW = 8  # images that a caller's vjp is looked at
+FEW = 8  # images that the gradient of a brought model is looked at
 STEADY = 0.1  # by which slopes over half the step may differ, where the logits are smooth
 OFF, OFF_ACROSS = 0.25, 0.5  # above what kinks make of a right gradient; across, where slopes are small, that is more
 
 
 class Slopes:
-    """Slopes of each image's margin, as its gradient has them and as the model's answers show them.
-
-    The margin is that of a class over the largest other. It is looked at a little beside the images: on a constant
-    background a pool has no gradient, as all of its inputs are largest.
+    """Slopes of Σ v·logits, as a gradient has them and as the model's answers show them.
 
     Parameters
     ----------
     classifier : Classifier
         The model.
-    images, labels : ndarray
-        (N, H, W, C) float32 in [0, 1], and the classes (N,).
-    seed : int
-        Of the places beside the images, and of the random direction.
+    images : ndarray of float32, shape (N, H, W, C)
+        Where they are looked at; see `off_ties`.
+    v : ndarray, shape (N, K)
+        Weights of the logits.
+    gradient : ndarray, shape (N, H, W, C)
+        What is said to be the gradient.
+    draws : Draws
+        Of the random direction, one for each image.
     """
 
-    def __init__(self, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], seed: int):
-        draws = Draws("Slopes", seed, [0], images)
-        moves = np.array([draws.block(i, TIE).random(image.shape) for i, image in enumerate(images)])
-        self._classifier, self._images = classifier, np.abs(images - TIES * moves).astype(np.float32)
-        logits = classifier.logits(self._images).astype(np.float64)
-        rows = np.arange(len(logits))
-        others = logits.copy()
-        others[rows, labels] = -np.inf
-        self._v = np.zeros_like(logits)
-        self._v[rows, labels], self._v[rows, others.argmax(axis=1)] = 1, -1
-        self._gradient = classifier.vjp(self._images, self._v).astype(np.float64)
+    def __init__(
+        self,
+        classifier: Classifier,
+        images: NDArray[np.float32],
+        v: NDArray[np.floating],
+        gradient: NDArray[np.float32],
+        draws: Draws,
+    ):
+        self._classifier, self._images, self._v = classifier, images, v
+        self._gradient = gradient.astype(np.float64)
         random = np.array([draws.block(i, SLOPE).standard_normal(image.shape) for i, image in enumerate(images)])
         self._along = self._gradient / np.maximum(lengths(self._gradient), 1e-30)
         self._across = random / lengths(random)
@@ -79,20 +79,51 @@ class Slopes:
         return float(np.median(np.abs(measured - expected)) / max(float(np.median(np.abs(measured))), 1e-30))
 
 
-def error_of_own_vjp(classifier: Classifier, images: NDArray[np.float32]) -> float | None:
-    """Return how far off a gradient is that a caller wrote for `wrap_functions`, None where it is not seen to be.
+def slopes_of_margins(
+    classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], seed: int
+) -> Slopes:
+    """Return the slopes of each image's margin, that of its class over the largest other."""
+    draws = Draws("Slopes", seed, [0], images)
+    beside = off_ties(images, draws)
+    logits = classifier.logits(beside).astype(np.float64)
+    rows = np.arange(len(logits))
+    others = logits.copy()
+    others[rows, labels] = -np.inf
+    v = np.zeros_like(logits)
+    v[rows, labels], v[rows, others.argmax(axis=1)] = 1, -1
+    return Slopes(classifier, beside, v, classifier.vjp(beside, v), draws)
 
-    What a framework derives from the network is not asked about, nor are finite differences, and averaged models,
-    whose slopes are noisy. The classes are the model's own.
+
+def checked_gradient(name: str, classifier: Classifier, images: NDArray[np.float32]) -> float | None:
+    """Return how far off a model's gradient is, as a share of the slopes; None where it is not seen to be.
+
+    Networks of the zoo's designs are not looked at, nor finite differences, deployed networks, and averaged models,
+    whose slopes are noisy.
+
+    Raises
+    ------
+    ModelError
+        The gradient is zero or not finite, see `check_gradient`.
     """
     model = unwrapped(classifier.model)
-    if not isinstance(model, FunctionsModel) or model.framework != "numpy" or "averaged" in model.info:
+    known = getattr(model, "architecture", None) is not None or "averaged" in getattr(model, "info", {})
+    by_differences = isinstance(getattr(model, "_vjp", None), FiniteDifferences)
+    if known or by_differences or classifier.gradient_source is not None:
+        check_gradient(name, classifier.gradient_source or classifier, images)
         return None
-    if model.pullback is None or isinstance(model.pullback, FiniteDifferences):
-        return None
-    some = images[:FEW]
-    along, across = Slopes(classifier, some, classifier.predict(some), 0).steady_errors()
+    draws = Draws("Slopes", 0, [0], images[:FEW])
+    beside = off_ties(images[:FEW], draws)
+    some = np.concatenate([images[: GRADIENTS - len(beside)], beside])  # no more gradients than without the slopes
+    v, gradient = (array[-len(beside) :] for array in check_gradient(name, classifier, some))
+    along, across = Slopes(classifier, beside, v, gradient, draws).steady_errors()
     return max(along, across) if along > OFF or across > OFF_ACROSS else None
+
+
+def off_ties(images: NDArray[np.float32], draws: Draws) -> NDArray[np.float32]:
+    """Return images a little beside others: on a constant background all inputs of a pool are largest."""
+    moves = np.array([draws.block(i, TIE).random(image.shape) for i, image in enumerate(images)])
+    moved: NDArray[np.float32] = np.abs(images - TIES * moves).astype(np.float32)
+    return moved
 
 
 def lengths(images: NDArray[np.float64]) -> NDArray[np.float64]:
