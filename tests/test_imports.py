@@ -46,7 +46,7 @@ ONLY_IN = {
         "deployments/torch_compile.py",
         "deployments/coreml.py",
     },
-    "openvino": {"deployments/openvino.py"},
+    "openvino": {"deployments/openvino.py", "deployments/openvino_trial.py"},
     "nncf": {"deployments/openvino.py"},
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},
