@@ -1,8 +1,9 @@
 """Measure what asking deployed networks through robustcmp costs, beside asking their runtimes directly.
 
 Both answer the same batches of the same file, in turns, with the same number of threads; the order changes from turn to
-turn. The ratio is the median over pairs of turns. Every installed deployment is measured that answers in this process.
-Programs of torch are asked as one tensor, without a copy, and compiled ones by `torch.compile` for that size alone.
+turn. The ratio is the median over pairs of turns. By how much either grows the memory at most is measured in processes
+of their own (Linux). Every installed deployment is measured that answers in this process. Programs of torch are asked as
+one tensor, without a copy, and compiled ones by `torch.compile` for that size alone.
 
     python benchmarks/deployments.py        # half an hour; benchmarks/results/deployments.json
     python benchmarks/deployments.py --models lenet5 --deployments litert     # these alone; the other rows stay
@@ -13,8 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -121,19 +125,41 @@ DIRECTLY: dict[str, Callable[[Path, str], Ask]] = {
 }
 
 
-def measured(name: str, deployment: str, turns: int) -> dict[str, Any]:
-    """Return the wall and CPU seconds of a batch, asked directly and through robustcmp, and their ratios."""
+DIRECT, THROUGH = "directly", "through robustcmp"
+
+
+def ways_of(name: str, deployment: str) -> dict[str, Callable[[], Images]]:
+    """Return how a batch is asked directly and through robustcmp; what asks directly is opened at its first batch."""
     model = rc.load_model(name, framework="torch", dataset=DATASETS[name])
     images = np.random.default_rng(1).random((BATCH, *get_architecture(name).input_shape), np.float32)
     deployed = rc.deploy(model, deployment, calibration=images[:64])
     runtime, _ = split(deployment)
-    direct = DIRECTLY[runtime.name](deployed.native.files.main, deployment)
+    open_directly = cache(lambda: DIRECTLY[runtime.name](deployed.native.files.main, deployment))
     classifier = Classifier(deployed, batch_size=BATCH)
     first = images if runtime.name == "litert" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    ways: dict[str, Callable[[], Images]] = {
-        "directly": lambda: direct(first),
-        "through robustcmp": lambda: classifier.logits(images),
-    }
+    return {DIRECT: lambda: open_directly()(first), THROUGH: lambda: classifier.logits(images)}
+
+
+def memory(name: str, deployment: str, way: str) -> int:
+    """Return by how many bytes this process grows at most while it asks batches after a first one (Linux)."""
+    ask = ways_of(name, deployment)[way]
+    ask()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is the present from now on
+    before = _status("VmRSS")
+    for _ in range(NETWORKS[name]):
+        ask()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    return next(
+        1024 * int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if field in line
+    )
+
+
+def measured(name: str, deployment: str, turns: int) -> dict[str, Any]:
+    """Return the wall and CPU seconds of a batch, asked directly and through robustcmp, and their ratios."""
+    ways = ways_of(name, deployment)
     theirs, ours = (ask() for ask in ways.values())
     assert np.mean(theirs.argmax(1) == ours.argmax(1)) >= ALIKE, "both ways should answer alike"
     spent: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
@@ -149,6 +175,8 @@ def measured(name: str, deployment: str, turns: int) -> dict[str, Any]:
         ratios = sorted(mine[place] / other[place] for other, mine in pairs)
         row[kind] = {way: median(each[place] for each in its) / NETWORKS[name] for way, its in spent.items()}
         row[f"{kind}_ratio"] = [ratios[len(ratios) // 4], median(ratios), ratios[-len(ratios) // 4]]
+    command = [sys.executable, __file__, "--models", name, "--deployments", deployment, "--memory"]
+    row["memory"] = {way: int(subprocess.run([*command, way], capture_output=True, check=True).stdout) for way in ways}
     return row
 
 
@@ -158,7 +186,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=TURNS, metavar="N", help="turns of each way")
     parser.add_argument("--models", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--deployments", nargs="+", choices=DEPLOYMENTS, default=list(DEPLOYMENTS))
+    parser.add_argument("--memory", choices=[DIRECT, THROUGH], help="only say what one of them takes")
     options = parser.parse_args()
+    if options.memory:
+        print(memory(*options.models, *options.deployments, options.memory))
+        return
     for model, deployment in product(options.models, options.deployments):
         runtime, _ = split(deployment)
         if not runtime.missing():

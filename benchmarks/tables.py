@@ -206,11 +206,17 @@ def asking(results: dict[str, Any]) -> str:
         each = [f"{1000 * seconds:.1f} ms" for seconds in row[kind].values()]
         return [*each, f"{middle:.2f} ({low:.2f} to {high:.2f})"]
 
+    def memory(row: dict[str, Any]) -> list[str]:
+        return [f"{row['memory'][way] / 2**20:.1f} MiB" if "memory" in row else "–" for way in ways[:2]]
+
     ways = ["directly", "through robustcmp", "ratio"]
     rows: Rows = results["deployments"]["rows"]
     return _table(
-        ["model", "deployment", *(f"{kind}, {way}" for kind in ("CPU", "wall") for way in ways)],
-        ([row["model"], row["deployment"], *cells(row, "cpu"), *cells(row, "wall")] for row in rows),
+        [
+            *("model", "deployment", *(f"{kind}, {way}" for kind in ("CPU", "wall") for way in ways)),
+            *(f"memory, {way}" for way in ways[:2]),
+        ],
+        ([row["model"], row["deployment"], *cells(row, "cpu"), *cells(row, "wall"), *memory(row)] for row in rows),
     )
 
 

@@ -29,6 +29,7 @@ class Source(NamedTuple):
 
 
 SOURCES = [Source("lenet5", "digits"), Source("resnet20", "cifar10")]
+ALL_SOURCES = [*SOURCES, pytest.param(Source("lenet1", "digits"), marks=pytest.mark.slow)]
 SLOW_SOURCES = [SOURCES[0], pytest.param(SOURCES[1], marks=pytest.mark.slow)]
 
 

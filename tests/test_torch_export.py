@@ -19,7 +19,7 @@ ROUNDING = 1e-6  # of the largest logit: Inductor's code rounds otherwise in wha
 pytestmark = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing() or "it is there")
 
 
-@pytest.mark.parametrize("source", deployed.SOURCES, ids=str)
+@pytest.mark.parametrize("source", deployed.ALL_SOURCES, ids=str)
 def test_a_float_conversion_answers_as_its_source(source: deployed.Source, tmp_path: Path) -> None:
     model, images = deployed.asked(source)
     session = deployed.converted(RUNTIME, model, "", None, tmp_path)
