@@ -2,8 +2,8 @@
 
 Both answer the same batches of the same file, in turns, with the same number of threads; the order changes from turn to
 turn. The ratio is the median over pairs of turns. By how much either grows the memory at most is measured in processes
-of their own (Linux). Every installed deployment is measured that answers in this process. Programs of torch are asked as
-one tensor, without a copy, and compiled ones by `torch.compile` for that size alone.
+of their own (Linux). Every installed deployment is measured that answers in this process. Programs of torch are asked
+as one tensor, without a copy, and compiled ones by `torch.compile` for that size alone.
 
     python benchmarks/deployments.py        # half an hour; benchmarks/results/deployments.json
     python benchmarks/deployments.py --models lenet5 --deployments litert     # these alone; the other rows stay
