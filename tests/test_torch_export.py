@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,25 @@ def test_an_int8_conversion_computes_in_int8_and_changes_few_classes(source: dep
     assert deployed.distance(model, session, images) > 1e-4
     assert deployed.changed(model, session, images) <= 0.05 * len(images)
     deployed.check_independence(session, images, ROUNDING)
+    deployed.converted(RUNTIME, model, "", None, tmp_path / "float32")
+    sizes = [path.stat().st_size for path in (tmp_path / "float32" / "network.pt2", tmp_path / "network.pt2")]
+    assert sizes[0] > sizes[1], "no weights in float32 beside those in int8"
+
+
+def test_an_int8_file_is_opened_by_another_process(tmp_path: Path) -> None:
+    pytest.importorskip("torchao")
+    source = deployed.SOURCES[0]
+    model, images = deployed.asked(source, 8)
+    session = deployed.converted(RUNTIME, model, "int8", deployed.calibration(source), tmp_path)
+    code = (
+        "import sys; from pathlib import Path; import numpy as np\n"
+        "from robustcmp.deployments.torch_export import RUNTIME\n"
+        "print(RUNTIME.open(Path(sys.argv[1]))(np.load(sys.argv[2])).argmax(1).tolist())"
+    )
+    np.save(tmp_path / "images.npy", images)
+    command = [sys.executable, "-c", code, str(tmp_path / "network.pt2"), str(tmp_path / "images.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(session(images).argmax(1).tolist()), done.stderr
 
 
 @pytest.mark.parametrize(

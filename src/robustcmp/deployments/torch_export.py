@@ -46,6 +46,10 @@ class TorchExport(Runtime):
         ),
     }
 
+    @property
+    def versions(self) -> list[str | None]:
+        return [*super().versions, "2"]  # since then files in int8 have no weights in float32
+
     def marks(self, path: Path) -> list[Path]:
         return [own_mark(path)]
 
@@ -75,6 +79,8 @@ class TorchExport(Runtime):
 
         with TRACING, quiet():
             try:
+                import torch.ao.quantization.fx._decomposed  # the operators of files in int8, which it registers
+
                 program = torch.export.load(path)
                 (sizes,) = (
                     [size if isinstance(size, int) else None for size in node.meta["val"].shape]
@@ -132,9 +138,21 @@ def _quantised(program: Any, images: Any, example: Any) -> Any:
         prepared = prepare_pt2e(program.module(), quantiser)
         for part in images.split(CALIBRATED_AT_ONCE):
             prepared(part)
-        return torch.export.export(convert_pt2e(prepared), (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+        converted = convert_pt2e(prepared)
+        _drop_unused(converted)
+        return torch.export.export(converted, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
     except Exception as error:
         raise DeploymentError(f"torchao cannot quantise this network: {first_line(error)}") from None
+
+
+def _drop_unused(module: Any) -> None:
+    """Delete the tensors of a traced module that it no longer uses: weights in float32 beside those in int8."""
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    used = {node.target for node in module.graph.nodes if node.op == "get_attr"}
+    for name in [name for name, _ in (*module.named_parameters(), *module.named_buffers()) if name not in used]:
+        owner, _, attribute = name.rpartition(".")
+        delattr(module.get_submodule(owner), attribute)
 
 
 def has_compiler() -> bool:
