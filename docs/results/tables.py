@@ -16,6 +16,7 @@ import numpy as np
 import robustcmp as rc
 from robustcmp.analysis.forensics import fingerprints, read_published
 from robustcmp.analysis.paper import published
+from robustcmp.analysis.statistics.hypotheses import holm, mcnemar
 from robustcmp.analysis.statistics.prediction import Prediction
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
@@ -46,6 +47,7 @@ COMPARED = {
     "resnet20-cifar10-guo2019": ("ResNet-20", "#resnet-20-on-cifar-10"),
 }
 PAPERS = (3, 6)  # models in a comparison of the paper's: of one network, and of both of a dataset
+RUNTIME = "onnxruntime-int8"
 ROUNDING = 1e-9
 FIRST = 5  # what the comparison says, and two tables with their titles
 
@@ -71,6 +73,7 @@ def page(text: str, whole: bool) -> str:
     text = fill(text, "told apart", told_apart)
     for level in ("frameworks", "models"):
         text = fill(text, f"answers, {level}", lambda level=level: answers(level))
+    text = fill(text, "clipping", clipping)
     text = fill(text, "granularity", steps)
     for network in ("lenet1", "lenet5", "resnet20"):
         text = fill(text, f"fingerprints, {network}", lambda network=network: setups(network))
@@ -88,6 +91,29 @@ def deployed(run: str) -> str:
     answer, *blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
     wanted = [place for place, block in enumerate(blocks) if block.startswith("**Deploy")]
     return "\n\n".join([f"> {answer}", *(block for place in wanted for block in blocks[place : place + 2])])
+
+
+def clipping() -> str:
+    """Return single pixel on networks whose quantiser clips beside those whose does not, image by image."""
+    pairs = []
+    for run in ("resnet20-cifar10-deployed-percentiles", "resnet20-cifar10-deployed-3"):
+        success = rc.open_run(HERE / run).dataset.success.sel(attack="single_pixel", repeat=0)
+        for name, seed in product(success.model.values.tolist(), success.training_seed.values.tolist()):
+            if name.startswith("onnxruntime-int8") and not name.endswith("minmax"):
+                clips, widest = (success.sel(model=m, training_seed=seed).values for m in (name, f"{RUNTIME}-minmax"))
+                pairs.append((name, run.endswith("-3"), seed, clips.astype(bool), widest.astype(bool)))
+    adjusted = holm([mcnemar(clips, widest).p for *_, clips, widest in pairs])
+    lines = [
+        "| percentile | training | it falls | min-max falls | it alone : min-max alone | p, McNemar, Holm |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for (name, is_of_three, seed, clips, widest), p in zip(pairs, adjusted, strict=True):
+        percentile = name.partition("-p")[2] or "99.99"
+        which = f"{seed + 1} of 3" if is_of_three else "the one above"
+        alone = f"{(clips & ~widest).sum()} : {(widest & ~clips).sum()}"
+        rates = f"{percent(clips.mean())} | {percent(widest.mean())}"
+        lines.append(f"| {percentile} | {which} | {rates} | {alone} | {p_value(p)} |")
+    return "\n".join(lines)
 
 
 def answers(level: str) -> str:
