@@ -594,6 +594,11 @@ def test_a_layer_that_stands_twice_stays_in_what_is_cut() -> None:
     np.testing.assert_allclose(probabilities, answered(network, images), atol=1e-5)
 
 
+@brought(
+    what="a `torch.nn.Sequential` with a softmax and a `forward` or hooks of its own",
+    typed="rc.wrap(network, cut_softmax=True)",
+    got='the message: return logits, or keep it with outputs="probabilities"',
+)
 @pytest.mark.parametrize("what", ["a forward of its own", "one within", "a hook", "a hook before"])
 def test_what_does_more_than_its_layers_is_not_cut(what: str) -> None:
     layers = [torch.nn.Flatten(), torch.nn.Linear(SIDE * SIDE * 3, CLASSES), torch.nn.Softmax(1)]
@@ -623,6 +628,11 @@ class Rarely(torch.nn.Module):  # type: ignore[misc]
         return self.network(x + 0.3 if drawn < 0.1 else x)
 
 
+@brought(
+    what="a network that seldom draws, by `random`, NumPy or torch",
+    typed="rc.averaged(rc.wrap(network))",
+    got="a comparison with the mean of passes; without it the message",
+)
 @pytest.mark.parametrize("by", ["random", "numpy", "torch"])
 def test_a_network_that_seldom_draws_is_found(by: str) -> None:
     images, labels = drawn(), np.zeros(N, np.int64)
@@ -646,6 +656,10 @@ def test_training_mode_since_a_network_was_wrapped_is_left_to_its_caller() -> No
         check_model("m", classifier, drawn(), np.zeros(N, np.int64))
 
 
+@brought(
+    what="one network, wrapped twice with other weights loaded in between",
+    got="a note on the first screen: they are one network",
+)
 def test_weights_that_are_loaded_into_a_wrapped_network_make_two_models_one() -> None:
     trained = [convolutional(), convolutional()]
     with torch.no_grad():
@@ -693,6 +707,10 @@ class Backwards(torch.nn.Module):  # type: ignore[misc]
         return self.network(Reversed.apply(x))
 
 
+@brought(
+    what="a gradient that is not whole: detached tensors, a backward pass of one's own",
+    got="a comparison; a note on its first screen says how far the slopes are off",
+)
 @pytest.mark.parametrize("make", [PartlyDetached, Backwards])
 def test_a_gradient_that_is_not_whole_is_named(make: Any) -> None:
     images = drawn()
