@@ -65,16 +65,10 @@ class Layout:
         notes = [f"images are given as {dtype}"] if dtype != "float32" else []
         if len(shape) == 4 and channels_axis(sizes) == "first":
             order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
-            notes.append("images are given as (N, C, H, W)")
         elif len(shape) == 4:
             order = "NHWC"
-            if sizes[0] in CHANNELS and sizes[2] in CHANNELS:
-                raise DeploymentError(
-                    f"{name} takes images {sizes}, and nothing says where the channels are. Export it for images of "
-                    "more than 4 rows and columns"
-                )
-            if not sizes[2]:
-                notes.append("its file does not say where the channels are: images are given as (N, H, W, C)")
+            if channels_axis(sizes) is None:
+                notes.append("its file does not say where the channels are: they are taken to be last, (N, H, W, C)")
         elif len(shape) == 2:
             order = "flat"
             notes.append("each image is given as one row of values, in the order (H, W, C)")

@@ -168,6 +168,7 @@ class _Session(Session):
         self._output = scores[0].name
         self.shape = self.layout.shape
         self.notes = self.layout.notes
+        self.notes += ["its images have their channels first, (N, C, H, W)"] if self.layout.order == "NCHW" else []
         others = [value.name for value in outputs if value is not scores[0]]
         self.notes += [f"of its outputs only {self._output} is used"] if others else []
 
