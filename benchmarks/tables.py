@@ -405,8 +405,8 @@ def measuring_machine(results: dict[str, Any]) -> str:
 
 
 def trained_lenet1(_: dict[str, Any]) -> str:
-    """What the stored benchmark of LeNet-1's trainings found."""
-    return _trained("train-lenet1-digits")
+    """What the stored benchmark of LeNet-1's trainings at three batch sizes found, and how well they learned."""
+    return _trained_in_batches("train-lenet1-digits-2")
 
 
 def trained_keras(_: dict[str, Any]) -> str:
@@ -416,7 +416,12 @@ def trained_keras(_: dict[str, Any]) -> str:
 
 def trained_lenet5(_: dict[str, Any]) -> str:
     """What the stored benchmark of LeNet-5's trainings at three batch sizes found, and how well they learned."""
-    found = rc.open_benchmark(DOCS / "measurements" / "train-lenet5-digits-2")
+    return _trained_in_batches("train-lenet5-digits-2")
+
+
+def _trained_in_batches(run: str) -> str:
+    """Each framework's row of a stored benchmark of trainings at several batch sizes, the fastest first."""
+    found = rc.open_benchmark(DOCS / "measurements" / run)
     frame = found.summary_of_training()
     sizes = sorted(frame.batch_size.unique())
     lines = []

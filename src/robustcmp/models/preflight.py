@@ -74,6 +74,16 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), {LOGITS_EXPECTED} "
             f"{_softmax_remedy(classifier)}."
         )
+    if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
+        raise ModelError(
+            f"model {name!r} returns different logits for the same images (by up to "
+            f"{np.abs(logits - again).max():.2g}): {_steady(classifier)}"
+        )
+    if has_drawn:
+        raise ModelError(
+            f"model {name!r} draws from a global random generator while it answers, although two passes over the same "
+            f"images were the same this time: {_steady(classifier)}"
+        )
     if outputs == "logits" and logits.shape[1] > 1 and (logits >= 0).all() and (logits <= 1).all():
         raise ModelError(
             f"model {name!r} should return logits, but every answer to {len(some)} images is in [0, 1], as from a "
@@ -91,16 +101,6 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
         raise ModelError(
             f'model {name!r} was wrapped with outputs="binary-probability", but its outputs are not in [0, 1]. '
             'If they are logits, pass outputs="binary-logit".'
-        )
-    if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
-        raise ModelError(
-            f"model {name!r} returns different logits for the same images (by up to "
-            f"{np.abs(logits - again).max():.2g}): {_steady(classifier)}"
-        )
-    if has_drawn:
-        raise ModelError(
-            f"model {name!r} draws from a global random generator while it answers, although two passes over the same "
-            f"images were the same this time: {_steady(classifier)}"
         )
     check_labels(labels, len(images), logits.shape[1])
     return _check_batches(name, classifier, some, alone, 2 * float(np.abs(logits - again).max()))

@@ -111,9 +111,11 @@ def checked_gradient(name: str, classifier: Classifier, images: NDArray[np.float
     if known or by_differences or classifier.gradient_source is not None:
         check_gradient(name, classifier.gradient_source or classifier, images)
         return None
-    draws = Draws("Slopes", 0, [0], images[:FEW])
-    beside = off_ties(images[:FEW], draws)
-    some = np.concatenate([images[: GRADIENTS - len(beside)], beside])  # no more gradients than without the slopes
+    asked = images[:GRADIENTS]
+    few = asked[: min(FEW, (len(asked) + 1) // 2)]
+    draws = Draws("Slopes", 0, [0], few)
+    beside = off_ties(few, draws)
+    some = np.concatenate([asked[: len(asked) - len(few)], beside])  # no more gradients than without the slopes
     v, gradient = (array[-len(beside) :] for array in check_gradient(name, classifier, some))
     along, across = Slopes(classifier, beside, v, gradient, draws).steady_errors()
     return max(along, across) if along > OFF or across > OFF_ACROSS else None
