@@ -468,6 +468,22 @@ def test_an_archive(keys: tuple[str, str], compressed: bool, tmp_path: Path) -> 
     np.testing.assert_array_equal(rc.load_dataset(as_floats).images, data.images)
 
 
+@pytest.mark.parametrize(
+    ("most", "remedy"), [(1, r'images\.astype\("float32"\)\.'), (16, r'images\.astype\("float32"\) / 16\.')]
+)
+def test_an_archive_that_would_be_black_is_refused(most: int, remedy: str, tmp_path: Path) -> None:
+    dark = eight_bit() % (most + 1)
+    with pytest.raises(
+        DataError, match=f"received 0 to {most}, which are black once they are divided by 255.*{remedy}"
+    ):
+        rc.load_dataset(saved(tmp_path / "a.npz", images=dark, labels=LABELS))
+    with pytest.raises(UsageError, match=r"images\.astype" if most == 1 else "images / 16, if that is it"):
+        check_unit_images(dark)
+    if most > 1:
+        with pytest.raises(UsageError, match="images / 16, if that is the largest value"):
+            check_unit_images(dark.astype(np.float32))
+
+
 @brought(
     what="a NumPy archive as Keras has it: x_train, y_train, x_test, y_test, grey, 8 bits",
     typed='rc.load_dataset("npz:mnist.npz")',

@@ -124,3 +124,13 @@ def test_models_at_chance_give_no_answer(accuracies: tuple[float, float], is_nam
     chance = "no more accuracy than naming the most frequent class each time would"
     assert (f"{chance}. Check bounds" in text) == is_named
     assert (f"{ev.models[0]} classifies only" in text) == is_named
+
+
+@pytest.mark.parametrize(
+    ("span", "is_named"), [((0.0, 0.063), True), ((0.4, 0.6), True), ((0.0, 1.0), False), (None, False)]
+)
+def test_images_of_a_narrow_range_are_named(span: tuple[float, float] | None, is_named: bool) -> None:
+    ev = rc.open_run(RUNS / "lenet5-digits")
+    ev.manifest["images"]["range"] = span
+    ev.manifest["models"][0]["slope_error"] = None
+    assert ("The images' values lie between" in ev.summary()) == is_named

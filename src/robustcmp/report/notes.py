@@ -119,7 +119,7 @@ def _fewer_images(results: Results) -> list[str]:
 
 def _model_notes(results: Results) -> list[str]:
     text: list[str] = []
-    low, high = results.manifest["images"].get("range", (0.0, 1.0))
+    low, high = results.manifest["images"].get("range") or (0.0, 1.0)
     if high - low < NARROW:
         text.append(
             f"The images' values lie between {low:.3g} and {high:.3g}, where [0, 1] is expected: changes of {NARROW:g} "
@@ -148,7 +148,7 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
         trained = [model for model in models if model["name"] == name]
         if any(model.get("depends_on_batch") for model in trained):
             text.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
-        if off := max(model.get("slope_error", 0.0) for model in trained):
+        if off := max(model.get("slope_error") or 0.0 for model in trained):
             text.append(
                 f"{name}: its gradient is not that of its logits: slopes by it are {percent(off, 0)} off, and attacks "
                 "that follow it may fool too few images. Look for detached tensors, and for a vjp or a backward pass "
