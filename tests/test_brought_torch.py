@@ -719,5 +719,5 @@ def test_a_gradient_that_is_not_whole_is_named(make: Any) -> None:
     labels = rc.predict(model, images)
     ev = rc.evaluate(models, images, labels, suite="smoke", n=5, repeats=1, progress=False)
     text = " ".join(ev.summary().split())
-    assert "m: its gradient is not that of its logits" in text
-    assert "beside: its gradient" not in text
+    assert "The gradient of m is not that of its logits" in text
+    assert "gradient of beside" not in text

@@ -107,9 +107,9 @@ def test_a_comparison_says_so_and_keeps_it(
     given = {"suite": {"fgsm": FGSM()}, "n": 20, "progress": False, "out": tmp_path / "run"}
     with caplog.at_level(logging.WARNING, "robustcmp"):
         ev = rc.evaluate(models, digits.images[:64], digits.labels[:64], **given)
-    said = "wrong: its gradient is not that of its logits: slopes by it are 200 % off, and attacks"
+    said = "The gradient of wrong is not that of its logits: slopes by it are 200 % off, and attacks"
     assert [said in record.message for record in caplog.records].count(True) == 1
     for found in (ev, rc.open_run(tmp_path / "run")):
         assert said in " ".join(found.summary().split())
         assert said in " ".join(found.to_text().split())
-        assert "right: its gradient" not in found.to_text()
+        assert "gradient of right" not in found.to_text()
