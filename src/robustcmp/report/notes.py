@@ -151,8 +151,8 @@ def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
         if off := max(model.get("slope_error") or 0.0 for model in trained):
             text.append(
                 f"The gradient of {name} is not that of its logits: slopes by it are {percent(off, 0)} off, and "
-                "attacks that follow it may fool too few images. Look for detached tensors, and for a vjp or a backward "
-                "pass of your own; one that stands in for the gradient on purpose may differ."
+                "attacks that follow it may fool too few images. Look for detached tensors, and for a vjp or a "
+                "backward pass of your own; one that stands in for the gradient on purpose may differ."
             )
         identities = [model["identity"] for model in trained if "identity" in model]
         noise, gradient = (max((of[kind] for of in identities), default=0.0) for kind in ("noise", "gradient_noise"))
