@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,15 @@ def test_what_has_no_slopes_is_not_said_to_have_others(zoo: Classifier, digits: 
         assert error(logits, zoo.vjp, digits.images) is None
 
 
+def test_no_image_beyond_its_bounds_is_asked_about(zoo: Classifier, digits: Dataset) -> None:
+    def logits(x: Images) -> Images:
+        assert 0 <= x.min() <= x.max() <= 1
+        return zoo.logits(x)
+
+    for images in (digits.images, 1 - digits.images):
+        assert error(logits, zoo.vjp, images) is None
+
+
 def test_what_a_framework_derives_is_not_asked_about(zoo: Classifier, digits: Dataset) -> None:
     assert checked_gradient("m", zoo, digits.images) is None
     assert error(lambda x: x.reshape(len(x), -1)[:, :10], "finite-differences", digits.images) is None
@@ -107,9 +117,10 @@ def test_a_comparison_says_so_and_keeps_it(
     given = {"suite": {"fgsm": FGSM()}, "n": 20, "progress": False, "out": tmp_path / "run"}
     with caplog.at_level(logging.WARNING, "robustcmp"):
         ev = rc.evaluate(models, digits.images[:64], digits.labels[:64], **given)
-    said = "The gradient of wrong is not that of its logits: slopes by it are 200 % off, and attacks"
-    assert [said in record.message for record in caplog.records].count(True) == 1
+    # A reversed gradient is 200 % off, and kinks add or take a little.
+    said = re.compile(r"The gradient of wrong is not that of its logits: slopes by it are 20[0-5] % off, and")
+    assert [bool(said.search(record.message)) for record in caplog.records].count(True) == 1
     for found in (ev, rc.open_run(tmp_path / "run")):
-        assert said in " ".join(found.summary().split())
-        assert said in " ".join(found.to_text().split())
+        assert said.search(" ".join(found.summary().split()))
+        assert said.search(" ".join(found.to_text().split()))
         assert "gradient of right" not in found.to_text()

@@ -114,7 +114,8 @@ def checked_gradient(name: str, classifier: Classifier, images: NDArray[np.float
     asked = images[:GRADIENTS]
     few = asked[: min(FEW, (len(asked) + 1) // 2)]
     draws = Draws("Slopes", 0, [0], few)
-    beside = off_ties(few, draws)
+    # Far enough within [0, 1] that no step leaves it, as a caller's function may refuse what does.
+    beside = (2 * STEP + (1 - 4 * STEP) * off_ties(few, draws)).astype(np.float32)
     some = np.concatenate([asked[: len(asked) - len(few)], beside])  # no more gradients than without the slopes
     v, gradient = (array[-len(beside) :] for array in check_gradient(name, classifier, some))
     along, across = Slopes(classifier, beside, v, gradient, draws).steady_errors()
