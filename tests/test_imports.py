@@ -38,6 +38,8 @@ ONLY_IN = {
     "torch": {
         "frameworks/torch.py",
         "frameworks/torch_alone.py",
+        "frameworks/torch_files.py",
+        "frameworks/torch_modules.py",
         "hosts/torch_host.py",
         "hosts/keras3_host.py",
         "hosts/executorch_host.py",

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
-import logging
-import mmap
-import re
 import sys
 import threading
 import warnings
-import zipfile
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -21,30 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, ModelError, UsageError, WeightsError
-from ..networks.architecture import (
-    Architecture,
-    BatchNorm,
-    Conv,
-    Dense,
-    Flatten,
-    GlobalAveragePool,
-    Layer,
-    MaxPool,
-    Relu,
-    Residual,
-    Shape,
-    is_trainable,
-)
-from ..networks.untrusted import check_archive, check_no_program, is_archive
-from ..networks.weights import Weights, paired
+from ..errors import DeploymentError, ModelError, UsageError
+from ..networks.architecture import Architecture, is_trainable
+from ..networks.weights import Weights
 from .answer import logits_in, one_tensor
 from .base import WITHOUT_LOGITS, DataFormat, Device, Draws, Function, Pullback, TrainableFramework, Trainer, rounded_up
 from .keras_networks import check_built, computes_in, eight_bit_layer, ends_in_softmax, is_keras, without_softmax
 from .torch_alone import Alone, gradient_wanted
-
-_log = logging.getLogger("robustcmp")
-SAFETENSORS = ".safetensors"
+from .torch_files import load_weights
+from .torch_modules import sequential, to_canonical, to_native, weight_tensors
 
 
 def _device(name: Device) -> torch.device:
@@ -350,34 +330,22 @@ class Torch(TrainableFramework):
     def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            module = _sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
+            module = sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
         return module.to(_device(device)).eval()
 
     def load(self, path: Path, native: Any) -> torch.nn.Module:
-        if not isinstance(native, torch.nn.Module):
-            raise ModelError(f"expected a torch.nn.Module for the weights of {path}, received {type(native).__name__}")
-        received, expected = _arrays(_state_dict(path)), _arrays(native.state_dict())
-        if any(torch.nn.parameter.is_lazy(tensor) for tensor in expected.values()):
-            raise ModelError(f"the network for {path} has lazy layers: call it once, so that its shapes are known")
-        pairs = paired(_shapes(received), _shapes(expected), str(path))
-        if not any(theirs.endswith(ours) for ours, theirs in pairs.items()):
-            some = ", ".join(f"{theirs} as {ours}" for ours, theirs in list(pairs.items())[:2])
-            _log.warning("%s names its arrays in its own way, so they are taken in their order: %s, …", path, some)
-        parameters = dict(native.named_parameters())
-        for ours, theirs in pairs.items():
-            _check_values(f"{path}: {theirs}", received[theirs], expected[ours], ours in parameters)
-        with torch.no_grad():
-            for ours, theirs in pairs.items():
-                expected[ours].copy_(received[theirs])
-        return native.eval()
+        return load_weights(path, native)
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
-        return {name: _canonical(name, tensor, architecture) for name, tensor in _tensors(native, architecture).items()}
+        return {
+            name: to_canonical(name, tensor, architecture)
+            for name, tensor in weight_tensors(native, architecture).items()
+        }
 
     def set_weights(self, native: Any, architecture: Architecture, weights: Weights) -> None:
         with torch.no_grad():
-            for name, tensor in _tensors(native, architecture).items():
-                tensor.copy_(_native(name, weights[name], architecture))
+            for name, tensor in weight_tensors(native, architecture).items():
+                tensor.copy_(to_native(name, weights[name], architecture))
 
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         return _Trainer(native, architecture, momentum, weight_decay)
@@ -469,214 +437,6 @@ def _beside(values: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     return values.reshape(-1, *[1] * (tensor.ndim - 1))
 
 
-def _state_dict(path: Path) -> dict[str, Any]:
-    if path.suffix == SAFETENSORS:
-        return _safetensors(path)
-    _check_archive(path)
-    try:
-        with warnings.catch_warnings():
-            # An error follows where it matters.
-            warnings.filterwarnings("ignore", r"Detected pickle protocol|torch\.quantize|TypedStorage")
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a broken archive can raise anything
-        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
-        reason = f"it refers to {refused[1]}" if refused else type(error).__name__
-        raise WeightsError(
-            f"{path} is broken, or it holds more than tensors, which is not loaded because it could run code "
-            f"({reason}). Save it with torch.save(network.state_dict(), path), or return the network from "
-            "module:function."
-        ) from None
-    inner = {key: value for key, value in content.items() if _is_state_dict(value)} if isinstance(content, dict) else {}
-    if len(inner) == 1:  # a checkpoint with more beside it
-        (content,) = inner.values()
-    if not _is_state_dict(content):
-        raise WeightsError(
-            f"{path} holds no state dict, tensors by their names: it is {_described(content, list(inner))}. Save it "
-            "with torch.save(network.state_dict(), path)."
-        )
-    return dict(content)
-
-
-def _safetensors(path: Path) -> dict[str, Any]:
-    try:
-        from safetensors.torch import load_file
-    except ImportError:
-        raise UsageError(
-            f'{path} takes the package safetensors, which is not installed: pip install "robustcmp[safetensors]"'
-        ) from None
-    try:
-        content: dict[str, Any] = load_file(path)
-    except Exception as error:  # a broken file can raise anything
-        raise WeightsError(
-            f"{path} is no whole safetensors file ({type(error).__name__}: {' '.join(str(error).split())[:200]}). Save "
-            "it with safetensors.torch.save_model(network, path), or copy it again."
-        ) from None
-    if not content:
-        raise WeightsError(f"{path} holds no tensors. Save it with safetensors.torch.save_model(network, path).")
-    return content
-
-
-def _is_state_dict(content: Any) -> bool:
-    named = isinstance(content, dict) and bool(content) and all(isinstance(name, str) for name in content)
-    return named and all(isinstance(tensor, torch.Tensor) for tensor in content.values())
-
-
-def _described(content: Any, inner: list[Any]) -> str:
-    """Say in a few words what was found in the place of a state dict."""
-    if inner:
-        return f"a dict with {len(inner)} of them, {', '.join(map(str, inner))[:200]}"
-    if not isinstance(content, dict):
-        return f"a {type(content).__name__}"
-    others = [
-        f"{name if isinstance(name, str) else repr(name)} ({type(value).__name__})"
-        for name, value in content.items()
-        if not (isinstance(name, str) and isinstance(value, torch.Tensor))
-    ]
-    return f"a dict with {', '.join(others[:3])[:200]}{', …' if len(others) > 3 else ''}" if others else "an empty dict"
-
-
-# A file can ask torch to make an array of any size, or to move a tensor to a device; a state dict does neither.
-NOT_IN_STATE_DICTS = (b"bytearray", b"_rebuild_device_tensor")
-
-
-def _check_archive(path: Path) -> None:
-    """Raise `WeightsError` for a file that is damaged, or that `torch.save` does not write: one that unpacks itself."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        asked = [name.decode() for name in NOT_IN_STATE_DICTS if content.find(name) >= 0]
-    if asked:
-        raise WeightsError(
-            f"{path} holds more than tensors: it refers to {asked[0]}. Save it with "
-            "torch.save(network.state_dict(), path)."
-        )
-    if not is_archive(path):
-        return  # torch before 1.6
-    check_archive(path)
-    check_no_program(path)
-    with zipfile.ZipFile(path) as archive:
-        packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
-    if packed:
-        raise WeightsError(
-            f"{path}: {packed[0]} is compressed, which torch.save does not do. Save it with "
-            "torch.save(network.state_dict(), path)."
-        )
-
-
-def _check_values(what: str, received: torch.Tensor, expected: torch.Tensor, finite: bool) -> None:
-    """Raise `WeightsError` for a tensor whose values cannot become those of a network; a mask may hold −∞."""
-    kind = _unusable(received, expected)
-    if kind:
-        raise WeightsError(
-            f"{what} should be a dense tensor of {expected.dtype} or of another precision, received {kind}. Convert it "
-            f"before saving, for example with tensor.to_dense(), .dequantize() or .to({expected.dtype})."
-        )
-    converted = received.to(expected.dtype)
-    if expected.is_floating_point() and not bool((converted.isfinite() if finite else ~converted.isnan()).all()):
-        raise WeightsError(f"{what} has NaN or infinite values. Train again, or save an earlier state.")
-
-
-def _unusable(received: torch.Tensor, expected: torch.Tensor) -> str:
-    """Say what a tensor is that has no plain values of the expected kind; nothing if it has."""
-    if received.layout != torch.strided:
-        return f"a tensor in the layout {received.layout}"
-    if received.is_quantized:
-        return "a quantised tensor"
-    if received.is_meta:
-        return "a tensor without values (device meta)"
-    if type(received) not in (torch.Tensor, torch.nn.Parameter):
-        return f"a {type(received).__name__}"
-    if received.is_complex() or received.is_floating_point() != expected.is_floating_point():
-        return f"{received.dtype}"
-    return ""
-
-
-def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, Shape]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
-def _arrays(state: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """A state dict without the counters of batch norms, which older files lack."""
-    return {name: tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")}
-
-
-class _Residual(torch.nn.Module):
-    def __init__(self, layers: torch.nn.Module, shortcut: torch.nn.Module):
-        super().__init__()
-        self.layers, self.shortcut = layers, shortcut
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x) + self.shortcut(x)  # type: ignore[no-any-return]
-
-
-def _sequential(layers: tuple[Layer, ...], shapes: dict[str, Shape]) -> torch.nn.Sequential:
-    modules: OrderedDict[str, torch.nn.Module] = OrderedDict()
-    for layer in layers:
-        modules[layer.name] = _module(layer, shapes)
-    try:
-        return torch.nn.Sequential(modules)
-    except KeyError as error:  # an attribute of every module, such as "type"
-        raise UsageError(f"a layer should not have a name that torch uses itself: {error}") from None
-
-
-def _module(layer: Layer, shapes: dict[str, Shape]) -> torch.nn.Module:
-    shape = shapes[layer.name]
-    match layer:
-        case Conv():
-            return torch.nn.Conv2d(shape[-1], layer.channels, layer.kernel, layer.stride, layer.padding)
-        case Dense():
-            return torch.nn.Linear(shape[0], layer.units)
-        case BatchNorm():
-            kind = torch.nn.BatchNorm2d if len(shape) == 3 else torch.nn.BatchNorm1d
-            return kind(shape[-1], eps=layer.epsilon, momentum=1 - layer.momentum)
-        case Relu():
-            return torch.nn.ReLU()
-        case MaxPool():
-            return torch.nn.MaxPool2d(layer.size)
-        case GlobalAveragePool():
-            return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
-        case Flatten():
-            return torch.nn.Flatten()
-        case Residual():
-            return _Residual(_sequential(layer.layers, shapes), _sequential(layer.shortcut, shapes))
-
-
-_NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
-
-
-def _tensors(native: torch.nn.Module, architecture: Architecture) -> dict[str, torch.Tensor]:
-    """The network's parameters and statistics by their canonical names."""
-    kinds = (torch.nn.Conv2d, torch.nn.Linear, torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)
-    modules = {path.rpartition(".")[2]: module for path, module in native.named_modules() if isinstance(module, kinds)}
-    tensors = {}
-    for name in architecture.weight_shapes:
-        layer, _, kind = name.partition("/")
-        tensors[name] = getattr(modules[layer], _NAMES.get(kind, kind))
-    return tensors
-
-
-def _canonical(name: str, tensor: torch.Tensor, architecture: Architecture) -> NDArray[Any]:
-    """A tensor in the canonical layout: kernels are (out, in, height, width) and (out, in) in torch."""
-    array: NDArray[Any] = tensor.detach().cpu().numpy()
-    if array.ndim == 4:
-        array = array.transpose(2, 3, 1, 0)
-    elif array.ndim == 2:
-        array = array.T
-        if (flattened := architecture.flattened.get(name.partition("/")[0])) is not None:
-            height, width, channels = flattened
-            array = array.reshape(channels, height, width, -1).transpose(1, 2, 0, 3).reshape(array.shape)
-    return np.array(array, order="C")
-
-
-def _native(name: str, array: NDArray[Any], architecture: Architecture) -> torch.Tensor:
-    """The inverse of `_canonical`."""
-    if array.ndim == 4:
-        array = array.transpose(3, 2, 0, 1)
-    elif array.ndim == 2:
-        if (flattened := architecture.flattened.get(name.partition("/")[0])) is not None:
-            array = array.reshape(*flattened, -1).transpose(2, 0, 1, 3).reshape(array.shape)
-        array = array.T
-    return torch.from_numpy(array.copy())
-
-
 class _Traceable(torch.nn.Module):
     """A function as a module, for `torch.jit`: its network's weights have to be known as a part of it."""
 
@@ -693,7 +453,7 @@ class _Trainer(Trainer):
     def __init__(self, module: torch.nn.Module, architecture: Architecture, momentum: float, weight_decay: float):
         self._module, self._architecture = module, architecture
         self._parameters = {
-            name: tensor for name, tensor in _tensors(module, architecture).items() if is_trainable(name)
+            name: tensor for name, tensor in weight_tensors(module, architecture).items() if is_trainable(name)
         }
         self._device = next(iter(self._parameters.values())).device
         self._optimizer = torch.optim.SGD(
@@ -721,11 +481,11 @@ class _Trainer(Trainer):
             name: state[parameter].get("momentum_buffer", torch.zeros_like(parameter))
             for name, parameter in self._parameters.items()
         }
-        return {name: _canonical(name, buffer, self._architecture) for name, buffer in buffers.items()}
+        return {name: to_canonical(name, buffer, self._architecture) for name, buffer in buffers.items()}
 
     def set_velocity(self, velocity: Weights) -> None:
         for name, parameter in self._parameters.items():
-            buffer = _native(name, velocity[name], self._architecture)
+            buffer = to_native(name, velocity[name], self._architecture)
             self._optimizer.state[parameter]["momentum_buffer"] = buffer.to(self._device)
 
 

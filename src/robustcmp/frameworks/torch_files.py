@@ -1,0 +1,170 @@
+"""Files of PyTorch weights from anywhere, read without running anything that they hold."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ModelError, UsageError, WeightsError
+from ..networks.architecture import Shape
+from ..networks.untrusted import check_archive, check_no_program, is_archive
+from ..networks.weights import paired
+
+_log = logging.getLogger("robustcmp")
+SAFETENSORS = ".safetensors"
+
+
+def load_weights(path: Path, native: Any) -> torch.nn.Module:
+    """Return a module with the arrays of a file, told by their names or, where the names are others, their order."""
+    if not isinstance(native, torch.nn.Module):
+        raise ModelError(f"expected a torch.nn.Module for the weights of {path}, received {type(native).__name__}")
+    received, expected = _arrays(_state_dict(path)), _arrays(native.state_dict())
+    if any(torch.nn.parameter.is_lazy(tensor) for tensor in expected.values()):
+        raise ModelError(f"the network for {path} has lazy layers: call it once, so that its shapes are known")
+    pairs = paired(_shapes(received), _shapes(expected), str(path))
+    if not any(theirs.endswith(ours) for ours, theirs in pairs.items()):
+        some = ", ".join(f"{theirs} as {ours}" for ours, theirs in list(pairs.items())[:2])
+        _log.warning("%s names its arrays in its own way, so they are taken in their order: %s, …", path, some)
+    parameters = dict(native.named_parameters())
+    for ours, theirs in pairs.items():
+        _check_values(f"{path}: {theirs}", received[theirs], expected[ours], ours in parameters)
+    with torch.no_grad():
+        for ours, theirs in pairs.items():
+            expected[ours].copy_(received[theirs])
+    return native.eval()
+
+
+def _state_dict(path: Path) -> dict[str, Any]:
+    if path.suffix == SAFETENSORS:
+        return _safetensors(path)
+    _check_archive(path)
+    try:
+        with warnings.catch_warnings():
+            # An error follows where it matters.
+            warnings.filterwarnings("ignore", r"Detected pickle protocol|torch\.quantize|TypedStorage")
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a broken archive can raise anything
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = f"it refers to {refused[1]}" if refused else type(error).__name__
+        raise WeightsError(
+            f"{path} is broken, or it holds more than tensors, which is not loaded because it could run code "
+            f"({reason}). Save it with torch.save(network.state_dict(), path), or return the network from "
+            "module:function."
+        ) from None
+    inner = {key: value for key, value in content.items() if _is_state_dict(value)} if isinstance(content, dict) else {}
+    if len(inner) == 1:  # a checkpoint with more beside it
+        (content,) = inner.values()
+    if not _is_state_dict(content):
+        raise WeightsError(
+            f"{path} holds no state dict, tensors by their names: it is {_described(content, list(inner))}. Save it "
+            "with torch.save(network.state_dict(), path)."
+        )
+    return dict(content)
+
+
+def _safetensors(path: Path) -> dict[str, Any]:
+    try:
+        from safetensors.torch import load_file
+    except ImportError:
+        raise UsageError(
+            f'{path} takes the package safetensors, which is not installed: pip install "robustcmp[safetensors]"'
+        ) from None
+    try:
+        content: dict[str, Any] = load_file(path)
+    except Exception as error:  # a broken file can raise anything
+        raise WeightsError(
+            f"{path} is no whole safetensors file ({type(error).__name__}: {' '.join(str(error).split())[:200]}). Save "
+            "it with safetensors.torch.save_model(network, path), or copy it again."
+        ) from None
+    if not content:
+        raise WeightsError(f"{path} holds no tensors. Save it with safetensors.torch.save_model(network, path).")
+    return content
+
+
+def _is_state_dict(content: Any) -> bool:
+    named = isinstance(content, dict) and bool(content) and all(isinstance(name, str) for name in content)
+    return named and all(isinstance(tensor, torch.Tensor) for tensor in content.values())
+
+
+def _described(content: Any, inner: list[Any]) -> str:
+    """Say in a few words what was found in the place of a state dict."""
+    if inner:
+        return f"a dict with {len(inner)} of them, {', '.join(map(str, inner))[:200]}"
+    if not isinstance(content, dict):
+        return f"a {type(content).__name__}"
+    others = [
+        f"{name if isinstance(name, str) else repr(name)} ({type(value).__name__})"
+        for name, value in content.items()
+        if not (isinstance(name, str) and isinstance(value, torch.Tensor))
+    ]
+    return f"a dict with {', '.join(others[:3])[:200]}{', …' if len(others) > 3 else ''}" if others else "an empty dict"
+
+
+# A file can ask torch to make an array of any size, or to move a tensor to a device; a state dict does neither.
+NOT_IN_STATE_DICTS = (b"bytearray", b"_rebuild_device_tensor")
+
+
+def _check_archive(path: Path) -> None:
+    """Raise `WeightsError` for a file that is damaged, or that `torch.save` does not write: one that unpacks itself."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        asked = [name.decode() for name in NOT_IN_STATE_DICTS if content.find(name) >= 0]
+    if asked:
+        raise WeightsError(
+            f"{path} holds more than tensors: it refers to {asked[0]}. Save it with "
+            "torch.save(network.state_dict(), path)."
+        )
+    if not is_archive(path):
+        return  # torch before 1.6
+    check_archive(path)
+    check_no_program(path)
+    with zipfile.ZipFile(path) as archive:
+        packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise WeightsError(
+            f"{path}: {packed[0]} is compressed, which torch.save does not do. Save it with "
+            "torch.save(network.state_dict(), path)."
+        )
+
+
+def _check_values(what: str, received: torch.Tensor, expected: torch.Tensor, finite: bool) -> None:
+    """Raise `WeightsError` for a tensor whose values cannot become those of a network; a mask may hold −∞."""
+    kind = _unusable(received, expected)
+    if kind:
+        raise WeightsError(
+            f"{what} should be a dense tensor of {expected.dtype} or of another precision, received {kind}. Convert it "
+            f"before saving, for example with tensor.to_dense(), .dequantize() or .to({expected.dtype})."
+        )
+    converted = received.to(expected.dtype)
+    if expected.is_floating_point() and not bool((converted.isfinite() if finite else ~converted.isnan()).all()):
+        raise WeightsError(f"{what} has NaN or infinite values. Train again, or save an earlier state.")
+
+
+def _unusable(received: torch.Tensor, expected: torch.Tensor) -> str:
+    """Say what a tensor is that has no plain values of the expected kind; nothing if it has."""
+    if received.layout != torch.strided:
+        return f"a tensor in the layout {received.layout}"
+    if received.is_quantized:
+        return "a quantised tensor"
+    if received.is_meta:
+        return "a tensor without values (device meta)"
+    if type(received) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a {type(received).__name__}"
+    if received.is_complex() or received.is_floating_point() != expected.is_floating_point():
+        return f"{received.dtype}"
+    return ""
+
+
+def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, Shape]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _arrays(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """A state dict without the counters of batch norms, which older files lack."""
+    return {name: tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")}
