@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
+from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.statistics import (
     brown_forsythe,
     cochran_q,
     detectable_between_groups,
     detectable_between_models,
 )
+from robustcmp.analysis.verdicts import too_few
 from robustcmp.errors import UsageError
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -116,3 +118,21 @@ def test_one_training_each_is_about_these_models() -> None:
     assert pixel.different is False
     assert pixel.difference < pixel.detectable
     assert math.isnan(fgsm.seed_share)
+
+
+def test_few_successes_say_nothing_of_what_would_be_seen() -> None:
+    verdicts = {verdict.attack: verdict for verdict in rc.open_run(RUNS / "lenet5-digits").verdicts}
+    pixel, fgsm = verdicts["single_pixel"], verdicts["fgsm"]
+    assert pixel.few == "3 of 6,000 succeed"
+    assert pixel.different is False
+    assert math.isnan(pixel.detectable)
+    assert math.isnan(pixel.equivalent_within)
+    assert fgsm.few == ""
+    assert fgsm.detectable > 0
+
+
+@pytest.mark.parametrize(("fallen", "few"), [(9, "9 of 400 succeed"), (10, ""), (390, ""), (391, "9 of 400 fail")])
+def test_five_successes_and_failures_of_each_framework_are_enough(fallen: int, few: str) -> None:
+    fell = np.arange(400).reshape(2, 2, 1, 100) < fallen
+    outcomes = Outcomes("fgsm", True, {"a": fell[0], "b": fell[1]}, {"a": [0, 1], "b": [0, 1]})
+    assert too_few(outcomes) == few

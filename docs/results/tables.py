@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from itertools import groupby, product
+from itertools import combinations, groupby, product
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import t as student_t
 
 import robustcmp as rc
 from robustcmp.analysis.forensics import fingerprints, read_published
 from robustcmp.analysis.paper import published
-from robustcmp.analysis.statistics.hypotheses import holm, mcnemar
+from robustcmp.analysis.statistics.hypotheses import holm, mcnemar, standard_error
 from robustcmp.analysis.statistics.prediction import Prediction
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
@@ -70,6 +71,7 @@ def page(text: str, whole: bool) -> str:
         text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
         text = fill(text, f"{run}, beside the paper", lambda run=run: beside_the_paper(run))
         text = fill(text, f"{run}, one seed", lambda run=run: one_seed(run))
+    text = fill(text, "differences under fgsm", differences)
     text = fill(text, "told apart", told_apart)
     for level in ("frameworks", "models"):
         text = fill(text, f"answers, {level}", lambda level=level: answers(level))
@@ -140,15 +142,18 @@ def answer(verdict: Verdict) -> str:
     if verdict.different is None:
         return f"no information: {verdict.why}"
     distances = verdict.measure == "median L2"
-    what = {"success rate": "", "median L2": " in median L2", "nearness": " nearer in L2"}[verdict.measure]
+    what = {"success rate": "", "median L2": " in median L2", "nearness": " of nearness"}[verdict.measure]
     difference, detectable = (
         number(value) if distances else f"{points(value)} points" for value in (verdict.difference, verdict.detectable)
     )
     difference += what
     p = f"p = {p_value(verdict.p_adjusted)}".replace("= <", "<")
     if verdict.different:
-        order = f"{verdict.highest} more easily fooled than {verdict.lowest}"
-        return f"**significant difference**, {order} by {difference} ({p})"
+        above = "above" if verdict.measure == "success rate" else "nearer than"
+        largest = f"{verdict.highest} {above} {verdict.lowest}, {difference}"
+        return f"**significant difference** (joint {p}); largest: {largest}"
+    if verdict.few:
+        return f"no significant difference: {difference} ({p}); {verdict.few}, too few to say more"
     return f"no significant difference: {difference} ({p}); {detectable} would have been detected with 80 % power"
 
 
@@ -241,6 +246,31 @@ def beside_the_paper(run: str) -> str:
             f"{row} {rates.min():.1%} to {rates.max():.1%} | {mean.low:.1%} to {mean.high:.1%} | {two.mean:.1%} | "
             f"{two.low:.1%} to {two.high:.1%} | {five.low:.1%} to {five.high:.1%} | {place(paper, two, five)} |"
         )
+    return "\n".join(rows)
+
+
+def differences() -> str:
+    """The paper's differences under FGSM between frameworks, beside what one more training of each of ours may show."""
+    found = []
+    for network in ("LeNet-5", "LeNet-1"):
+        ev = rc.open_run(HERE / f"{network.lower().replace('-', '')}-mnist-2018-five-trainings")
+        rates = ev.success_rate.sel(attack="fgsm").mean("repeat").transpose("model", "training_seed")
+        for a, b in combinations(("theano", "tensorflow@1.15", "torch@1.0"), 2):
+            of_a, of_b = rates.sel(model=a).values, rates.sel(model=b).values
+            paper_a, paper_b = (ev.paper[name.partition("@")[0]]["fgsm"] for name in (a, b))
+            ours, paper = of_a.mean() - of_b.mean(), paper_a - paper_b
+            error, freedom = standard_error(of_a, of_b)
+            error *= np.sqrt(len(of_a) + 1)  # of one more training each beside the means of so many
+            within = student_t.ppf(0.975, freedom) * error
+            p = 2 * student_t.sf(abs(paper - ours) / error, freedom)
+            found.append((f"{network} | {a} minus {b}", paper, ours, ours - within, ours + within, float(p)))
+    rows = [
+        "| network | frameworks | the paper | our means | 95 % for one more training of each | p | p, Holm |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for (row, *values, p), adjusted in zip(found, holm([p for *_, p in found]), strict=True):
+        of_paper, of_ours, low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in values)
+        rows.append(f"| {row} | {of_paper} | {of_ours} | {low} to {high} | {p_value(p)} | {p_value(adjusted)} |")
     return "\n".join(rows)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .results import Results
 
 Measure = Literal["success rate", "median L2", "nearness"]
+FEWEST = 5
+"""Successes, and failures, of a framework on average; with fewer, t and F say nothing of which difference is seen."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Verdict:
         The p value of the joint test, adjusted over attacks by Holm's method.
     detectable : float
         The difference that the joint test would have detected with 80 % power, at 5 % divided by the number of
-        joint tests; see `robustcmp.statistics.detectable_between_groups`. NaN without information.
+        joint tests; see `robustcmp.statistics.detectable_between_groups`. NaN without information, or for `few`.
     seed_share, seed_low, seed_high : float
         The share of the variance between trained models that lies between trainings of one framework, and its 95 %
         interval; NaN if `level` is ``"models"``, if frameworks have different numbers of trainings, or if the interval
@@ -59,7 +61,11 @@ class Verdict:
         models ``"nearness"``, the share of the other models that need a larger L2, in [0, 1].
     equivalent_within : float
         The smallest margin within which all pairs would be equivalent at 5 % (two one-sided tests; see
-        `Results.equivalence`), in the unit of `difference`. NaN without information, and for distances.
+        `Results.equivalence`), in the unit of `difference`. NaN without information, for distances, or for `few`.
+    few : str
+        Where the rates of frameworks rest on fewer than five successes or failures each, on average: how many there
+        are. Their spread over trainings then says nothing of larger rates, so neither `detectable` nor
+        `equivalent_within` is given. "" otherwise.
     """
 
     attack: str
@@ -77,6 +83,7 @@ class Verdict:
     has_draws: bool = False
     measure: Measure = "success rate"
     equivalent_within: float = math.nan
+    few: str = ""
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -113,7 +120,11 @@ def _of_success(outcomes: Outcomes, level: Level, p: float, alpha: float, unequa
     if why:
         return _verdict(outcomes, level, means, math.nan, math.nan, why=why)
     verdict = _verdict(outcomes, level, means, p, detectable)
-    verdict = replace(verdict, equivalent_within=smallest_margin(outcomes, level))
+    few = too_few(outcomes) if level == "frameworks" else ""
+    if few:
+        verdict = replace(verdict, detectable=math.nan, few=few)
+    else:
+        verdict = replace(verdict, equivalent_within=smallest_margin(outcomes, level))
     return _with_seed_share(verdict, rates)
 
 
@@ -162,6 +173,14 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
     if low == high:  # means nearer to each other than chance puts them; an interval of no width would say too much
         return verdict
     return replace(verdict, seed_share=estimate, seed_low=low, seed_high=high)
+
+
+def too_few(outcomes: Outcomes) -> str:
+    """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
+    values = outcomes.image_means
+    successes = float(values.sum())
+    few, what = min((successes, "succeed"), (values.size - successes, "fail"))
+    return f"{few:,.3g} of {values.size:,} {what}" if few < FEWEST * len(outcomes.rates) else ""
 
 
 def why_nothing(outcomes: Outcomes, detectable: float, unequal: bool = False) -> str:

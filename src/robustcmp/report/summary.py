@@ -203,7 +203,7 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     for verdict in verdicts:
         grid.add_row(*verdict_line(verdict))
     console.print(grid)
-    if any(verdict.different is not None for verdict in verdicts):
+    if any(not math.isnan(verdict.detectable) for verdict in verdicts):
         console.print(DETECTABLE, style="dim")
     if any(verdict.measure == "nearness" for verdict in verdicts):
         console.print(NEARNESS, style="dim")
@@ -224,9 +224,9 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
     if verdict.different is None:
         return verdict.attack, "no information", verdict.why
     apart = APART[verdict.measure] if verdict.difference or verdict.measure != "nearness" else "L2 smaller for none†"
+    seen = f"{verdict.few}: too few" if verdict.few else f"{_written(verdict, verdict.detectable)} detectable*"
     rests_on = [
-        apart.format(difference=_written(verdict, verdict.difference), highest=verdict.highest)
-        + f" ({_written(verdict, verdict.detectable)} detectable*)",
+        f"{apart.format(difference=_written(verdict, verdict.difference), highest=verdict.highest)} ({seen})",
         f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}",
     ]
     if not math.isnan(verdict.seed_share):

@@ -34,7 +34,7 @@ class Said(NamedTuple):
 
 
 def said(verdict: Verdict) -> Said:
-    """Return a verdict in words. It never lacks the difference that would have been detected."""
+    """Return a verdict in words. It never lacks the difference that would have been detected, or why there is none."""
     sentences = [f"{verdict.why[0].upper()}{verdict.why[1:]}."] if verdict.why else _found(verdict)
     return Said(verdict.attack, KINDS[verdict.different], WORDS[verdict.different], sentences)
 
@@ -60,7 +60,12 @@ def _found(verdict: Verdict) -> list[str]:
     if not verdict.difference:
         alike = "rates are the same" if verdict.measure == "success rate" else "models are alike in their distances"
         first = f"All {alike} ({p})."
-    sentences = [first, f"A true difference of {detectable} would be detected in 8 of 10 such comparisons."]
+    seen = (
+        f"Only {verdict.few}, too few to say which difference would be detected, or is excluded."
+        if verdict.few
+        else f"A true difference of {detectable} would be detected in 8 of 10 such comparisons."
+    )
+    sentences = [first, seen]
     if verdict.measure == "median L2":
         sentences.append("A larger distance is harder to fool.")
     if not math.isnan(verdict.equivalent_within):
