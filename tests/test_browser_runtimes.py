@@ -32,6 +32,7 @@ from robustcmp.deployments import browser, npm, onnxruntime_web, tfjs
 from robustcmp.deployments.base import Session
 from robustcmp.errors import DeploymentError
 from robustcmp.files import user_cache
+from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import (
     Architecture,
@@ -200,6 +201,20 @@ def test_answers_do_not_depend_on_the_other_images_in_any_bit(tmp_path: Path) ->
         parts = [session(images[start : start + size]) for start in range(0, len(images), size)]
         np.testing.assert_array_equal(np.concatenate(parts), whole)
     np.testing.assert_array_equal(session(images[::-1]), whole[::-1])
+
+
+@needs_browser
+@pytest.mark.usefixtures("needs_tfjs")
+def test_files_beside_each_other_keep_their_weights(tmp_path: Path) -> None:
+    images = rc.load_dataset("digits").images[:50]
+    models = {
+        name: rc.load_model("lenet1", framework="torch", dataset="digits", seed=seed) for seed, name in enumerate("ab")
+    }
+    for name, model in models.items():
+        rc.deploy(model, "tfjs", path=tmp_path / f"{name}.json")
+    for name, model in models.items():
+        again = rc.open_deployed(tmp_path / f"{name}.json", "tfjs")
+        np.testing.assert_allclose(Classifier(again).logits(images), Classifier(model).logits(images), atol=1e-3)
 
 
 @needs_browser

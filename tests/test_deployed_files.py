@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -189,7 +190,96 @@ def test_a_file_of_another_network_is_measured_and_said(
     assert command.main(compared_files(own_files, tmp_path / "run", "torch=a", "onnxruntime=b.onnx")) == 0
     ev = rc.open_run(tmp_path / "run")
     assert "onnxruntime, training seed 0, does not answer as torch" in " ".join(ev.to_text().split())
+    assert "does not answer as torch" in " ".join(ev.summary().split())
     assert len(ev.deployments()) > 0
+
+
+def test_a_file_that_classifies_otherwise_gives_no_answer(
+    own_files: dict[str, Path], digits: Dataset, tmp_path: Path
+) -> None:
+    source = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0)
+    models = {
+        "torch": source,
+        "file": rc.open_deployed(saved(linear(), tmp_path), "onnxruntime", source=source),
+    }
+    ev = rc.evaluate(models, digits.images, digits.labels, suite="smoke", n=4, repeats=1, progress=False)
+    said = " ".join(ev.summary().split())
+    assert "No answer yet. file gives" in said
+    assert "another class than torch does" in said
+    assert "Deploying makes a difference" not in said
+
+
+def test_what_a_source_does_to_images_is_done_for_its_file_too(digits: Dataset, tmp_path: Path) -> None:
+    network = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0).native
+    source = rc.wrap(network, bounds=(0, 2), preprocessing={"mean": [0.1], "std": [0.5], "axis": -3})
+    path, images = tmp_path / "own.onnx", 2 * digits.images[:50]
+    rc.deploy(source, "onnxruntime", calibration=images, path=path)
+    again = rc.open_deployed(path, "onnxruntime", source=source)
+    assert tuple(again.bounds) == (0, 2)
+    np.testing.assert_allclose(Classifier(again).logits(images), Classifier(source).logits(images), atol=1e-4)
+    plain = rc.open_deployed(path, "onnxruntime", source=source, bounds=(0, 1))
+    assert tuple(plain.bounds) == (0, 1)
+    given = rc.open_deployed(
+        path, "onnxruntime", bounds=(0, 2), preprocessing={"mean": [0.1], "std": [0.5], "axis": -1}
+    )
+    np.testing.assert_allclose(Classifier(given).logits(images), Classifier(source).logits(images), atol=1e-4)
+    with pytest.raises(UsageError, match="bounds"):
+        rc.open_deployed(path, "onnxruntime", bounds=(1, 0))
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_a_file_without_the_other_half_is_named_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0)
+    rc.deploy(source, "openvino", path=tmp_path / "x.xml")
+    (tmp_path / "x.bin").unlink()
+    with pytest.raises(DeploymentError, match=r"x\.bin is not there"):
+        rc.open_deployed(tmp_path / "x.xml", "openvino")
+    asked = [
+        "eval",
+        "--weights",
+        f"openvino={tmp_path / 'x.xml'}",
+        "--dataset",
+        "digits",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert command.main(asked) != 0
+    assert "x.bin is not there" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_program_that_robustcmp_wrote_is_compared_at_the_terminal(
+    own_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0)
+    rc.deploy(model, "torch-export", path=tmp_path / "a.pt2")
+    files = own_files | {"a.pt2": tmp_path / "a.pt2"}
+    assert command.main(compared_files(files, tmp_path / "run", "torch=a", "torch-export=a.pt2")) == 0
+    assert rc.open_run(tmp_path / "run").manifest["deployments"][0]["changed"] == 0
+    (tmp_path / "a.pt2.own").unlink()
+    assert command.main(compared_files(files, tmp_path / "other", "torch=a", "torch-export=a.pt2")) != 0
+    assert "was not written by robustcmp for this user" in capsys.readouterr().err
+
+
+def test_a_pipe_is_no_file_of_weights(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.onnx")
+    with pytest.raises(UsageError, match="a pipe or a device"):
+        FromDeployedFile(str(tmp_path / "x.onnx"), "onnxruntime").check()
+
+
+def test_a_dataset_without_training_images_calibrates_nothing(
+    digits: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "mine.npz", images=digits.images[:40], labels=digits.labels[:40])
+    images = ["--dataset", f"npz:{tmp_path / 'mine.npz'}"]
+    weights = ["--weights", f"torch={tmp_path / 'a.npz'}", "--architecture", "lenet1"]
+    np.savez(tmp_path / "a.npz", **rc.load_model("lenet1", framework="torch", dataset="digits", seed=0).weights)  # type: ignore[attr-defined]
+    asked = ["eval", *weights, *images, "--deploy", "onnxruntime-int8", "--out", str(tmp_path / "run")]
+    assert command.main(asked) != 0
+    assert "onnxruntime-int8 chooses the ranges of activations by training images" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_as_many_files_as_trained_networks_are_paired_in_their_order(own_files: dict[str, Path]) -> None:

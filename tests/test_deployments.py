@@ -21,7 +21,7 @@ import robustcmp as rc
 from robustcmp import deployments
 from robustcmp.analysis.control import answers_alike
 from robustcmp.attacks.fgsm import loss_gradient
-from robustcmp.attacks.suite import load_suite
+from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.base import Runtime
@@ -132,6 +132,21 @@ def test_finite_differences_ask_the_deployed_network(deployed: Deploy, source: M
     ours = loss_gradient(Classifier(model), digits.images[:4], digits.labels[:4])
     theirs = loss_gradient(Classifier(source), digits.images[:4], digits.labels[:4])
     assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.9
+
+
+def test_finite_differences_of_steps_are_marked_and_not_called_robustness(
+    deployed: Deploy, source: Model, digits: Dataset
+) -> None:
+    models = {"torch": source, "int8": deployed("onnxruntime-int8", gradient="finite-differences")}
+    suite = Suite("fgsm", "", 60, 1, {"fgsm": rc.attacks.FGSM()})
+    ev = rc.evaluate(models, digits.images, digits.labels, suite=suite, n=60, repeats=1, progress=False)
+    [row] = ev.deployments().to_dict("records")
+    assert row["gradient"] == "finite-differences"
+    assert row["p_adjusted"] < 0.05  # rounding hides the gradient
+    said = " ".join(ev.summary().split())
+    assert "candidates of fgsm by its own finite differences²" in said
+    assert "harder to fool" not in said
+    assert "which hides the gradient" in said
 
 
 def test_without_a_gradient_fgsm_does_not_run(deployed: Deploy) -> None:

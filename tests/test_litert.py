@@ -465,3 +465,68 @@ def test_the_module_loads_neither_litert_nor_tensorflow() -> None:
     code = "import robustcmp.deployments.litert, sys; print({'ai_edge_litert', 'tensorflow', 'keras'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize("quantised", ["int8", "uint8"])
+def test_a_quantised_softmax_made_elsewhere_stands_in_a_comparison(quantised: str, tmp_path: Path) -> None:
+    """Rounded to 8 bits, probabilities do not sum to 1."""
+    get_framework("tensorflow")
+    import tensorflow as tf
+
+    network = keras_network()
+    path = made_elsewhere(tmp_path / "x.tflite", lambda x: tf.nn.softmax(network(x)), [[None, 8, 6, 3]], quantised)
+    model = rc.open_deployed(path, "litert")
+    assert any("divided by their sum" in note for note in model.info["deployment"]["notes"])
+    x = drawn(40)
+    labels = np.asarray(network(x)).argmax(axis=1)
+    np.testing.assert_allclose(np.exp(Classifier(model).logits(x)).sum(axis=1), 1, atol=1e-5)
+    ev = rc.evaluate({"litert": model}, x, labels, suite="smoke", n=4, repeats=1, progress=False)
+    assert ev.clean_accuracy["litert"] > 0.8
+
+
+@needs_litert
+@needs_converter
+def test_images_of_bytes_are_told_by_the_format_of_a_file(tmp_path: Path) -> None:
+    get_framework("tensorflow")
+    network, x = keras_network(), drawn(9)
+    bytes_in = made_elsewhere(tmp_path / "bytes.tflite", lambda x: network(x / 255), [[None, 8, 6, 3]])
+    assert not RUNTIME.open(bytes_in).holds_bytes  # float32 says nothing
+
+    def of_bytes(shape: list[int | None]) -> Path:
+        import tensorflow as tf
+
+        traced = tf.function(
+            lambda x: network(x / 255), input_signature=[tf.TensorSpec(shape, tf.float32)], autograph=False
+        )
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([traced.get_concrete_function()], traced)
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        ends = np.concatenate([drawn(40), np.zeros((1, 8, 6, 3)), np.ones((1, 8, 6, 3))]).astype(np.float32)
+        converter.representative_dataset = lambda: ([255 * image] for image in ends[:, None])
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.inference_input_type = converter.inference_output_type = tf.int8
+        (path := tmp_path / "int8.tflite").write_bytes(quietly(converter.convert))
+        return path
+
+    path = of_bytes([None, 8, 6, 3])
+    model = rc.open_deployed(path, "litert")
+    assert tuple(model.bounds) == (0, 255)
+    assert model.info["deployment"]["notes"][-1].endswith("given as 255 times their values")
+    expected = np.asarray(network(x))
+    assert np.abs(Classifier(model.transform_bounds((0, 1))).logits(x) - expected).max() <= 0.05 * np.ptp(expected)
+    assert tuple(rc.open_deployed(path, "litert", bounds=(0, 1)).bounds) == (0, 1)
+
+
+@needs_litert
+@needs_converter
+def test_grey_images_without_channels_are_taken(tmp_path: Path) -> None:
+    get_framework("tensorflow")
+    import tensorflow as tf
+
+    network, x = keras_network((8, 6, 1)), drawn(5, (8, 6, 1))
+    path = made_elsewhere(tmp_path / "x.tflite", lambda x: network(tf.reshape(x, [-1, 8, 6, 1])), [[None, 8, 6]])
+    session = RUNTIME.open(path)
+    assert session.shape == (8, 6, 1)
+    np.testing.assert_allclose(session(x), np.asarray(network(x)), atol=1e-5)
+    assert any("image is given" in note for note in session.notes)

@@ -22,6 +22,7 @@ from .errors import ControlError, SealError, UsageError, enough_memory
 from .evaluation import Evaluation
 from .files import digest
 from .frameworks import Device
+from .models.functions import FINITE_DIFFERENCES
 from .provenance import made_with, processor
 from .records.checks import Checked
 from .records.contested import Contested
@@ -447,7 +448,7 @@ def manifest_of(
                 "info": model.info,
                 "not_applicable": planned.not_applicable[model.key],
                 **({"slope_error": model.slope_error} if model.slope_error else {}),
-                **source_gradient(model, suite),
+                **gradients_of(model, suite),
             }
             for model, correct in zip(planned.models, subset.correct, strict=True)
         ],
@@ -456,11 +457,16 @@ def manifest_of(
     }
 
 
-def source_gradient(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
-    """Return the attacks that follow the gradient of the model that a deployed network was converted from."""
-    if model.classifier.gradient_source is None:
-        return {}
-    return {"source_gradient": [name for name, attack in suite.attacks.items() if attack.takes_source_gradient]}
+def gradients_of(model: TrainedModel, suite: Suite) -> dict[str, list[str]]:
+    """Return the attacks that follow the gradient of the model that a deployed network was converted from, or its own.
+
+    Its own is one by finite differences.
+    """
+    if model.classifier.gradient_source is not None:
+        return {"source_gradient": [name for name, attack in suite.attacks.items() if attack.takes_source_gradient]}
+    if model.info.get("deployment", {}).get("gradient") == FINITE_DIFFERENCES:
+        return {"own_differences": [name for name, attack in suite.attacks.items() if attack.needs_gradient]}
+    return {}
 
 
 def check_exact(deployments: Sequence[Mapping[str, Any]]) -> None:

@@ -60,6 +60,7 @@ RESAMPLES = 10_000
 FEW_DIFFER = 10  # images
 SUCCESS, DISTANCE = "success rate", "median L2"
 DEPLOYED_MARGIN = 0.02
+SOURCE, OWN_DIFFERENCES = "source", "finite-differences"  # whose gradient FGSM followed, as in `deploy`
 """Within which a deployment counts as equivalent to its source, unless a caller says otherwise: two points."""
 
 
@@ -166,7 +167,7 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
         ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two one-sided tests, and
         ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin. ``gradient`` is
         ``"source"`` where the attack followed the gradient of the source: then both were asked about the same
-        candidates.
+        candidates; and ``"finite-differences"`` where it followed those of the deployed network.
 
     Raises
     ------
@@ -205,7 +206,7 @@ def _of_success(
     differences = ours - theirs
     evidence = _over_trainings(ours, theirs, margin) if len(outcomes) > 1 else None
     if evidence is None:
-        evidence = _over_images(recorded, attack, ours, theirs, margin)
+        evidence = _over_images(ours, theirs, margin)
     return {
         "deployment": name,
         "source": pairs[0][1][0],
@@ -301,14 +302,12 @@ def _over_trainings(ours: NDArray[np.float64], theirs: NDArray[np.float64], marg
     return said | _equivalent(equivalent_twins(a, b, margin))
 
 
-def _over_images(
-    recorded: Recorded, attack: str, ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float
-) -> dict[str, Any]:
+def _over_images(ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float) -> dict[str, Any]:
     """Return the evidence over images, each with its mean over trainings and repeats."""
     a, b = ours.mean(axis=(0, 1)), theirs.mean(axis=(0, 1))
     said: dict[str, Any] = {"unit": "images", "low": math.nan, "high": math.nan, "p": math.nan, "detectable": _nothing}
     if (ours != theirs).any():
-        single = recorded.deterministic(attack) and len(ours) == 1
+        single = ours.shape[:2] == (1, 1)  # then flipping signs is McNemar's test, which is exact
         p = mcnemar(a > 0, b > 0).p if single else sign_flips((a - b)[None])[0].p
         [(low, high)] = difference_intervals((a - b)[None], resamples=RESAMPLES)
         said |= {"low": float(low), "high": float(high), "p": p, "detectable": partial(_detectable, a, b, single)}
@@ -371,8 +370,11 @@ def _of(recorded: Recorded, key: Key) -> dict[str, Any]:
 
 
 def _gradient(recorded: Recorded, key: Key, attack: str) -> str:
-    """Return ``"source"`` where an attack followed the gradient of the model that a training was converted from."""
-    return "source" if attack in _of(recorded, key).get("source_gradient", ()) else ""
+    """Return what gradient an attack followed of a deployed network, as for `deploy`; "" where it needs none."""
+    said = _of(recorded, key)
+    if attack in said.get("own_differences", ()):
+        return OWN_DIFFERENCES
+    return SOURCE if attack in said.get("source_gradient", ()) else ""
 
 
 def _median(entries: Sequence[Mapping[str, Any]], of: str, place: int) -> float:

@@ -6,8 +6,10 @@ runs. Images are (N, H, W, C) float32 within the network's bounds, whatever layo
 
 from __future__ import annotations
 
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
+from ..files import write_named
 from ..models.model import Model
 from ..provenance import package_version
 
@@ -53,10 +56,13 @@ class Session(ABC):
         (H, W, C) of one image, or (F,) where images are given as rows of values; 0 where any size is taken.
     notes : list of str
         What is done to images and answers, where the file has another layout or number format.
+    holds_bytes : bool
+        Whether the format of its images says that these go from 0 to 255.
     """
 
     shape: tuple[int, ...]
     notes: list[str]
+    holds_bytes: bool = False
 
     @abstractmethod
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -113,6 +119,15 @@ class Runtime(ABC):
     def marks(self, path: Path) -> list[Path]:
         """Return the files that belong to a network's main file and hold no part of the network."""
         return []
+
+    def copy(self, main: Path, path: Path) -> None:
+        """Copy a network, its main file and all that belong to it, to files of another name."""
+        for beside in [*self.beside(main), *self.marks(main)]:
+            write_named(path.parent / beside.name.replace(main.stem, path.stem, 1), partial(shutil.copyfile, beside))
+        if main.is_dir():
+            shutil.copytree(main, path)
+        else:
+            write_named(path, partial(shutil.copyfile, main))
 
     @property
     def versions(self) -> list[str | None]:

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import weakref
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,15 @@ from numpy.typing import NDArray
 
 from ..data.arrays import check_images
 from ..errors import DeploymentError, UsageError, enough_memory, unknown
-from ..files import digest, json_digest, make_directory, user_cache, write_named
+from ..files import digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
-from ..models.model import Model
+from ..models.model import Model, check_wrapping
 from ..networks.untrusted import check_file
 from . import check_applicable, conversion, split
 from .base import Runtime, Session
 from .kept_back import kept_back
-from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last
+from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last, in_numpy
 
 GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
 SEMANTICS = 1  # of how networks are converted here
@@ -154,9 +153,15 @@ def check_gradient_kind(gradient: str) -> None:
 
 @enough_memory("this network", "the size of the network")
 def open_deployed(
-    path: str | os.PathLike[str], name: str, *, source: Model | None = None, gradient: Gradient = "source"
+    path: str | os.PathLike[str],
+    name: str,
+    *,
+    source: Model | None = None,
+    gradient: Gradient = "source",
+    bounds: tuple[float, float] | None = None,
+    preprocessing: dict[str, Any] | None = None,
 ) -> DeployedModel:
-    """Open a deployed classifier from a file of its runtime, whatever made it, for images in [0, 1].
+    """Open a deployed classifier from a file of its runtime, whatever made it.
 
     The layout of images, a fixed batch, quantised input and output, and probabilities in the place of logits are
     recognised; ``info["deployment"]["notes"]`` and the logger ``robustcmp`` say so. Nothing of the file is run but the
@@ -173,6 +178,13 @@ def open_deployed(
         what `deploy` returns is; how alike both answer is measured and not required.
     gradient : str, default "source"
         What gradient attacks follow, as for `deploy`; ``"source"`` only with `source`.
+    bounds : tuple of float, optional
+        The smallest and the largest value of a pixel (default: those of `source` if `preprocessing` is left out too,
+        else 0 and 1, or 0 and 255 where the file's format of images says so).
+    preprocessing : dict, optional
+        What is done to images before the network gets them, as in `wrap`, with axes of images (N, H, W, C) (default:
+        what `source` does if `bounds` are left out too, else nothing). A file that normalises its images itself, of a
+        source that does not, takes ``bounds=(0, 1)``.
 
     Returns
     -------
@@ -182,7 +194,7 @@ def open_deployed(
     Raises
     ------
     UsageError
-        The runtime is unknown or not installed, or its files have another suffix.
+        The runtime is unknown or not installed, its files have another suffix, or the bounds are none.
     WeightsError
         There is no such file, or it is empty.
     DeploymentError
@@ -195,16 +207,38 @@ def open_deployed(
     if main.suffix != runtime.suffix:
         raise UsageError(f"{name} opens {runtime.suffix}, received {path}")
     check_file(main)
-    files = Files.of(main, runtime.beside(main))
-    network = DeployedNetwork(Deployed(name, runtime), files, _opened(runtime, main))
+    if source is not None and bounds is None and preprocessing is None:
+        wrapped = channels_last(source)
+    else:
+        given = check_wrapping((0, 1) if bounds is None else bounds, "logits")
+        wrapped = {"bounds": given, "preprocessing": in_numpy(preprocessing)}
+    files = Files.of(main, beside(runtime, main))
+    session = _opened(runtime, main)
+    if session.holds_bytes and bounds is None and wrapped["bounds"] == (0, 1):
+        wrapped["bounds"] = (0, 255)
+        session.notes.append("so images in [0, 1] are given as 255 times their values")
+    network = DeployedNetwork(Deployed(name, runtime), files, session)
     for note in network.notes:
         _log.info("%s: %s", main, note)
-    said = _described(network) | {"own_file": True}
+    said = _described(network) | {
+        "own_file": True,
+        "precision": "as in the file",
+        "conversion": "a file from elsewhere",
+    }
     if source is not None:
         said |= {"source": _source(source), "gradient": gradient}
     info = {"source": main.name, "sha256": files.sha256, "deployment": said}
-    vjp = FiniteDifferences(network, 0, 1) if gradient == FINITE_DIFFERENCES else None
-    return DeployedModel(network, vjp=vjp, source=source if gradient == "source" else None, info=info)
+    vjp = FiniteDifferences(network, *wrapped["bounds"]) if gradient == FINITE_DIFFERENCES else None
+    return DeployedModel(network, **wrapped, vjp=vjp, source=source if gradient == "source" else None, info=info)
+
+
+def beside(runtime: Runtime, main: Path) -> list[Path]:
+    """Return the files that hold a part of a network of a user's own, or raise `DeploymentError` if one is missing."""
+    files = runtime.beside(main)
+    for file in files:
+        if not file.is_file():
+            raise DeploymentError(f"{file} is not there, which holds a part of {main}: copy it, too")
+    return files
 
 
 def _opened(runtime: Runtime, main: Path) -> Session:
@@ -338,12 +372,7 @@ def _put(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
 
 def _copied(main: Path, path: Path, runtime: Runtime) -> Path:
     """Copy a converted network to where the caller wants it, and return its main file there."""
-    for beside in [*runtime.beside(main), *runtime.marks(main)]:
-        write_named(path.parent / beside.name.replace(main.stem, path.stem, 1), partial(shutil.copyfile, beside))
-    if main.is_dir():
-        shutil.copytree(main, path)
-    else:
-        write_named(path, partial(shutil.copyfile, main))
+    runtime.copy(main, path)
     if len(runtime.beside(path)) != len(runtime.beside(main)):
         raise DeploymentError(f"{path} belongs to files of other names: call it {main.name}")
     return path

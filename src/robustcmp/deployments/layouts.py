@@ -36,7 +36,7 @@ class Layout:
         (H, W, C) of an image; for a network of flat images (F,), how many values an image has. 0 where any number is
         taken.
     order : str
-        ``"NHWC"``, ``"NCHW"`` or ``"flat"``.
+        ``"NHWC"``, ``"NCHW"``, ``"NHW"`` (grey images) or ``"flat"``.
     batch : int or None
         How many images are asked at once, where the file says it.
     dtype : str
@@ -62,13 +62,17 @@ class Layout:
         """
         dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
         sizes = tuple(max(size or 0, 0) for size in shape[1:])
-        notes = [f"images are given as {dtype}"] if dtype != "float32" else []
+        rounded = ", rounded to 255 times their values in [0, 1]" if dtype == "uint8" else ""
+        notes = [f"images are given as {dtype}{rounded}"] if dtype != "float32" else []
         if len(shape) == 4 and channels_axis(sizes) == "first":
             order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
         elif len(shape) == 4:
             order = "NHWC"
             if channels_axis(sizes) is None:
                 notes.append("its file does not say where the channels are: they are taken to be last, (N, H, W, C)")
+        elif len(shape) == 3 and not shape[0] and min(sizes) not in (0, *CHANNELS):  # else it may be one image alone
+            order, sizes = "NHW", (*sizes, 1)
+            notes.append("each image is given without channels, (H, W)")
         elif len(shape) == 2:
             order = "flat"
             notes.append("each image is given as one row of values, in the order (H, W, C)")
@@ -76,7 +80,7 @@ class Layout:
             received = tuple("?" if size is None else size for size in shape)
             raise DeploymentError(
                 f"{name} takes an array of the shape {received}; expected a batch of images, (N, H, W, C), "
-                "(N, C, H, W) or (N, values). Export it with a batch axis."
+                "(N, C, H, W), (N, H, W) with any N, or (N, values). Export it with a batch axis."
             )
         if order == "NHWC" and sizes[2] and sizes[2] not in CHANNELS:
             raise DeploymentError(f"{name} takes images of the shape {sizes}; expected 1 to 4 channels, last or first")
@@ -96,6 +100,8 @@ class Layout:
         """Return images (N, H, W, C) as the network's input."""
         if self.order == "NCHW":
             images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        elif self.order == "NHW":
+            images = images[..., 0]
         elif self.order == "flat":
             images = images.reshape(len(images), -1)
         converted: NDArray[Any] = images

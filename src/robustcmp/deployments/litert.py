@@ -31,7 +31,7 @@ from ..frameworks.base import padded
 from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session
-from .layouts import channels_axis
+from .layouts import BYTES, Layout
 from .untrusted import TRIAL_SECONDS, check_answers, in_one_line, whole
 
 IDENTIFIER = slice(4, 8)
@@ -180,6 +180,17 @@ class _Format(NamedTuple):
     def is_quantised(self) -> bool:
         return bool(self.dtype != np.float32)
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest value that it can store."""
+        info = np.iinfo(self.dtype)
+        return float(self.scale) * (info.min - self.zero), float(self.scale) * (info.max - self.zero)
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether its values are those of bytes, 0 to 255."""
+        return self.is_quantised and bool(np.allclose(self.range, (0, BYTES), atol=0.5))
+
     def stored(self, values: NDArray[np.float32]) -> NDArray[Any]:
         if not self.is_quantised:
             return np.ascontiguousarray(values, np.float32)
@@ -195,8 +206,7 @@ class _Format(NamedTuple):
         return (stored.astype(np.float32) - self.zero) * self.scale
 
     def said(self, what: str) -> str:
-        info = np.iinfo(self.dtype)
-        low, high = (float(self.scale) * (end - self.zero) for end in (info.min, info.max))
+        low, high = self.range
         return f"{what} in {self.dtype}: 256 levels from {low:.4g} to {high:.4g}"
 
 
@@ -221,9 +231,11 @@ class _Network(Session):
         self._input, self._output = given[0]["index"], answered[0]["index"]
         self._images = _Format.of(path, "images", given[0])
         self._logits = _Format.of(path, "logits", answered[0])
-        self._batch, *taken = _taken(path, given[0])
-        self._channels_first = channels_axis(taken) == "first"
-        self.shape = (taken[1], taken[2], taken[0]) if self._channels_first else (taken[0], taken[1], taken[2])
+        signature = _taken(path, given[0])
+        self._batch = signature[0]
+        self._layout = Layout.of([None, *signature[1:]], "float32", str(path))
+        self.shape = self._layout.shape
+        self.holds_bytes = self._images.holds_bytes
         self.notes = self._noted()
         self._classes = self._ask(np.zeros((self._batch if self._batch > 0 else 2, *self.shape), np.float32)).shape[1]
 
@@ -238,7 +250,7 @@ class _Network(Session):
 
     def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits of a batch of a size that the file takes."""
-        stored = self._images.stored(_channels_first(images) if self._channels_first else images)
+        stored = self._images.stored(self._layout.inside(images))
         try:
             with self._lock:
                 if len(stored) != self._size:
@@ -260,8 +272,9 @@ class _Network(Session):
 
     def _noted(self) -> list[str]:
         notes = []
-        if self._channels_first:
+        if self._layout.order == "NCHW":
             notes.append("images are passed channels first")
+        notes += self._layout.notes
         if self._images.is_quantised:
             notes.append(self._images.said("images"))
         if self._logits.is_quantised:
@@ -274,10 +287,11 @@ class _Network(Session):
 def _taken(path: Path, tensor: dict[str, Any]) -> list[int]:
     """Return the shape of a batch, -1 for a number of images that is free."""
     signature = [int(size) for size in tensor["shape_signature"]]
-    if len(signature) != 4 or min(signature[1:]) < 1 or signature[0] < -1 or not signature[0]:
+    known = len(signature) == 4 or (len(signature) == 3 and signature[0] == -1)
+    if not known or min(signature[1:]) < 1 or signature[0] < -1 or not signature[0]:
         raise DeploymentError(
-            f"{path} takes an array of shape {tuple(signature)} (-1: any size); expected images (N, H, W, C) or "
-            "(N, C, H, W), of which N alone may be any"
+            f"{path} takes an array of shape {tuple(signature)} (-1: any size); expected images (N, H, W, C), "
+            "(N, C, H, W), or (N, H, W) with any N, of which N alone may be any"
         )
     return signature
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,11 +20,13 @@ from ..models.classifier import Classifier
 from ..models.model import FunctionsModel, Model
 from ..models.preflight import DEPENDENCE
 from .base import Runtime, Session
+from .layouts import BYTES
 
 Gradient = Literal["source", "finite-differences", "none"]
 PROBES = 8  # images
 SIDE = 32  # of random images, where any size is taken
 SUMS = 0.05  # how far probabilities that were rounded to 8 bits may be from 1 in all
+ROUNDED = 1e-4  # of probabilities whose sum is farther from 1
 
 
 class Deployed(NumPy):
@@ -94,16 +96,17 @@ class DeployedNetwork:
 
     def __init__(self, adapter: Deployed, files: Files, session: Session):
         self.adapter, self.files, self._session = adapter, files, session
-        self.alone, self.outputs = False, "logits"
+        self.alone, self.outputs, self._rounded = False, "logits", False
         self.notes = list(session.notes)
         self._shape = session.shape
-        self._probe(session.shape)
+        self._probe(session.shape, BYTES if session.holds_bytes else 1.0)
 
-    def _probe(self, shape: tuple[int, ...]) -> None:
+    def _probe(self, shape: tuple[int, ...], largest: float) -> None:
         """Ask about random images: what kind of numbers come out, and whether a batch changes them."""
         if len(shape) == 1:
             shape = (shape[0], 1, 1)  # a row of values
-        images = np.random.default_rng(0).random((PROBES, *(size or SIDE for size in shape)), np.float32)
+        drawn = np.random.default_rng(0).random((PROBES, *(size or SIDE for size in shape)), np.float32)
+        images = np.float32(largest) * drawn
         together = self._answered(images)
         answers = [self._answered(images[i : i + 1]) for i in range(PROBES)]
         if together.ndim != 2 or {(PROBES, *answer.shape[1:]) for answer in answers} != {together.shape}:
@@ -116,9 +119,13 @@ class DeployedNetwork:
             self.alone = True
             self.notes.insert(0, "its answers depend on the other images of a batch, so each image is asked alone")
         in_unit = (one_by_one >= 0).all() and (one_by_one <= 1).all()
-        if in_unit and one_by_one.shape[1] > 1 and np.abs(one_by_one.sum(axis=1) - 1).max() < SUMS:
+        off = np.abs(one_by_one.sum(axis=1) - 1).max()
+        if in_unit and one_by_one.shape[1] > 1 and off < SUMS:
             self.outputs = "probabilities"
             self.notes.append("it ends with a softmax: the logarithm of its probabilities stands for logits")
+            if off > ROUNDED:
+                self._rounded = True
+                self.notes.append("its probabilities are rounded, so they are divided by their sum")
 
     def _answered(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         self._check_size(images.shape[1:])
@@ -140,8 +147,12 @@ class DeployedNetwork:
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         if not self.alone:
-            return self._answered(images)
-        return np.concatenate([self._answered(images[i : i + 1]) for i in range(len(images))])
+            answers = self._answered(images)
+        else:
+            answers = np.concatenate([self._answered(images[i : i + 1]) for i in range(len(images))])
+        if self._rounded:
+            answers /= np.maximum(answers.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        return answers
 
 
 class DeployedModel(FunctionsModel):
@@ -211,7 +222,12 @@ def channels_last(source: Model) -> dict[str, Any]:
                 if axis not in moved:
                     raise ModelError(f"{name}={own[name]} is not an axis of one image (C, H, W)")
                 own[name] = moved[axis]
-    return {"bounds": bounds, "preprocessing": {name: _plain(value) for name, value in own.items()} or None}
+    return {"bounds": bounds, "preprocessing": in_numpy(own)}
+
+
+def in_numpy(preprocessing: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what is done to images with means and deviations in NumPy; None where it is nothing."""
+    return {name: _plain(value) for name, value in (preprocessing or {}).items()} or None
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
-from ..files import open_regular, write_bytes_atomically, write_text_atomically
+from ..files import open_regular, write_bytes_atomically, write_named, write_text_atomically
 from ..models.model import Model
 from ..networks.architecture import (
     Architecture,
@@ -119,6 +121,15 @@ class TensorFlowJs(Runtime):
         write_bytes_atomically(path.with_name(WEIGHTS), b"".join(values.tobytes() for _, values in stored))
         browser.write_backend(path, backend)
         write_text_atomically(path, json.dumps(description))
+
+    def copy(self, main: Path, path: Path) -> None:
+        description, weights = _described(main), path.with_name(f"{path.stem}.{WEIGHTS}")
+        [group] = description["weightsManifest"]
+        [stored] = _beside(main, description)
+        write_named(weights, partial(shutil.copyfile, stored))
+        group["paths"] = [weights.name]
+        browser.write_backend(path, browser.read_backend(main))
+        write_named(path, lambda file: file.write_text(json.dumps(description), encoding="utf-8"))
 
     def open(self, path: Path) -> Session:
         topology, manifest, values = read(path)

@@ -90,6 +90,7 @@ class _Model(msgspec.Struct):
     not_applicable: dict[str, str] = {}
     failed: dict[str, str] = {}
     source_gradient: list[str] = []
+    own_differences: list[str] = []
 
 
 class _Cell(msgspec.Struct):

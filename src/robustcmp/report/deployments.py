@@ -7,17 +7,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..analysis.control import answers_alike
-from ..analysis.deployments import DEPLOYED_MARGIN, DISTANCE, SUCCESS
+from ..analysis.deployments import DEPLOYED_MARGIN, DISTANCE, OWN_DIFFERENCES, SUCCESS
+from ..analysis.deployments import SOURCE as OF_SOURCE
 from ..analysis.results import Results
 from ..analysis.significance import ALPHA
 from .format import NOTHING, fixed, number, p_value, percent, percent_2, points, whole
 from .table import Column, Table
 
 SOURCE = "¹"
+DIFFERENCES = "²"
+MARKS = {OF_SOURCE: SOURCE, OWN_DIFFERENCES: DIFFERENCES}
+MOST_CHANGED = 0.5  # of the classes, where a file still is what it is said to be converted from
 NOT_APPLICABLE = "not applicable"
 FOLLOWED = (
     f"{SOURCE} FGSM by the source's gradient: the deployed network was asked about its source's candidates, which were "
     "made for the source. So fewer of them may fool it than its own gradient would find."
+)
+BY_DIFFERENCES = (
+    f"{DIFFERENCES} FGSM by finite differences of the deployed network's own answers. Where these are rounded to "
+    "steps, as in int8, differences are often zero or noise, which hides the gradient: fewer successes then are no "
+    "robustness."
 )
 
 
@@ -104,7 +113,16 @@ def not_applicable(results: Results) -> list[str]:
 
 
 def _of_attacked(results: Results) -> str:
-    found = results.deployments().to_dict("records")
+    strangers = _strangers(results)
+    sentences = [
+        f"{name} gives {percent(changed)} of the images another class than {source} does: it is another network, or it "
+        "expects other images, and its differences say nothing of deploying."
+        for name, (source, changed) in strangers.items()
+    ]
+    all_found = results.deployments().to_dict("records")
+    found = [row for row in all_found if row["deployment"] not in strangers]
+    if all_found and not found:
+        return " ".join(["No answer yet.", *sentences])
     if not found:
         return "No attack ran on a deployed network and its source: there is nothing to compare."
     differing = [row for row in found if row["p_adjusted"] < ALPHA]
@@ -116,7 +134,6 @@ def _of_attacked(results: Results) -> str:
             f"No outcome of a deployed network differs from its source's on {rates[0]['images']} images; a difference "
             f"of up to {points(bound)} points is not excluded at 5 %."
         )
-    sentences = []
     if differing:
         sentences.append(f"Deploying makes a difference: {'; '.join(map(_said, differing))}.")
     else:
@@ -155,7 +172,12 @@ def _said(row: Mapping[Any, Any]) -> str:
     more, name, attack, by = row["difference"] > 0, row["deployment"], row["attack"], _difference(row)
     if row["measure"] == DISTANCE:
         return f"{name} falls {'farther away' if more else 'nearer'} by {attack} ({by} in L2)"
-    if row["gradient"] == "source":
+    if row["gradient"] == OWN_DIFFERENCES:
+        return (
+            f"{name} falls for {'more' if more else 'fewer'} candidates of {attack} by its own finite "
+            f"differences{DIFFERENCES} ({by} points)"
+        )
+    if row["gradient"] == OF_SOURCE:
         return (
             f"{name} falls for {'more' if more else 'fewer'} of its source's {attack} candidates{SOURCE} ({by} points)"
         )
@@ -168,8 +190,8 @@ def notes(results: Results) -> list[str]:
         "A deployment and its source are one training, attacked on the same images with the same draws: everything is "
         "paired. A conversion that keeps float32 has to pass the same-weights control; any other is measured by it."
     ]
-    if any(row == "source" for row in results.deployments().gradient):
-        said.append(FOLLOWED)
+    gradients = set(results.deployments().gradient)
+    said += [FOLLOWED] * (OF_SOURCE in gradients) + [BY_DIFFERENCES] * (OWN_DIFFERENCES in gradients)
     said += _own_files(results)
     said += [
         f"In {row['deployment']}, the two largest logits are the same for "
@@ -183,6 +205,25 @@ def notes(results: Results) -> list[str]:
         said += [f"{model['name']}: {note}." for note in found]
         seen.add(model["name"])
     return said
+
+
+def of_files(results: Results) -> list[str]:
+    """Return what is done to images and answers of files of a user's own, a sentence for each file."""
+    said = []
+    for model in results.manifest["models"]:
+        about = model["info"].get("deployment", {})
+        if about.get("own_file") and about["notes"]:
+            said.append(f"{model['name']} ({model['info']['source']}): {'; '.join(about['notes'])}.")
+    return [*_own_files(results), *said]
+
+
+def _strangers(results: Results) -> dict[str, tuple[str, float]]:
+    """Return the deployments that do not classify as their sources, with these and the share of classes that change."""
+    return {
+        row["deployment"]: (row["source"], row["changed"])
+        for row in results.deployed_networks.to_dict("records")
+        if row["changed"] > MOST_CHANGED
+    }
 
 
 def _own_files(results: Results) -> list[str]:
@@ -201,7 +242,7 @@ def _own_files(results: Results) -> list[str]:
 
 def _attack(row: Mapping[Any, Any]) -> str:
     """Return an attack's name as it stands in tables: with what of it is compared, and a mark."""
-    name = str(row["attack"]) + SOURCE * (row["gradient"] == "source")
+    name = str(row["attack"]) + MARKS.get(row["gradient"], "")
     return f"{name}, L2" if row["measure"] == DISTANCE else name
 
 

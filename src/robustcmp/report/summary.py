@@ -47,7 +47,8 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
         console.print()
     for line in failed_checks(results):
         console.print(line, style="red")
-    for note in key_notes(results)[:MOST_NOTES]:
+    of_files = deployments.of_files(results) if results.has_deployments else []
+    for note in [*of_files, *key_notes(results)[:MOST_NOTES]]:
         console.print(f"• {note}")
     console.print()
     if results.compares_sources:

@@ -17,7 +17,7 @@ from ..data import is_own, load_dataset
 from ..deployments import check_runtime, conversion, split
 from ..deployments.deploying import SEMANTICS, convert, deploy, weights_digest_of
 from ..deployments.model import DeployedModel, Files, Gradient
-from ..errors import ModelError, UsageError
+from ..errors import DataError, ModelError, UsageError
 from ..frameworks import Device
 from ..models.model import Model
 from .from_files import FromFile
@@ -135,12 +135,21 @@ def deployments_of(
     Raises
     ------
     UsageError
-        A name is unknown, was given twice, or its program is not here.
+        A name is unknown, was given twice, or its program is not here; or a dataset of the user's own has no training
+        images where a conversion needs some.
     """
     if len({*names}) < len(names):
         raise UsageError(f"each deployment can be given once, received {' '.join(names)}")
     for name in names:
         check_runtime(name)
+    if is_own(dataset):
+        for name in [name for name in names if conversion(name).calibrated][:1]:
+            try:
+                load_dataset(dataset, "train", data_dir=data_dir)
+            except DataError as error:
+                raise UsageError(
+                    f"{name} chooses the ranges of activations by training images: {error}", parameters=["deploy"]
+                ) from None
     return {
         name if len(sources) == 1 else f"{name} of {framework}": [
             FromDeployment(origin, name, dataset, data_dir, gradient) for origin in each

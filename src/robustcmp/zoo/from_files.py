@@ -25,9 +25,10 @@ import numpy as np
 
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import check_applicable, runtime, split
-from ..deployments.deploying import open_deployed
+from ..deployments.deploying import beside, open_deployed
 from ..deployments.model import DeployedModel, Gradient
 from ..deployments.onnx_files import read_onnx
+from ..deployments.own_files import check_own
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
 from ..files import file_digest
 from ..frameworks import (
@@ -123,7 +124,9 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         And `WeightsError` for a file that cannot be one, before it is read.
         """
         if self.framework not in (*known(), NUMPY):
-            raise unknown("framework", self.framework, (*known(), NUMPY), {**ALSO, **dict.fromkeys(OF_NUMPY, NUMPY)})
+            raise unknown(
+                "framework", self.framework, (*known(), NUMPY, *RUNTIMES), {**ALSO, **dict.fromkeys(OF_NUMPY, NUMPY)}
+            )
         if self.framework != NUMPY:
             check_framework(self.framework)
         if self.framework == NUMPY and self.cut_softmax:
@@ -250,8 +253,14 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         check_applicable(self.framework)
         _check_there(self.source)
         _check_ending(self.source, self.framework)
-        check_file(Path(self.source))
-        check_no_program(Path(self.source))
+        runtime, _ = split(self.framework)
+        main = Path(self.source)
+        check_file(main)
+        if runtime.marks(main):
+            check_own(main)
+        else:
+            check_no_program(main)
+        beside(runtime, main)
 
     @property
     def fingerprint(self) -> dict[str, Any] | None:
@@ -259,7 +268,7 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         runtime, _ = split(self.framework)
         main = Path(self.source)
         said = {
-            "files": [file_digest(path) for path in (main, *runtime.beside(main))],
+            "files": [file_digest(path) for path in (main, *beside(runtime, main))],
             "versions": [self.framework, runtime.version()],
             "gradient": self.gradient,
         }
@@ -309,6 +318,8 @@ def _check_there(source: str) -> None:
         return
     if path.is_dir():
         raise UsageError(f"expected a file, received the directory {source}")
+    if path.exists():
+        raise UsageError(f"expected a file, received {source}, a pipe or a device")
     near = nearest(path.name, [other.name for other in path.parent.glob("*")])
     hint = ". Code is named without .py, as module:function" if ".py:" in source else _meant(near)
     raise UsageError(f"there is no file {source}{hint}")
