@@ -1,5 +1,6 @@
 """Draw how much easier deployed networks are to fool than their sources: docs/figures/RUN.svg, from docs/results/RUN.
 
+And, as a curve, by how much of the activations a quantiser cuts off: docs/figures/resnet20-cifar10-percentiles.svg.
 Needs matplotlib: ``pip install '.[docs]'``, then ``python docs/figures/deployments.py``.
 """
 
@@ -8,11 +9,35 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 import robustcmp as rc
 
 HERE = Path(__file__).parent
 RUNS = HERE.parent / "results"
+PERCENTILES = "resnet20-cifar10-deployed-percentiles"
+CALIBRATED = {"-p99": 99, "-p99.9": 99.9, "": 99.99, "-p99.999": 99.999, "-minmax": 100}  # of onnxruntime-int8
+
+
+def curve(path: Path) -> Figure:
+    """Draw the success of single pixel against the percentile that calibration takes for the largest activation."""
+    rows = rc.open_run(path).deployments().query("attack == 'single_pixel'").set_index("deployment")
+    found = rows.loc[[f"onnxruntime-int8{kind}" for kind in CALIBRATED]]
+    source = 100 * found.source_value.iloc[0]
+    rates, low, high = (source + 100 * found[name] for name in ("difference", "low", "high"))
+    figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    places = range(len(CALIBRATED))
+    axes.errorbar(places, rates, yerr=[rates - low, high - rates], marker="o", capsize=3, label="deployed, int8")
+    axes.axhline(source, color="0.4", linestyle="--", label="source, float32")
+    axes.set_xticks(
+        places, [f"{100 - each:g} %\n({each:g}th)" if each < 100 else "0\n(min-max)" for each in CALIBRATED.values()]
+    )
+    axes.set(xlabel="activations cut off on calibration images, a side (percentile)", ylim=(0, None))
+    axes.set_ylabel("single pixel succeeds, %")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
 
 if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "robustcmp"
@@ -20,3 +45,4 @@ if __name__ == "__main__":
         figure = rc.open_run(path).plot.deployments()[0].figure
         figure.savefig(HERE / f"{path.name}.svg", metadata={"Date": None})
         plt.close(figure)
+    curve(RUNS / PERCENTILES).savefig(HERE / "resnet20-cifar10-percentiles.svg", metadata={"Date": None})
