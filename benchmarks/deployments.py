@@ -7,6 +7,7 @@ as one tensor, without a copy, and compiled ones by `torch.compile` for that siz
 
     python benchmarks/deployments.py        # half an hour; benchmarks/results/deployments.json
     python benchmarks/deployments.py --models lenet5 --deployments litert     # these alone; the other rows stay
+    python benchmarks/deployments.py --few  # batches of few images
     python benchmarks/tables.py             # into docs/deployments.md
 """
 
@@ -42,6 +43,7 @@ DEPLOYMENTS = (
     *("torch-export", "torch-export-int8", "torch-compile"),
 )
 BATCH, TURNS = 512, 60
+FEW, IMAGES_A_TURN = (1, 4, 16, 64, 256), 2048
 ALIKE = 0.99  # classes: other batches may change the last bits, which int8 rounds
 Images = NDArray[np.float32]
 Ask = Callable[[Images], Images]
@@ -128,14 +130,14 @@ DIRECTLY: dict[str, Callable[[Path, str], Ask]] = {
 DIRECT, THROUGH = "directly", "through robustcmp"
 
 
-def ways_of(name: str, deployment: str) -> dict[str, Callable[[], Images]]:
+def ways_of(name: str, deployment: str, batch: int = BATCH) -> dict[str, Callable[[], Images]]:
     """Return how a batch is asked directly and through robustcmp; what asks directly is opened at its first batch."""
     model = rc.load_model(name, framework="torch", dataset=DATASETS[name])
-    images = np.random.default_rng(1).random((BATCH, *get_architecture(name).input_shape), np.float32)
+    images = np.random.default_rng(1).random((batch, *get_architecture(name).input_shape), np.float32)
     deployed = rc.deploy(model, deployment, calibration=images[:64])
     runtime, _ = split(deployment)
     open_directly = cache(lambda: DIRECTLY[runtime.name](deployed.native.files.main, deployment))
-    classifier = Classifier(deployed, batch_size=BATCH)
+    classifier = Classifier(deployed, batch_size=batch)
     first = images if runtime.name == "litert" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     return {DIRECT: lambda: open_directly()(first), THROUGH: lambda: classifier.logits(images)}
 
@@ -162,22 +164,36 @@ def measured(name: str, deployment: str, turns: int) -> dict[str, Any]:
     ways = ways_of(name, deployment)
     theirs, ours = (ask() for ask in ways.values())
     assert np.mean(theirs.argmax(1) == ours.argmax(1)) >= ALIKE, "both ways should answer alike"
+    row: dict[str, Any] = {"model": name, "deployment": deployment, "batch": BATCH, "threads": cores(), "turns": turns}
+    row |= in_turns(ways, turns, NETWORKS[name])
+    command = [sys.executable, __file__, "--models", name, "--deployments", deployment, "--memory"]
+    row["memory"] = {way: int(subprocess.run([*command, way], capture_output=True, check=True).stdout) for way in ways}
+    return row
+
+
+def in_turns(ways: dict[str, Callable[[], Images]], turns: int, times: int) -> dict[str, Any]:
+    """Return the median wall and CPU seconds of each way, asked so often a turn, and the quartiles of the ratio."""
     spent: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for turn in range(turns):
         for way in list(ways)[:: 1 if turn % 2 else -1]:
             wall, cpu = time.perf_counter(), time.process_time()
-            for _ in range(NETWORKS[name]):
+            for _ in range(times):
                 ways[way]()
             spent[way].append((time.perf_counter() - wall, time.process_time() - cpu))
-    pairs = list(zip(*spent.values(), strict=True))
-    row: dict[str, Any] = {"model": name, "deployment": deployment, "batch": BATCH, "threads": cores(), "turns": turns}
+    pairs, found = list(zip(*spent.values(), strict=True)), {}
     for place, kind in enumerate(("wall", "cpu")):
         ratios = sorted(mine[place] / other[place] for other, mine in pairs)
-        row[kind] = {way: median(each[place] for each in its) / NETWORKS[name] for way, its in spent.items()}
-        row[f"{kind}_ratio"] = [ratios[len(ratios) // 4], median(ratios), ratios[-len(ratios) // 4]]
-    command = [sys.executable, __file__, "--models", name, "--deployments", deployment, "--memory"]
-    row["memory"] = {way: int(subprocess.run([*command, way], capture_output=True, check=True).stdout) for way in ways}
-    return row
+        found[kind] = {way: median(each[place] for each in its) / times for way, its in spent.items()}
+        found[f"{kind}_ratio"] = [ratios[len(ratios) // 4], median(ratios), ratios[-len(ratios) // 4]]
+    return found
+
+
+def of_few(batch: int, turns: int) -> dict[str, Any]:
+    """Return what a batch of few images costs: LeNet-5, the smallest network here, in ONNX Runtime."""
+    ways = ways_of("lenet5", "onnxruntime", batch)
+    for ask in ways.values():
+        ask()
+    return {"batch": batch, "threads": cores(), "turns": turns} | in_turns(ways, turns, IMAGES_A_TURN // batch)
 
 
 def main() -> None:
@@ -187,7 +203,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--deployments", nargs="+", choices=DEPLOYMENTS, default=list(DEPLOYMENTS))
     parser.add_argument("--memory", choices=[DIRECT, THROUGH], help="only say what one of them takes")
+    parser.add_argument("--few", action="store_true", help="only measure batches of few images")
     options = parser.parse_args()
+    if options.few:
+        write(few=[of_few(batch, options.turns) for batch in FEW])
+        return
     if options.memory:
         print(memory(*options.models, *options.deployments, options.memory))
         return
@@ -202,13 +222,18 @@ def keep(row: dict[str, Any], versions: dict[str, str]) -> None:
     print(json.dumps(row), flush=True)
     content = json.loads(RESULTS.read_text(encoding="utf-8"))
     rows = {(each["model"], each["deployment"]): each for each in [*content["rows"], row]}
-    content = {
-        "command": "python benchmarks/deployments.py",
-        "processor": processor(),
-        "threads": cores(),
-        "versions": content["versions"] | made_with()["versions"] | versions,
-        "rows": [rows[key] for key in product(NETWORKS, DEPLOYMENTS) if key in rows],
-    }
+    write(
+        command="python benchmarks/deployments.py",
+        processor=processor(),
+        threads=cores(),
+        versions=content["versions"] | made_with()["versions"] | versions,
+        rows=[rows[key] for key in product(NETWORKS, DEPLOYMENTS) if key in rows],
+    )
+
+
+def write(**changed: Any) -> None:
+    """Put what was measured into the file, beside what is there."""
+    content = json.loads(RESULTS.read_text(encoding="utf-8")) | changed
     RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

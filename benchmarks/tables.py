@@ -220,6 +220,22 @@ def asking(results: dict[str, Any]) -> str:
     )
 
 
+def asking_few(results: dict[str, Any]) -> str:
+    """What batches of few images cost, of LeNet-5 in ONNX Runtime."""
+
+    def cells(row: dict[str, Any]) -> list[str]:
+        low, middle, high = row["cpu_ratio"]
+        return [
+            *(f"{1e6 * seconds:,.0f} µs" for seconds in row["cpu"].values()),
+            f"{middle:.2f} ({low:.2f} to {high:.2f})",
+        ]
+
+    return _table(
+        ["images", "CPU, directly", "CPU, through robustcmp", "CPU, ratio"],
+        ([str(row["batch"]), *cells(row)] for row in results["deployments"]["few"]),
+    )
+
+
 def scale_machine(results: dict[str, Any]) -> str:
     """The same, of the parts about many models."""
     return _machines({part: of for part, of in results.items() if part.startswith("scale")})
@@ -556,7 +572,7 @@ PAGES = {
         predicted_deployed,
     ],
     "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
-    "deployments.md": [asking, asking_machine],
+    "deployments.md": [asking, asking_few, asking_machine],
     "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
 }
 

@@ -263,6 +263,28 @@ def test_a_program_that_robustcmp_wrote_is_compared_at_the_terminal(
     assert "was not written by robustcmp for this user" in capsys.readouterr().err
 
 
+def test_channels_are_told_by_the_first_convolution_where_all_sizes_are_open(digits: Dataset, tmp_path: Path) -> None:
+    helper, draws = onnx.helper, np.random.default_rng(0)
+    arrays = {"k": draws.normal(size=(6, 1, 3, 3)), "w": draws.normal(size=(6, 10))}
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    inputs, outputs = [value("x", FLOAT, ["n", "c", "h", "w"])], [value("y", FLOAT, ["n", 10])]
+    weights = [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "open", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    opened = rc.open_deployed(saved(model, tmp_path, "open.onnx"), "onnxruntime")
+    assert "its images have their channels first, (N, C, H, W)" in opened.info["deployment"]["notes"]
+    images = digits.images[:20]
+    windows = np.lib.stride_tricks.sliding_window_view(images[..., 0], (3, 3), axis=(1, 2))
+    expected = np.einsum("nhwij,kij->nk", windows, arrays["k"][:, 0]) / 26**2 @ arrays["w"]
+    np.testing.assert_allclose(Classifier(opened).logits(images), expected, atol=1e-4)
+
+
 def test_a_pipe_is_no_file_of_weights(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.onnx")
     with pytest.raises(UsageError, match="a pipe or a device"):

@@ -184,6 +184,25 @@ def parse_onnx(content: bytes, path: Path) -> Any:
     return model
 
 
+def with_channels(model: Any, content: bytes) -> bytes:
+    """Return the bytes of a network that says how many channels its images have, where the first convolution tells it.
+
+    Convolutions of ONNX take their channels first. A file whose sizes are all open does not say so otherwise.
+    """
+    weights = {array.name: array.dims for array in model.graph.initializer}
+    images = [value for value in model.graph.input if value.name not in weights]
+    sizes = images[0].type.tensor_type.shape.dim if len(images) == 1 else []
+    if len(sizes) != 4 or any(size.dim_value for size in sizes[1:]):
+        return content
+    first = next((node for node in model.graph.node if images[0].name in node.input), None)
+    if first is None or first.op_type != "Conv" or first.input[1] not in weights:
+        return content
+    groups = next((attribute.i for attribute in first.attribute if attribute.name == "group"), 1)
+    sizes[1].dim_value = weights[first.input[1]][1] * groups
+    changed: bytes = model.SerializeToString()
+    return changed
+
+
 def _messages(message: Any) -> Iterator[Any]:
     """Yield the parts of a protocol buffer, at every depth: graphs, functions, nodes, attributes, arrays."""
     for field, value in message.ListFields():

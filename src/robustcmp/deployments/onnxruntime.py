@@ -20,7 +20,7 @@ from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session, image_shape
 from .layouts import Layout
-from .onnx_files import MOST_BYTES, parse_onnx, write_onnx
+from .onnx_files import MOST_BYTES, parse_onnx, with_channels, write_onnx
 from .untrusted import check_answers, in_one_line, whole
 
 PERCENTILE = 99.99
@@ -61,7 +61,7 @@ class OnnxRuntime(Runtime):
 
     def open(self, path: Path) -> Session:
         content = whole(path, MOST_BYTES)
-        parse_onnx(content, path)  # what is no network, and values in other files
+        content = with_channels(parse_onnx(content, path), content)
         check_answers(path, content, TRIAL, "ONNX Runtime")
         return _Session(path, content)
 
