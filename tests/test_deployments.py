@@ -65,18 +65,23 @@ def deployed(source: Model, calibration: Any) -> Deploy:
         runtime, _ = deployments.split(name)
         if reason := runtime.missing() or runtime.not_applicable:
             pytest.skip(reason)
-        try:
-            return deploy(model, name, calibration=calibration, **options)
-        except DeploymentError as error:
-            if (
-                "pip install" in str(error)
-                or "downloading it" in str(error)
-                or (name.endswith("webgpu") and "WebGPU" in str(error))
-            ):
-                pytest.skip(str(error))
-            raise
+        return or_skipped(model, name, calibration=calibration, **options)
 
     return convert
+
+
+def or_skipped(model: Model, name: str, **options: Any) -> DeployedModel:
+    """Convert a model, or skip the test where something for it is not here."""
+    try:
+        return deploy(model, name, **options)
+    except DeploymentError as error:
+        if (
+            "pip install" in str(error)
+            or "downloading it" in str(error)
+            or (name.endswith("webgpu") and "WebGPU" in str(error))
+        ):
+            pytest.skip(str(error))
+        raise
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,6 +98,22 @@ def test_a_deployed_network_answers_as_its_source(name: str, deployed: Deploy, s
     assert said["bytes"] > 10_000
     assert said["precision"] == deployments.conversion(name).precision
     assert model.framework == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("network", "dataset"), [("lenet1", "digits"), ("resnet20", "cifar10")])
+@pytest.mark.parametrize("name", [name for name in NAMES if deployments.conversion(name).is_exact])
+def test_float_conversions_of_every_network_are_within_the_control(name: str, network: str, dataset: str) -> None:
+    runtime, _ = deployments.split(name)
+    if reason := runtime.missing() or runtime.not_applicable:
+        pytest.skip(reason)
+    model = rc.load_model(network, framework="torch", dataset=dataset)
+    assert model.architecture is not None
+    images = np.random.default_rng(0).random((100, *model.architecture.input_shape), np.float32)
+    theirs = Classifier(model).logits(images)
+    ours = Classifier(or_skipped(model, name)).logits(images)
+    changed = float((theirs.argmax(axis=1) != ours.argmax(axis=1)).mean())
+    assert answers_alike(float(np.abs(ours - theirs).max() / theirs.std()), changed)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -195,7 +195,7 @@ def with_channels(model: Any, content: bytes) -> bytes:
     if len(sizes) != 4 or any(size.dim_value for size in sizes[1:]):
         return content
     first = next((node for node in model.graph.node if images[0].name in node.input), None)
-    if first is None or first.op_type != "Conv" or first.input[1] not in weights:
+    if first is None or first.op_type != "Conv" or len(weights.get(first.input[1], ())) != 4:
         return content
     groups = next((attribute.i for attribute in first.attribute if attribute.name == "group"), 1)
     sizes[1].dim_value = weights[first.input[1]][1] * groups
