@@ -151,7 +151,7 @@ class DeployedNetwork:
         else:
             answers = np.concatenate([self._answered(images[i : i + 1]) for i in range(len(images))])
         if self._rounded:
-            answers /= np.maximum(answers.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+            answers = answers / np.maximum(answers.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return answers
 
 

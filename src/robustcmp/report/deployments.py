@@ -114,9 +114,11 @@ def not_applicable(results: Results) -> list[str]:
 
 def _of_attacked(results: Results) -> str:
     strangers = _strangers(results)
+    own = {model["name"] for model in results.manifest["models"] if _is_own_file(model)}
     sentences = [
-        f"{name} gives {percent(changed)} of the images another class than {source} does: it is another network, or it "
-        "expects other images, and its differences say nothing of deploying."
+        f"{name} gives {percent(changed)} of the images another class than {source} does: "
+        f"{'it is another network, or it expects other images' if name in own else 'the conversion has damaged it'}. "
+        "Its differences say nothing of deploying."
         for name, (source, changed) in strangers.items()
     ]
     all_found = results.deployments().to_dict("records")
@@ -211,10 +213,13 @@ def of_files(results: Results) -> list[str]:
     """Return what is done to images and answers of files of a user's own, a sentence for each file."""
     said = []
     for model in results.manifest["models"]:
-        about = model["info"].get("deployment", {})
-        if about.get("own_file") and about["notes"]:
-            said.append(f"{model['name']} ({model['info']['source']}): {'; '.join(about['notes'])}.")
+        found = model["info"]["deployment"]["notes"] if _is_own_file(model) else []
+        said += [f"{model['name']} ({model['info']['source']}): {'; '.join(found)}."] * bool(found)
     return [*_own_files(results), *said]
+
+
+def _is_own_file(model: Mapping[str, Any]) -> bool:
+    return bool(model["info"].get("deployment", {}).get("own_file"))
 
 
 def _strangers(results: Results) -> dict[str, tuple[str, float]]:
@@ -228,14 +233,14 @@ def _strangers(results: Results) -> dict[str, tuple[str, float]]:
 
 def _own_files(results: Results) -> list[str]:
     """Say which files of a user's own do not answer as what they are taken to be converted from."""
-    infos = {(model["name"], model["training_seed"]): model["info"] for model in results.manifest["models"]}
+    models = {(model["name"], model["training_seed"]): model for model in results.manifest["models"]}
     return [
         f"{entry['model'][0]}, training seed {entry['model'][1]}, does not answer as {entry['source'][0]}: logits "
         f"differ by up to {number(entry['logits'])} of their standard deviation, and "
         f"{percent_2(entry['changed'])} of the classes change. "
         "It is quantised, ends with a softmax, or was not converted from that network."
         for entry in results.manifest.get("deployments", [])
-        if infos[entry["model"][0], entry["model"][1]]["deployment"].get("own_file")
+        if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])
     ]
 
