@@ -17,7 +17,7 @@ from scipy.stats import t as student_t
 import robustcmp as rc
 from robustcmp.analysis.forensics import fingerprints, read_published
 from robustcmp.analysis.paper import published
-from robustcmp.analysis.statistics.hypotheses import holm, mcnemar, standard_error
+from robustcmp.analysis.statistics.hypotheses import holm, mcnemar, paired_t, standard_error
 from robustcmp.analysis.statistics.prediction import Prediction
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
@@ -98,23 +98,28 @@ def deployed(run: str) -> str:
 def clipping() -> str:
     """Return single pixel on networks whose quantiser clips beside those whose does not, image by image."""
     pairs = []
-    for run in ("resnet20-cifar10-deployed-percentiles", "resnet20-cifar10-deployed-3"):
+    for run in ("resnet20-cifar10-deployed-percentiles", "resnet20-cifar10-deployed-5"):
         success = rc.open_run(HERE / run).dataset.success.sel(attack="single_pixel", repeat=0)
         for name, seed in product(success.model.values.tolist(), success.training_seed.values.tolist()):
             if name.startswith("onnxruntime-int8") and not name.endswith("minmax"):
                 clips, widest = (success.sel(model=m, training_seed=seed).values for m in (name, f"{RUNTIME}-minmax"))
-                pairs.append((name, run.endswith("-3"), seed, clips.astype(bool), widest.astype(bool)))
+                pairs.append((name, run.endswith("-5"), seed, clips.astype(bool), widest.astype(bool)))
     adjusted = holm([mcnemar(clips, widest).p for *_, clips, widest in pairs])
     lines = [
         "| percentile | training | it falls | min-max falls | it alone : min-max alone | p, McNemar, Holm |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for (name, is_of_three, seed, clips, widest), p in zip(pairs, adjusted, strict=True):
+    for (name, is_of_five, seed, clips, widest), p in zip(pairs, adjusted, strict=True):
         percentile = name.partition("-p")[2] or "99.99"
-        which = f"{seed + 1} of 3" if is_of_three else "the one above"
+        which = f"{seed + 1} of 5" if is_of_five else "the one above"
         alone = f"{(clips & ~widest).sum()} : {(widest & ~clips).sum()}"
         rates = f"{percent(clips.mean())} | {percent(widest.mean())}"
         lines.append(f"| {percentile} | {which} | {rates} | {alone} | {p_value(p)} |")
+    five = [(clips, widest) for *_, is_of_five, _, clips, widest in pairs if is_of_five]
+    of_clipping, of_widest = (np.array([pair[place].mean() for pair in five]) for place in (0, 1))
+    alone = f"{sum((a & ~b).sum() for a, b in five)} : {sum((b & ~a).sum() for a, b in five)}"
+    rates = f"{percent(of_clipping.mean())} | {percent(of_widest.mean())}"
+    lines.append(f"| 99.99 | all five | {rates} | {alone} | {p_value(paired_t(of_clipping, of_widest).p)}, paired t |")
     return "\n".join(lines)
 
 
