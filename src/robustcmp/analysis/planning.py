@@ -21,7 +21,7 @@ from .statistics.power import (
     detectable_with_variances,
     trainings_needed,
 )
-from .verdicts import too_few, why_nothing
+from .verdicts import why_nothing
 
 if TYPE_CHECKING:
     import pandas
@@ -191,9 +191,7 @@ def _rows(results: Results, outcomes: Outcomes, goal: Goal, training_seconds: fl
     prices = _prices(results, outcomes, training_seconds)
     repeats = 1 if outcomes.deterministic or outcomes.expected else results.repeats(outcomes.attack)
     design = Design(min(map(len, groups)), outcomes.image_means.shape[1], repeats)
-    few = too_few(outcomes)
-    why = why_nothing(outcomes, detectable) or (f"only {few}, too few to plan from" if few else "")
-    row = {"design": PILOT, "variance": ESTIMATE, "why": why}
+    row = {"design": PILOT, "variance": ESTIMATE, "why": why_nothing(outcomes, detectable)}
     yield row | design._asdict() | {"detectable": detectable} | prices.of(design)
     if row["why"]:
         return
