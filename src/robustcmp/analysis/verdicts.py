@@ -177,10 +177,14 @@ def _with_seed_share(verdict: Verdict, values: Mapping[str, NDArray[np.float64]]
 
 def too_few(outcomes: Outcomes) -> str:
     """Say how few successes or failures there are where frameworks have fewer than five each on average, else ""."""
-    values = outcomes.image_means
+    return few_outcomes(outcomes.image_means, len(outcomes.rates))
+
+
+def few_outcomes(values: NDArray[np.float64], frameworks: int) -> str:
+    """Say the same of how often images fall, of all trainings of so many frameworks."""
     successes = float(values.sum())
     few, what = min((successes, "succeed"), (values.size - successes, "fail"))
-    return f"{few:,.3g} of {values.size:,} {what}" if few < FEWEST * len(outcomes.rates) else ""
+    return f"{few:,.3g} of {values.size:,} {what}" if few < FEWEST * frameworks else ""
 
 
 def why_nothing(outcomes: Outcomes, detectable: float, unequal: bool = False) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..analysis.statistics import brown_forsythe, detectable_between_groups
+from ..analysis.verdicts import few_outcomes
 from ..printable import printable
 from ..records.cell import Cell
 from .format import duration, p_value, percent, points
@@ -158,6 +159,10 @@ class Tallies:
         detectable = detectable_between_groups(groups, 0.05 / len(self.attacks))
         if not detectable > 0:
             return apart
+        trainings = [trained for of_model in self.attacks[attack].success.values() for trained in of_model.values()]
+        few = few_outcomes(np.array([np.mean(repeats, axis=0) for repeats in trainings]), len(groups))
+        if few:
+            return f"{apart} ({few}: too few)"
         p = p_value(min(1.0, len(self.attacks) * brown_forsythe(groups).p))  # adjusted as the level is
         return f"{apart}, {points(detectable)} would be detected (p {'' if p.startswith('<') else '= '}{p})"
 
