@@ -851,3 +851,12 @@ def test_a_broken_onnx_file_is_one_clear_line(tmp_path: Path) -> None:
             onnxruntime_web.RUNTIME.open(path)
     with pytest.raises(DeploymentError, match="cannot be read"):
         onnxruntime_web.RUNTIME.open(tmp_path / "absent.onnx")
+
+
+def test_a_file_that_replaces_one_of_webgpu_is_computed_as_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    browser.write_backend(path, browser.WEBGPU)
+    assert browser.read_backend(path) == browser.WEBGPU
+    browser.write_backend(path, "wasm")
+    assert browser.read_backend(path) == "wasm"
+    assert browser.beside(path) == []

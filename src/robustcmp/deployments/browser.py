@@ -135,6 +135,8 @@ def write_backend(path: Path, backend: str) -> None:
     """Note beside a file what computes it, if that is not WebAssembly."""
     if backend != "wasm":
         write_text_atomically(_note(path), f"{backend}\n")
+    else:
+        _note(path).unlink(missing_ok=True)  # of a file that this one replaces
 
 
 def read_backend(path: Path) -> str:

@@ -142,14 +142,14 @@ def deployments_of(
         raise UsageError(f"each deployment can be given once, received {' '.join(names)}")
     for name in names:
         check_runtime(name)
-    if is_own(dataset):
-        for name in [name for name in names if conversion(name).calibrated][:1]:
-            try:
-                load_dataset(dataset, "train", data_dir=data_dir)
-            except DataError as error:
-                raise UsageError(
-                    f"{name} chooses the ranges of activations by training images: {error}", parameters=["deploy"]
-                ) from None
+    calibrated = [name for name in names if conversion(name).calibrated]
+    if calibrated and is_own(dataset):
+        try:
+            load_dataset(dataset, "train", data_dir=data_dir)
+        except DataError as error:
+            raise UsageError(
+                f"{calibrated[0]} chooses the ranges of activations by training images: {error}", parameters=["deploy"]
+            ) from None
     return {
         name if len(sources) == 1 else f"{name} of {framework}": [
             FromDeployment(origin, name, dataset, data_dir, gradient) for origin in each
