@@ -211,10 +211,11 @@ def notes(results: Results) -> list[str]:
 
 def of_files(results: Results) -> list[str]:
     """Return what is done to images and answers of files of a user's own, a sentence for each file."""
-    said = []
-    for model in results.manifest["models"]:
-        found = model["info"]["deployment"]["notes"] if _is_own_file(model) else []
-        said += [f"{model['name']} ({model['info']['source']}): {'; '.join(found)}."] * bool(found)
+    said = [
+        f"{model['name']} ({model['info']['source']}): {'; '.join(notes)}."
+        for model in results.manifest["models"]
+        if _is_own_file(model) and (notes := model["info"]["deployment"]["notes"])
+    ]
     return [*_own_files(results), *said]
 
 
