@@ -791,8 +791,8 @@ AT_LEAST = 0.8 - 3 * math.sqrt(0.8 * 0.2 / MANY)
 PARTS: dict[str, Callable[[], Part]] = {
     "What the 95 % intervals cover": lambda: shares(COVERAGE),
     "Elsewhere, without a threshold": lambda: without_threshold(TABULATED),
-    "How often something is told apart": lambda: shares(TOLD_APART),
-    "How often tests err that do not decide, or where none is valid": lambda: without_threshold(UNEQUALLY),
+    "How often tests find a difference, where there is none and where there is one": lambda: shares(TOLD_APART),
+    "Tests that do not decide, and cases for which no test is valid": lambda: without_threshold(UNEQUALLY),
     "Whether a planned comparison detects its difference": planned_comparisons,
     "Variance components": variance_components,
     f"Exact single pixel, and {DRAWS:,} draws": exact_pixel,

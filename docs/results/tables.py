@@ -19,6 +19,7 @@ from robustcmp.analysis.forensics import fingerprints, read_published
 from robustcmp.analysis.paper import published
 from robustcmp.analysis.statistics.hypotheses import holm, mcnemar, paired_t, standard_error
 from robustcmp.analysis.statistics.prediction import Prediction
+from robustcmp.analysis.statistics.variance import interaction_variance
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.forensics import described, probability
@@ -73,6 +74,7 @@ def page(text: str, whole: bool) -> str:
         text = fill(text, f"{run}, one seed", lambda run=run: one_seed(run))
     text = fill(text, "differences under fgsm", differences)
     text = fill(text, "told apart", told_apart)
+    text = fill(text, "spread", spread)
     for level in ("frameworks", "models"):
         text = fill(text, f"answers, {level}", lambda level=level: answers(level))
     text = fill(text, "clipping", clipping)
@@ -226,6 +228,29 @@ def told_apart() -> str:
             ]
             rows.append(f"| {run} | {attack}: {test} | {counts[0]} | {counts[1]} |")
     return "\n".join(rows)
+
+
+def spread() -> str:
+    """How much of the seed's share of the variance is what these images do to one training and not to another."""
+    lines = [
+        "| network | attack | the framework | the seed | of which these images |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for run in ("lenet5-mnist-ten-trainings", "lenet1-mnist-ten-trainings"):
+        ev = rc.open_run(HERE / run)
+        components = ev.variance()
+        for outcomes in ev.outcomes:
+            attack, values = outcomes.attack, outcomes.image_means
+            if not values.var():  # every image falls, or none
+                continue
+            of_frameworks = np.split(values, len(ev.models))  # of equally many trainings
+            of_images = np.mean([interaction_variance(trainings) for trainings in of_frameworks]) / values.shape[1]
+            framework, seed = components.loc[attack, ["framework", "training_run"]]
+            whole = max(framework, 0) + seed
+            shares = (max(framework, 0) / whole, seed / whole, min(of_images, seed) / whole)
+            written = " | ".join(percent(share, 0) for share in shares)
+            lines.append(f"| {COMPARED[run][0]} | {attack.replace('_', ' ')} | {written} |")
+    return "\n".join(lines)
 
 
 def beside_the_paper(run: str) -> str:

@@ -50,9 +50,10 @@ class Verdict:
         The difference that the joint test would have detected with 80 % power, at 5 % divided by the number of
         joint tests; see `robustcmp.statistics.detectable_between_groups`. NaN without information, or for `few`.
     seed_share, seed_low, seed_high : float
-        The share of the variance between trained models that lies between trainings of one framework, and its 95 %
-        interval; NaN if `level` is ``"models"``, if frameworks have different numbers of trainings, or if the interval
-        would have no width.
+        The share of the variance between trained models, on the images of this comparison, that lies between trainings
+        of one framework, and its 95 % interval. Part of it is that an image suits one training and not another, which
+        more images would average out; for an attack that seldom succeeds, this can be all of it. NaN if `level` is
+        ``"models"``, if frameworks have different numbers of trainings, or if the interval would have no width.
     has_draws : bool
         Whether that share includes the attack's draws: each training had its own draws.
     measure : str

@@ -247,4 +247,4 @@ APART: dict[Measure, str] = {
 }
 NEARNESS = "† on so many more of 100 images, a smaller change (L2) fools this model than fools another"
 DETECTABLE = "* detected in 8 of 10 such comparisons if this were the true difference; rates in percentage points"
-SEED = "seed: its share of the variance between trained models (95 % interval); +draw: with the draws"
+SEED = "seed: its share of the variance between trained models on these images (95 %); +draw: with draws"
