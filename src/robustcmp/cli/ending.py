@@ -6,6 +6,7 @@ else is imported.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
@@ -40,6 +41,8 @@ class _Ending:
         The signal that asked for it first, 0 if none did.
     told : bool
         Whether the user knows.
+    telling : lock
+        Held by the thread that is telling.
     status : int or None
         The exit status, once there is nothing left to do but exit.
     watched : str
@@ -48,6 +51,7 @@ class _Ending:
 
     number = 0
     told = False
+    telling = _thread.allocate_lock()
     status: int | None = None
     watched = ""
 
@@ -111,15 +115,19 @@ def interrupted(error: KeyboardInterrupt, command: str, given: Sequence[str]) ->
 
 
 def _tell(number: int, command: str, given: Sequence[str]) -> None:
-    if _ending.told or sys.stderr is None:
+    if sys.stderr is None:
         return
-    _ending.told = bool(_ending.watched)  # two threads may want to say it
     from .invocation import called
 
     what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-    line = f"\n{what}. What is finished is kept; rerun the command to resume:\n  {called(command, given)}"
-    with suppress(OSError, ValueError):  # a terminal that was closed
-        print(line, file=sys.stderr, flush=True)
+    lines = f"\n{what}. What is finished is kept; rerun the command to resume:\n  {called(command, given)}\n"
+    with _ending.telling:  # two threads may want to say it
+        if _ending.told:
+            return
+        with suppress(OSError, ValueError):  # a terminal that was closed
+            sys.stderr.write(lines)  # as one, so that no progress bar of another thread gets between
+            sys.stderr.flush()
+        _ending.told = bool(_ending.watched)
 
 
 def run_process(main: Callable[[], int], command: str) -> int:
@@ -213,6 +221,7 @@ def _last_words(number: int, command: str) -> None:
     with suppress(Exception):
         if sys.stderr.isatty():
             print("\x1b[?25h", end="", file=sys.stderr, flush=True)  # which a table that is being drawn hides
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # on a busy machine, the main thread may get to close its bar now
     with suppress(Exception):
         sys.stdout.flush()
 
