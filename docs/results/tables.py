@@ -290,17 +290,23 @@ def differences() -> str:
             paper_a, paper_b = (ev.paper[name.partition("@")[0]]["fgsm"] for name in (a, b))
             ours, paper = of_a.mean() - of_b.mean(), paper_a - paper_b
             error, freedom = standard_error(of_a, of_b)
+            of_two = error * np.sqrt(len(of_a))  # of two trainings
             error *= np.sqrt(len(of_a) + 1)  # of one more training each beside the means of so many
             within = student_t.ppf(0.975, freedom) * error
             p = 2 * student_t.sf(abs(paper - ours) / error, freedom)
-            found.append((f"{network} | {a} minus {b}", paper, ours, ours - within, ours + within, float(p)))
+            alike = 2 * student_t.sf(abs(paper) / of_two, freedom)
+            ends = (ours - within, ours + within)
+            found.append((f"{network} | {a} minus {b}", paper, ours, *ends, float(p), float(alike)))
     rows = [
-        "| network | frameworks | the paper | our means | 95 % for one more training of each | p | p, Holm |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| network | frameworks | the paper | our means | 95 % for one more training of each | p | p, Holm "
+        "| p, frameworks alike | the same, Holm |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for (row, *values, p), adjusted in zip(found, holm([p for *_, p in found]), strict=True):
+    adjusted, of_alike = (holm([row[place] for row in found]) for place in (-2, -1))
+    for (row, *values, p, alike), p_holm, alike_holm in zip(found, adjusted, of_alike, strict=True):
         of_paper, of_ours, low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in values)
-        rows.append(f"| {row} | {of_paper} | {of_ours} | {low} to {high} | {p_value(p)} | {p_value(adjusted)} |")
+        probabilities = " | ".join(map(p_value, (p, p_holm, alike, alike_holm)))
+        rows.append(f"| {row} | {of_paper} | {of_ours} | {low} to {high} | {probabilities} |")
     return "\n".join(rows)
 
 
