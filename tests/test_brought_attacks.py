@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -781,6 +782,21 @@ def test_a_function_is_the_same_in_another_process() -> None:
         for seed in "12"
     }
     assert codes == {FunctionAttack(in_a_set, epsilon=None).settings["code"]}
+
+
+def test_what_an_attack_closes_over_is_left_as_it_is(tmp_path: Path) -> None:
+    """A file and a socket have `detach` as a tensor has, after which they are of no use."""
+    log, line = (tmp_path / "log").open("w"), socket.socket()
+
+    def written(model: Any, images: Any, labels: Any) -> Any:
+        log.write(f"{line.fileno()}")
+        return images
+
+    with log, line:
+        FunctionAttack(written, epsilon=EPSILON)
+        print("still there", file=log)
+        assert line.fileno() >= 0
+    assert (tmp_path / "log").read_text() == "still there\n"
 
 
 def test_one_that_needs_gradients_does_not_run_without() -> None:

@@ -860,3 +860,13 @@ def test_a_file_that_replaces_one_of_webgpu_is_computed_as_it_says(tmp_path: Pat
     browser.write_backend(path, "wasm")
     assert browser.read_backend(path) == "wasm"
     assert browser.beside(path) == []
+
+
+def test_a_copy_over_one_of_webgpu_is_computed_as_it_says(tmp_path: Path) -> None:
+    made, path = onnx_file(tmp_path / "made.onnx", ["n", 3, 5, 7]), onnx_file(tmp_path / "mine.onnx", ["n", 3, 5, 7])
+    browser.write_backend(path, browser.WEBGPU)
+    onnxruntime_web.RUNTIME.copy(made, path)
+    assert browser.read_backend(path) == "wasm"
+    browser.write_backend(made, browser.WEBGPU)
+    onnxruntime_web.RUNTIME.copy(made, path)
+    assert browser.read_backend(path) == browser.WEBGPU

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.util import find_spec
@@ -14,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 import robustcmp as rc
+from robustcmp.attacks.fgsm import loss_gradient
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments import onnxruntime
@@ -26,7 +30,7 @@ from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, Weight
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.zoo.from_files import FromDeployedFile
-from robustcmp.zoo.named_files import file_origins, with_sources
+from robustcmp.zoo.named_files import file_origins, normalised, with_sources
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -225,6 +229,151 @@ def test_what_a_source_does_to_images_is_done_for_its_file_too(digits: Dataset, 
     np.testing.assert_allclose(Classifier(given).logits(images), Classifier(source).logits(images), atol=1e-4)
     with pytest.raises(UsageError, match="bounds"):
         rc.open_deployed(path, "onnxruntime", bounds=(1, 0))
+
+
+@pytest.mark.parametrize("bounds", [(0, 1), (0, 255), (-1, 1)])
+@pytest.mark.parametrize("preprocessing", [None, {"mean": [0.1], "std": [0.5], "axis": -3}])
+def test_images_of_bytes_are_those_of_the_source(
+    bounds: tuple[float, float], preprocessing: dict[str, Any] | None, digits: Dataset, tmp_path: Path
+) -> None:
+    """What a source subtracts and divides by is of floats, so a file of bytes has it inside."""
+    network = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0).native
+    source = rc.wrap(network, bounds=bounds, preprocessing=preprocessing)
+    model = linear(dtype=onnx.TensorProto.UINT8)
+    path, kernel = saved(model, tmp_path), onnx.numpy_helper.to_array(model.graph.initializer[0])
+    of_source = rc.open_deployed(path, "onnxruntime", source=source)
+    assert tuple(of_source.bounds) == bounds
+    unit = digits.images[:8]
+    expected = np.rint(255 * unit).reshape(8, -1) @ kernel
+    images = np.float32(bounds[0]) + np.float32(bounds[1] - bounds[0]) * unit
+    given = rc.open_deployed(path, "onnxruntime", bounds=bounds)
+    for opened in (of_source, given):
+        np.testing.assert_allclose(Classifier(opened).logits(images), expected, rtol=1e-4, atol=20)  # a byte's rounding
+    halved = rc.open_deployed(path, "onnxruntime", bounds=bounds, preprocessing={"std": 2.0})
+    np.testing.assert_allclose(
+        Classifier(halved).logits(images), np.clip(np.rint(images / 2), 0, 255).reshape(8, -1) @ kernel, atol=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"preprocessing": {"means": 0.1}}, "unknown preprocessing key 'means': did you mean 'mean'?"),
+        ({"preprocessing": {"std": 0}}, "the std of preprocessing should be greater than 0"),
+        ({"preprocessing": {"mean": [0.1], "axis": 3}}, "counted from the end"),
+        ({"preprocessing": [0.1]}, "preprocessing should be a dict"),
+        ({"source": "torch"}, "expected source from robustcmp.wrap, load_model or fit, received str"),
+    ],
+)
+def test_a_preprocessing_that_cannot_be_is_one_error(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        rc.open_deployed(saved(linear(), tmp_path), "onnxruntime", **options)
+
+
+def test_whole_numbers_preprocess_as_others_do(digits: Dataset, tmp_path: Path) -> None:
+    path = saved(linear(), tmp_path)
+    plain, same = (
+        rc.open_deployed(path, "onnxruntime", preprocessing=preprocessing)
+        for preprocessing in (None, {"mean": 0, "std": 1})
+    )
+    images = digits.images[:4]
+    np.testing.assert_array_equal(Classifier(same).logits(images), Classifier(plain).logits(images))
+
+
+@pytest.mark.parametrize("of_file", [False, True])
+def test_finite_differences_see_what_a_preprocessing_makes_of_images(
+    of_file: bool, digits: Dataset, tmp_path: Path
+) -> None:
+    network = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0).native
+    source = rc.wrap(network, preprocessing={"mean": [0.5], "std": [0.25], "axis": -3})
+    path = tmp_path / "own.onnx"
+    model = rc.deploy(source, "onnxruntime", calibration=digits.images[:9], gradient="finite-differences", path=path)
+    if of_file:
+        model = rc.open_deployed(path, "onnxruntime", source=source, gradient="finite-differences")
+    images, labels = digits.images[:4], digits.labels[:4]
+    ours, theirs = (loss_gradient(Classifier(each), images, labels) for each in (model, source))
+    assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.99
+
+
+def test_a_file_that_stands_alone_says_what_is_done_to_its_images(
+    scikit: Callable[[str], Path], digits: Dataset
+) -> None:
+    model = rc.open_deployed(scikit("logistic"), "onnxruntime", gradient="finite-differences")
+    ev = rc.evaluate(
+        {"it": model}, digits.images[:60], digits.labels[:60], suite="smoke", n=4, repeats=1, progress=False
+    )
+    for said in (ev.summary(), ev.to_text()):
+        assert "each image is given as one row of values" in " ".join(said.split())
+        assert "² FGSM by finite differences" in " ".join(said.split())
+    assert ev.manifest["models"][0]["own_differences"] == ["fgsm"]
+
+
+def test_a_damaged_file_is_named_beside_one_that_answers_as_its_source(
+    own_files: dict[str, Path], digits: Dataset, tmp_path: Path
+) -> None:
+    source = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0)
+    models = {
+        "torch": source,
+        "same": rc.open_deployed(own_files["a.onnx"], "onnxruntime", source=source),
+        "other": rc.open_deployed(saved(linear(), tmp_path), "onnxruntime", source=source),
+    }
+    ev = rc.evaluate(models, digits.images, digits.labels, suite="smoke", n=4, repeats=1, progress=False)
+    said = " ".join(ev.summary().split())
+    assert "other gives" in said
+    assert "another class than torch does" in said
+    assert "No outcome of a deployed network (same) differs" in said
+    assert said.count("other, training seed 0, does not answer as torch") == 1
+
+
+def test_a_damaged_file_leaves_the_answer_about_the_sources(
+    own_files: dict[str, Path], digits: Dataset, tmp_path: Path
+) -> None:
+    a, b = (rc.load_model("lenet1", framework="torch", dataset="digits", seed=seed) for seed in (0, 1))
+    models = {"a": a, "b": b, "other": rc.open_deployed(saved(linear(), tmp_path), "onnxruntime", source=a)}
+    ev = rc.evaluate(models, digits.images, digits.labels, suite="smoke", n=4, repeats=1, progress=False)
+    assert "other" in ev.at_chance | ev.poor_models
+    said = " ".join(ev.summary().split())
+    assert "Is one easier to fool? No answer yet" not in said
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ((), {"mean": (), "std": ()}),
+        (("onnxruntime=0", "onnxruntime=1"), {"mean": (0.0,), "std": (1.0,)}),
+        (("onnxruntime=0.5", "onnxruntime=0.25"), {"mean": (0.5,), "std": (0.25,)}),
+    ],
+)
+def test_a_file_that_normalises_its_images_itself_says_so(
+    numbers: tuple[str, ...], expected: dict[str, Any], own_files: dict[str, Path], digits: Dataset
+) -> None:
+    given = [f"torch={own_files['a']}", f"onnxruntime={own_files['a.onnx']}"]
+    mean, std = (["torch=0.1", *numbers[:1]], ["torch=0.5", *numbers[1:]])
+    origins, _ = with_sources(file_origins(given, "lenet1", mean, std))
+    [file], _ = origins["onnxruntime"], origins["torch"]
+    assert isinstance(file, FromDeployedFile)
+    assert {"mean": file.mean, "std": file.std} == expected
+    native, images = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0).native, digits.images[:4]
+    done = {"mean": [*(file.mean or (0.1,))], "std": [*(file.std or (0.5,))], "axis": -3}
+    shown = rc.wrap(native, preprocessing=done)
+    np.testing.assert_allclose(Classifier(file.load()).logits(images), Classifier(shown).logits(images), atol=1e-4)
+    said = " ".join(normalised(origins, 1))
+    assert said.startswith("torch, onnxruntime: given") == (not numbers)
+    assert len({str(each.fingerprint) for each in (file, replace(file, mean=(0.7,)))}) == 2
+
+
+def test_a_conversion_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def fail(*arguments: Any) -> None:
+        raise DeploymentError("it cannot be converted")
+
+    monkeypatch.setattr(onnxruntime.OnnxRuntime, "convert", fail)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10)).eval()
+    with pytest.raises(DeploymentError, match="it cannot be converted"):
+        rc.deploy(rc.wrap(network), "onnxruntime")
+    assert [*tmp_path.glob("robustcmp-*")] == []
 
 
 @pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")

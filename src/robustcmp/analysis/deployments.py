@@ -59,8 +59,8 @@ MEASURED = (
 RESAMPLES = 10_000
 FEW_DIFFER = 10  # images
 SUCCESS, DISTANCE = "success rate", "median L2"
-DEPLOYED_MARGIN = 0.02
 SOURCE, OWN_DIFFERENCES = "source", "finite-differences"  # whose gradient FGSM followed, as in `deploy`
+DEPLOYED_MARGIN = 0.02
 """Within which a deployment counts as equivalent to its source, unless a caller says otherwise: two points."""
 
 
@@ -159,15 +159,15 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
     pandas.DataFrame
         ``value`` is the deployment's success rate or, in a row of its own for an attack whose distances are compared,
         its median L2; ``difference`` is that minus the source's, with a 95 % interval. ``unit`` says over what. With
-        several trainings the unit is the training: the paired t test. With one it is the image: McNemar's test for a
-        deterministic attack, sign flips for a random one, and the interval by the bootstrap over images. ``p_adjusted``
-        is Holm's over all rows with a p; it is NaN where no outcome differs. ``detectable`` is the difference that the
-        test finds with 80 % power, at 5 % divided by the number of tests. ``only_source`` and ``only_deployed`` count
-        outcomes (trainings × repeats × images) of which one falls and the other does not. ``equivalent_low`` and
-        ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two one-sided tests, and
-        ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin. ``gradient`` is
-        ``"source"`` where the attack followed the gradient of the source: then both were asked about the same
-        candidates; and ``"finite-differences"`` where it followed those of the deployed network.
+        several trainings the unit is the training: the paired t test. With one it is the image: McNemar's test where
+        there is one outcome an image, sign flips for a random attack's repeats, and the interval by the bootstrap over
+        images. ``p_adjusted`` is Holm's over all rows with a p; it is NaN where no outcome differs. ``detectable`` is
+        the difference that the test finds with 80 % power, at 5 % divided by the number of tests. ``only_source`` and
+        ``only_deployed`` count outcomes (trainings × repeats × images) of which one falls and the other does not.
+        ``equivalent_low`` and ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two
+        one-sided tests, and ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin.
+        ``gradient`` is ``"source"`` where the attack followed the gradient of the source: then both were asked about
+        the same candidates; and ``"finite-differences"`` where it followed those of the deployed network.
 
     Raises
     ------

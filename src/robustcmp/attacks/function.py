@@ -391,7 +391,9 @@ def _closed_over(function: FunctionType) -> list[Any]:
 def _array(value: Any) -> NDArray[Any] | None:
     """Return an array or a tensor whose values can be had as an array, None for anything else."""
     try:
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value.__array__())
+        # A file or a socket has `detach` as well, and is of no use after it.
+        tensor = value.detach().cpu() if hasattr(value, "detach") and hasattr(value, "cpu") else value
+        array = np.asarray(tensor.__array__())
     except Exception:  # there is none, or a framework has reasons of its own
         return None
     return None if array.dtype.hasobject else array  # whose bytes are addresses

@@ -58,11 +58,14 @@ class Session(ABC):
         What is done to images and answers, where the file has another layout or number format.
     holds_bytes : bool
         Whether the format of its images says that these go from 0 to 255.
+    bounds : tuple of float
+        Of images, unless a caller says otherwise.
     """
 
     shape: tuple[int, ...]
     notes: list[str]
     holds_bytes: bool = False
+    bounds: tuple[float, float] = (0, 1)
 
     @abstractmethod
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:

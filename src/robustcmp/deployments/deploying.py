@@ -19,11 +19,12 @@ from ..errors import DeploymentError, UsageError, enough_memory, unknown
 from ..files import digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
-from ..models.model import Model, check_wrapping
+from ..models.model import Model, check_preprocessing, check_wrapping
 from ..networks.untrusted import check_file
 from . import check_applicable, conversion, split
 from .base import Runtime, Session
 from .kept_back import kept_back
+from .layouts import BYTES
 from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last, in_numpy
 
 GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
@@ -96,7 +97,7 @@ def deploy(
     if files.main.parent.parent.name.startswith(TEMPORARY):  # of a network whose weights are not known
         weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
     wrapped = channels_last(model)
-    vjp = FiniteDifferences(network, *wrapped["bounds"]) if gradient == FINITE_DIFFERENCES else None
+    vjp = _differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
     info = {name: said for name, said in model.info.items() if name not in ("differences", "source", "sha256")}
     info["deployment"] = _described(network) | {
         "source": _source(model),
@@ -184,7 +185,8 @@ def open_deployed(
     preprocessing : dict, optional
         What is done to images before the network gets them, as in `wrap`, with axes of images (N, H, W, C) (default:
         what `source` does if `bounds` are left out too, else nothing). A file that normalises its images itself, of a
-        source that does not, takes ``bounds=(0, 1)``.
+        source that does not, takes ``bounds=(0, 1)``. For a file whose images are bytes, and without a preprocessing of
+        its own, images are scaled from their bounds to 0 to 255, and nothing else is done.
 
     Returns
     -------
@@ -207,17 +209,25 @@ def open_deployed(
     if main.suffix != runtime.suffix:
         raise UsageError(f"{name} opens {runtime.suffix}, received {path}")
     check_file(main)
+    if not (source is None or isinstance(source, Model)):
+        raise UsageError(f"expected source from robustcmp.wrap, load_model or fit, received {type(source).__name__}")
     if source is not None and bounds is None and preprocessing is None:
         wrapped = channels_last(source)
     else:
-        given = check_wrapping((0, 1) if bounds is None else bounds, "logits")
-        wrapped = {"bounds": given, "preprocessing": in_numpy(preprocessing)}
+        given = None if bounds is None else check_wrapping(bounds, "logits")
+        wrapped = {"bounds": given, "preprocessing": in_numpy(check_preprocessing(preprocessing))}
     files = Files.of(main, beside(runtime, main))
     session = _opened(runtime, main)
-    if session.holds_bytes and bounds is None and wrapped["bounds"] == (0, 1):
-        wrapped["bounds"] = (0, 255)
-        session.notes.append("so images in [0, 1] are given as 255 times their values")
-    network = DeployedNetwork(Deployed(name, runtime), files, session)
+    wrapped["bounds"] = wrapped["bounds"] or session.bounds
+    scaled = session.holds_bytes and preprocessing is None
+    if scaled:
+        # What the source subtracts and divides by is of floats, so it is in the file or not at all. In which order
+        # channels are stays the source's.
+        flipped = [(key, axis) for key, axis in (wrapped["preprocessing"] or {}).items() if key == "flip_axis"]
+        wrapped["preprocessing"] = dict(flipped) or None
+        if bounds is None:
+            session.notes.append(f"so images in [0, 1] are given as {BYTES:g} times their values")
+    network = DeployedNetwork(Deployed(name, runtime), files, session, wrapped["bounds"] if scaled else (0, BYTES))
     for note in network.notes:
         _log.info("%s: %s", main, note)
     said = _described(network) | {
@@ -225,10 +235,11 @@ def open_deployed(
         "precision": "as in the file",
         "conversion": "a file from elsewhere",
     }
-    if source is not None:
-        said |= {"source": _source(source), "gradient": gradient}
+    said |= {} if source is None else {"source": _source(source)}
+    if source is not None or gradient == FINITE_DIFFERENCES:
+        said["gradient"] = gradient
     info = {"source": main.name, "sha256": files.sha256, "deployment": said}
-    vjp = FiniteDifferences(network, *wrapped["bounds"]) if gradient == FINITE_DIFFERENCES else None
+    vjp = _differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
     return DeployedModel(network, **wrapped, vjp=vjp, source=source if gradient == "source" else None, info=info)
 
 
@@ -282,13 +293,21 @@ def _calibration(name: str, model: Model, calibration: NDArray[np.float32] | Non
     images = check_images(calibration, (float(model.bounds[0]), float(model.bounds[1])))
     if not len(images):
         raise UsageError(f"{name} needs at least one calibration image, received none", parameters=["calibration"])
-    inner: NDArray[np.float32] = _preprocessed(model, images)
+    inner: NDArray[np.float32] = _preprocessed(channels_last(model)["preprocessing"], images)
     return inner
 
 
-def _preprocessed(model: Model, images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return images as the network behind a model's preprocessing gets them, (N, H, W, C)."""
-    said = channels_last(model)["preprocessing"] or {}
+def _differences(
+    network: DeployedNetwork, bounds: tuple[float, float], preprocessing: dict[str, Any] | None
+) -> FiniteDifferences:
+    """Return the gradient by finite differences, within what the bounds of images become by the preprocessing."""
+    lower, upper = (_preprocessed(preprocessing, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds)
+    return FiniteDifferences(network, lower, upper)
+
+
+def _preprocessed(preprocessing: dict[str, Any] | None, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return images (N, H, W, C) as the network behind a preprocessing with axes of such images gets them."""
+    said = preprocessing or {}
     x = np.flip(images, said["flip_axis"]) if said.get("flip_axis") is not None else images
     for name, change in (("mean", np.subtract), ("std", np.divide)):
         if said.get(name) is not None:
@@ -329,7 +348,27 @@ def _converted(
     path: str | os.PathLike[str] | None,
 ) -> Files:
     """Return a network's files: where the caller wants them, from the user cache, or made now."""
-    folder = user_cache() / "deployments" / key if key else Path(tempfile.mkdtemp(prefix=TEMPORARY)) / "network"
+    if key:
+        return _found_or_made(user_cache() / "deployments" / key, model, runtime, kind, images, path)
+    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+    keep = False
+    try:
+        files = _found_or_made(temporary / "network", model, runtime, kind, images, path)
+        keep = path is None
+        return files
+    finally:
+        if not keep:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _found_or_made(
+    folder: Path,
+    model: Model,
+    runtime: Runtime,
+    kind: str,
+    images: NDArray[np.float32] | None,
+    path: str | os.PathLike[str] | None,
+) -> Files:
     if not _is_whole(folder, runtime):
         make_directory(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as temporary:
@@ -343,8 +382,6 @@ def _converted(
     main = folder / f"{WRITTEN}{runtime.suffix}"
     if path is not None:
         main = _copied(main, Path(path), runtime)
-    if path is not None and not key:
-        shutil.rmtree(folder.parent)
     return Files.of(main, runtime.beside(main))
 
 

@@ -92,10 +92,17 @@ class DeployedNetwork:
         ``"logits"`` or ``"probabilities"``, told from its answers.
     notes : list of str
         What is done to images and answers.
+
+    Parameters
+    ----------
+    of_bytes : tuple of float
+        The bounds of images that become 0 and 255.
     """
 
-    def __init__(self, adapter: Deployed, files: Files, session: Session):
+    def __init__(self, adapter: Deployed, files: Files, session: Session, of_bytes: tuple[float, float] = (0, BYTES)):
         self.adapter, self.files, self._session = adapter, files, session
+        self._scaled = of_bytes != (0, BYTES)
+        self._lower, self._scale = np.float32(of_bytes[0]), np.float32(BYTES / (of_bytes[1] - of_bytes[0]))
         self.alone, self.outputs, self._rounded = False, "logits", False
         self.notes = list(session.notes)
         self._shape = session.shape
@@ -146,6 +153,8 @@ class DeployedNetwork:
             )
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._scaled:
+            images = (images - self._lower) * self._scale
         if not self.alone:
             answers = self._answered(images)
         else:

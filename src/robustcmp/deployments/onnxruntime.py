@@ -166,7 +166,7 @@ class _Session(Session):
                 "classifiers of scikit-learn with options={'zipmap': False}."
             )
         self._output = scores[0].name
-        self.shape = self.layout.shape
+        self.shape, self.holds_bytes = self.layout.shape, self.layout.holds_bytes
         self.notes = self.layout.notes
         self.notes += ["its images have their channels first, (N, C, H, W)"] if self.layout.order == "NCHW" else []
         others = [value.name for value in outputs if value is not scores[0]]

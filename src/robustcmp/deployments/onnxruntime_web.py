@@ -77,6 +77,10 @@ class OnnxRuntimeWeb(Runtime):
         NATIVE.convert(model, "" if kind == browser.WEBGPU else kind, calibration, path)
         browser.write_backend(path, backend)
 
+    def copy(self, main: Path, path: Path) -> None:
+        super().copy(main, path)
+        browser.write_backend(path, browser.read_backend(main))  # also where a file is replaced that had another
+
     def open(self, path: Path) -> Session:
         content = whole(path, MODEL_BYTES)
         backend = browser.read_backend(path)
@@ -108,7 +112,7 @@ class _Session(Session):
         shape = [size if isinstance(size, int) and 0 < size < OPEN else None for size in inputs[0]["shape"]]
         self._page, self._layout = page, Layout.of(shape, inputs[0]["type"], page.name)
         self._names = {"input": inputs[0]["name"], "output": scores[0]}
-        self.shape = self._layout.shape
+        self.shape, self.holds_bytes = self._layout.shape, self._layout.holds_bytes
         self.notes = self._layout.notes + [f"of its outputs only {scores[0]} is used"] * (len(outputs) > 1)
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -208,19 +208,22 @@ def _checked(
 
 
 class FiniteDifferences:
-    """The vector-Jacobian product by central differences, an image at a time; one-sided ones at the bounds."""
+    """The vector-Jacobian product by central differences, an image at a time; one-sided ones at the bounds.
 
-    def __init__(self, logits: Logits, lower: float, upper: float):
+    The bounds are those of the images that the logits are asked about: numbers, or arrays that broadcast with an image.
+    """
+
+    def __init__(self, logits: Logits, lower: float | NDArray[np.float32], upper: float | NDArray[np.float32]):
         self._logits, self._lower, self._upper = logits, lower, upper
 
     def __call__(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
-        step = STEP * (self._upper - self._lower)
+        steps = np.broadcast_to(STEP * (self._upper - self._lower), images.shape[1:]).reshape(-1)
         gradient = np.empty_like(images)
         for image, weights, slopes in zip(images, v, gradient.reshape(len(images), -1), strict=True):
             for start in range(0, image.size, AT_ONCE):
                 places = np.arange(start, min(start + AT_ONCE, image.size))
                 moves = np.zeros((len(places), image.size), np.float32)
-                moves[np.arange(len(places)), places] = step
+                moves[np.arange(len(places)), places] = steps[places]
                 moves = moves.reshape(-1, *image.shape)
                 above, below = np.minimum(image + moves, self._upper), np.maximum(image - moves, self._lower)
                 rise = (self._logits(above) - self._logits(below)).reshape(len(places), -1) @ weights.reshape(-1)

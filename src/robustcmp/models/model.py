@@ -263,7 +263,7 @@ def wrap(
         (lower, upper),
         dummy,
         data_format or layout,
-        _float32(preprocessing),
+        check_preprocessing(preprocessing),
         outputs,
         info,
         native,
@@ -287,8 +287,8 @@ def check_wrapping(bounds: tuple[float, float], outputs: str) -> tuple[float, fl
     return lower, upper
 
 
-def _float32(preprocessing: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Foolbox wants mean and std in the dtype of the images; lists and scalars are accepted here."""
+def check_preprocessing(preprocessing: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a preprocessing as Foolbox takes it, with mean and std in the images' dtype, or raise `UsageError`."""
     if preprocessing is None:
         return None
     if not isinstance(preprocessing, dict):

@@ -19,6 +19,10 @@ DIFFERENCES = "²"
 MARKS = {OF_SOURCE: SOURCE, OWN_DIFFERENCES: DIFFERENCES}
 MOST_CHANGED = 0.5  # of the classes, where a file still is what it is said to be converted from
 NOT_APPLICABLE = "not applicable"
+PAIRED = (
+    "A deployment and its source are one training, attacked on the same images with the same draws: everything is "
+    "paired. A conversion that keeps float32 has to pass the same-weights control; any other is measured by it."
+)
 FOLLOWED = (
     f"{SOURCE} FGSM by the source's gradient: the deployed network was asked about its source's candidates, which were "
     "made for the source. So fewer of them may fool it than its own gradient would find."
@@ -126,16 +130,19 @@ def _of_attacked(results: Results) -> str:
     if all_found and not found:
         return " ".join(["No answer yet.", *sentences])
     if not found:
-        return "No attack ran on a deployed network and its source: there is nothing to compare."
+        nothing = "No attack ran on a deployed network and its source: there is nothing to compare."
+        return " ".join([*sentences, nothing])
     differing = [row for row in found if row["p_adjusted"] < ALPHA]
     open_ = [row for row in found if row["p_adjusted"] >= ALPHA]
     rates = [row for row in found if row["measure"] == SUCCESS]
     if not differing and not open_:
         bound = max(row["equivalent_high"] for row in rates)
-        return (
-            f"No outcome of a deployed network differs from its source's on {rates[0]['images']} images; a difference "
-            f"of up to {points(bound)} points is not excluded at 5 %."
+        which = f" ({', '.join(dict.fromkeys(row['deployment'] for row in found))})" if strangers else ""
+        none = (
+            f"No outcome of a deployed network{which} differs from its source's on {rates[0]['images']} images; a "
+            f"difference of up to {points(bound)} points is not excluded at 5 %."
         )
+        return " ".join([*sentences, none])
     if differing:
         sentences.append(f"Deploying makes a difference: {'; '.join(map(_said, differing))}.")
     else:
@@ -186,15 +193,19 @@ def _said(row: Mapping[Any, Any]) -> str:
     return f"{name} is {'easier' if more else 'harder'} to fool by {attack} ({by} points)"
 
 
+def reading(results: Results) -> list[str]:
+    """Return what has to be known to read the tables of deployed networks, or of files that stand alone."""
+    by_differences = any(model.get("own_differences") for model in results.manifest["models"])
+    said = [BY_DIFFERENCES] * by_differences
+    if not results.has_deployments:
+        return said
+    followed = OF_SOURCE in set(results.deployments().gradient)
+    return [PAIRED, *[FOLLOWED] * followed, *said]
+
+
 def notes(results: Results) -> list[str]:
-    """Return what has to be known to read the tables."""
-    said = [
-        "A deployment and its source are one training, attacked on the same images with the same draws: everything is "
-        "paired. A conversion that keeps float32 has to pass the same-weights control; any other is measured by it."
-    ]
-    gradients = set(results.deployments().gradient)
-    said += [FOLLOWED] * (OF_SOURCE in gradients) + [BY_DIFFERENCES] * (OWN_DIFFERENCES in gradients)
-    said += _own_files(results)
+    """Return what is known of deployed networks beyond the tables."""
+    said = [*reading(results), *_own_files(results)]
     said += [
         f"In {row['deployment']}, the two largest logits are the same for "
         f"{percent(row['ties'], 1 if row['ties'] >= 0.001 else 3)} of the images; the class is the first of them."
@@ -239,7 +250,8 @@ def _own_files(results: Results) -> list[str]:
         f"{entry['model'][0]}, training seed {entry['model'][1]}, does not answer as {entry['source'][0]}: logits "
         f"differ by up to {number(entry['logits'])} of their standard deviation, and "
         f"{percent_2(entry['changed'])} of the classes change. "
-        "It is quantised, ends with a softmax, or was not converted from that network."
+        "It is quantised, ends with a softmax, normalises its images itself (they are normalised for it as for its "
+        "source, unless --mean NAME=0 --std NAME=1 says otherwise), or was not converted from that network."
         for entry in results.manifest.get("deployments", [])
         if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])

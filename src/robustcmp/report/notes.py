@@ -41,7 +41,7 @@ def notes(results: Results) -> list[str]:
         *(_order_notes(results) if len(results.models) > 1 and results.has_indicator else []),
         *(_significance_notes(results) if results.compares_sources else []),
         *_twin_notes(results),
-        *(deployments.notes(results) if results.has_deployments else []),
+        *deployments.notes(results),
         *(
             check_notes(results.checked)
             if results.checked
@@ -58,9 +58,8 @@ def key_notes(results: Results) -> list[str]:
         return _control_notes(results)
     r = [_weight_note(results)] * (len(results.models) > 1 and results.has_indicator)
     varying = [*behaviour_notes(results.manifest["models"]), *_kept_notes(results)]
-    deployed = deployments.notes(results)[:2] if results.has_deployments else []
     found = [*_model_notes(results), *varying, *_attack_notes(results), conditional, *r, *_fewer_images(results)]
-    return [*deployed, *found]
+    return [*deployments.reading(results), *found]
 
 
 def _weight_note(results: Results) -> str:

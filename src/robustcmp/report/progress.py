@@ -117,11 +117,12 @@ class Tallies:
 
     def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
         tally = self.attacks[cell.attack]
-        tally.finished += 1
-        if self.expected[cell]:
-            tally.covered += self.expected[cell]
-            tally.asked_for_covered = tally.asked
-        tally.success.setdefault(cell.model, {}).setdefault(cell.training_seed, []).append(success)
+        with self._one_at_a_time:
+            tally.success.setdefault(cell.model, {}).setdefault(cell.training_seed, []).append(success)
+            if self.expected[cell]:
+                tally.covered += self.expected[cell]
+                tally.asked_for_covered = tally.asked
+            tally.finished += 1
 
     def failed(self, cells: Sequence[Cell]) -> None:
         for cell in cells:
@@ -149,7 +150,12 @@ class Tallies:
 
     def so_far(self, attack: str) -> str:
         """Say how far the means of the models are apart, and which difference would have been detected."""
-        groups = [rates for model in self.models if len(rates := self.attacks[attack].rates(model))]
+        tally = self.attacks[attack]
+        with self._one_at_a_time:  # another thread may add what is finished
+            groups = [rates for model in self.models if len(rates := tally.rates(model))]
+            trainings = [
+                np.mean(repeats, axis=0) for of_model in tally.success.values() for repeats in of_model.values()
+            ]
         if len(groups) < 2:
             return ""
         means = [float(rates.mean()) for rates in groups]
@@ -159,9 +165,7 @@ class Tallies:
         detectable = detectable_between_groups(groups, 0.05 / len(self.attacks))
         if not detectable > 0:
             return apart
-        trainings = [trained for of_model in self.attacks[attack].success.values() for trained in of_model.values()]
-        few = few_outcomes(np.array([np.mean(repeats, axis=0) for repeats in trainings]), len(groups))
-        if few:
+        if few := few_outcomes(np.array(trainings), len(groups)):
             return f"{apart} ({few}: too few)"
         p = p_value(min(1.0, len(self.attacks) * brown_forsythe(groups).p))  # adjusted as the level is
         return f"{apart}, {points(detectable)} would be detected (p {'' if p.startswith('<') else '= '}{p})"

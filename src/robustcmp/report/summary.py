@@ -47,8 +47,7 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
         console.print()
     for line in failed_checks(results):
         console.print(line, style="red")
-    of_files = deployments.of_files(results) if results.has_deployments else []
-    for note in [*of_files, *key_notes(results)[:MOST_NOTES]]:
+    for note in [*deployments.of_files(results), *key_notes(results)[:MOST_NOTES]]:
         console.print(f"• {note}")
     console.print()
     if results.compares_sources:
@@ -169,12 +168,12 @@ def answer(results: Results) -> str:
 
 
 def _unsound(results: Results) -> str:
-    """Say which models are probably not asked as they were trained, "" where none is seen to be."""
-    for models, what in (
+    """Say which trained models are probably not asked as they were trained, "" where none is seen to be."""
+    for found, what in (
         (results.poor_models, "less than half the accuracy of the best model"),
         (results.at_chance, "no more accuracy than naming the most frequent class each time would"),
     ):
-        if models:
+        if models := {name: accuracy for name, accuracy in found.items() if name in results.sources}:
             of = ", ".join(f"{model} ({percent(accuracy)})" for model, accuracy in models.items())
             return f"{of} {'has' if len(models) == 1 else 'have'} {what}"
     return ""

@@ -233,12 +233,16 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         The trained network that it is compared with, as converted from this one.
     gradient : str
         What gradient attacks follow, as for `robustcmp.open_deployed`.
+    mean, std : tuple of float
+        It expects ``(images - mean) / std``, as in `FromFile`; if both are empty, what `converted_from` does to images.
     """
 
     source: str
     framework: str
     converted_from: FromFile | None = None
     gradient: Gradient = "source"
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     design: ClassVar[None] = None
     """Its layers are known to its runtime alone."""
     name: ClassVar[str] = "own"
@@ -248,9 +252,15 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         """What it is called in a comparison that gives it no name: as its runtime."""
         return self.framework
 
+    @property
+    def as_given(self) -> FromFile | FromDeployedFile | None:
+        """What says how images are normalised: itself, or what it was converted from; None if nothing does."""
+        return self if self.mean or self.std else self.converted_from
+
     def check(self) -> None:
         """Raise `UsageError` for what is not there, and `WeightsError` for a file that cannot be one."""
         check_applicable(self.framework)
+        _check_normalisation(self.mean, self.std)
         _check_there(self.source)
         _check_ending(self.source, self.framework)
         runtime, _ = split(self.framework)
@@ -271,6 +281,7 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
             "files": [file_digest(path) for path in (main, *beside(runtime, main))],
             "versions": [self.framework, runtime.version()],
             "gradient": self.gradient,
+            **({"mean": self.mean, "std": self.std} if self.mean or self.std else {}),
         }
         if self.converted_from is None:
             return said
@@ -281,7 +292,13 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         """Open it, beside the model that it was converted from where that is known."""
         model = self.converted_from.load(device) if self.converted_from else None
         source = model if isinstance(model, Model) else None
-        return open_deployed(self.source, self.framework, source=source, gradient=self.gradient)
+        options: dict[str, Any] = {"source": source, "gradient": self.gradient}
+        if self.mean or self.std:
+            mean, std = [*self.mean] or [0.0], [*self.std] or [1.0]
+            nothing = not any(mean) and {*std} == {1.0}
+            options |= {"bounds": (0, 1)}
+            options |= {} if nothing else {"preprocessing": {"mean": mean, "std": std, "axis": -1}}
+        return open_deployed(self.source, self.framework, **options)
 
 
 def from_function(function: str) -> FromFunction:

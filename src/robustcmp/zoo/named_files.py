@@ -15,7 +15,7 @@ from ..errors import UsageError, unknown
 from ..files import file_digest, json_digest
 from ..frameworks import ALSO, known
 from ..networks.architecture import get_architecture
-from .from_files import OF_ONE, FromDeployedFile, FromFile, is_function
+from .from_files import FromDeployedFile, FromFile, is_function
 
 NAME = re.compile(r"\w([\w .+@-]{0,38}\w)?")  # of a model: fit for a path and a table
 IN_PATH = 60  # letters that models take of the name of a directory
@@ -79,13 +79,16 @@ def file_origins(
         normalised = {what: its.get(name or framework, its.get("", ())) for what, its in numbers.items()}
         origin: FromFile | FromDeployedFile
         if framework in RUNTIMES:
-            if cut or any(normalised.values()):
+            of_its_own = any((name or framework) in its for its in numbers.values())
+            if cut or (any(normalised.values()) and not of_its_own):
                 raise UsageError(
-                    f"--mean, --std and --cut-softmax are for networks of frameworks: {text} has to take images in "
-                    "[0, 1] and to return logits. Convert the network with its normalisation inside, without its "
-                    f"softmax. {OF_ONE}"
+                    f"--mean, --std and --cut-softmax for all are for networks of frameworks: {text} gets its images "
+                    "as the network that it was converted from, and a softmax at its end is found. If it was converted "
+                    "with its normalisation inside, say so: --mean NAME=0 --std NAME=1"
                 )
             origin = FromDeployedFile(source, framework)
+            if of_its_own:
+                origin = replace(origin, mean=normalised["mean"], std=normalised["std"])
         else:
             origin = FromFile(source, framework, architecture, **normalised, cut_softmax=cut)
         origin.check()
@@ -236,7 +239,8 @@ def normalised(origins: FileOrigins, channels: int) -> list[str]:
     """
     alike: dict[str, list[str]] = {}
     for name, (first, *_) in origins.items():
-        mean, std = (first.mean, first.std) if isinstance(first, FromFile) else ((), ())
+        given = first.as_given if isinstance(first, FromDeployedFile) else first
+        mean, std = (given.mean, given.std) if given else ((), ())
         for what, values in (("mean", mean), ("std", std)):
             if len(values) not in (0, 1, channels):
                 raise UsageError(
