@@ -57,7 +57,7 @@ def of_pages() -> dict[str, str]:
 
 def runs() -> list[str]:
     """Return the names of the runs in this folder."""
-    return sorted(path.parent.name for path in HERE.glob("*/results.h5"))
+    return sorted(path.parent.relative_to(HERE).as_posix() for path in HERE.glob("**/results.h5"))
 
 
 def _digest(text: str) -> str:

@@ -36,7 +36,7 @@ PAGES = {
     "docs/why-the-pixels-differ.md": True,
     "docs/does-deploying-change-robustness.md": True,
 }  # and whether they have all tables
-RUNS = sorted(path.parent.name for path in HERE.glob("*/results.h5"))
+RUNS = sorted(path.parent.relative_to(HERE).as_posix() for path in HERE.glob("**/results.h5"))
 # What was compared in each run, and the heading that has its details.
 COMPARED = {
     "lenet5-mnist-ten-trainings": ("LeNet-5", "is-it-the-framework.md#lenet-5"),
