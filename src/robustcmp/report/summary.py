@@ -161,7 +161,7 @@ def answer(results: Results) -> str:
     else:
         sentence = f"Is one easier to fool? No significant difference in {_compared(verdicts)} between {unit}."
     if verdicts[0].level == "frameworks":
-        sentence += f" {_spread_of_trainings(results)}"
+        sentence += _spread_of_trainings(results)
     elif not results.has_several_trainings and results.is_of_the_zoo:
         sentence += " One training each: framework and run-to-run effects are confounded."
     return sentence
@@ -188,12 +188,12 @@ def _compared(verdicts: Sequence[Verdict]) -> str:
 
 
 def _spread_of_trainings(results: Results) -> str:
-    """Say how far single trainings of one framework are apart, under the attack where that is furthest."""
+    """Say how far single trainings of one framework are apart, under the attack where that is furthest; "" for 0."""
     spread, attack = max(
         (max(float(np.ptp(rates)) for rates in outcomes.rates.values()), outcomes.attack)
         for outcomes in results.outcomes
     )
-    return f"Trainings of one framework differ by up to {points(spread)} points ({attack})."
+    return f" Trainings of one framework differ by up to {points(spread)} points ({attack})." if spread else ""
 
 
 def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
