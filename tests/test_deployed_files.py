@@ -251,7 +251,7 @@ def test_images_of_bytes_are_those_of_the_source(
         np.testing.assert_allclose(Classifier(opened).logits(images), expected, rtol=1e-4, atol=20)  # a byte's rounding
     halved = rc.open_deployed(path, "onnxruntime", bounds=bounds, preprocessing={"std": 2.0})
     np.testing.assert_allclose(
-        Classifier(halved).logits(images), np.clip(np.rint(images / 2), 0, 255).reshape(8, -1) @ kernel, atol=0.1
+        Classifier(halved).logits(images), np.clip(np.rint(255 * images / 2), 0, 255).reshape(8, -1) @ kernel, atol=0.1
     )
 
 

@@ -57,9 +57,9 @@ class Session(ABC):
     notes : list of str
         What is done to images and answers, where the file has another layout or number format.
     holds_bytes : bool
-        Whether the format of its images says that these go from 0 to 255.
+        Whether the format of its images is that of bytes, so that these can be nothing but images within `bounds`.
     bounds : tuple of float
-        Of images, unless a caller says otherwise.
+        Of the images that it takes, unless a caller says otherwise.
     """
 
     shape: tuple[int, ...]

@@ -225,9 +225,9 @@ def open_deployed(
         # channels are stays the source's.
         flipped = [(key, axis) for key, axis in (wrapped["preprocessing"] or {}).items() if key == "flip_axis"]
         wrapped["preprocessing"] = dict(flipped) or None
-        if bounds is None:
+        if bounds is None and session.bounds == (0, BYTES):
             session.notes.append(f"so images in [0, 1] are given as {BYTES:g} times their values")
-    network = DeployedNetwork(Deployed(name, runtime), files, session, wrapped["bounds"] if scaled else (0, BYTES))
+    network = DeployedNetwork(Deployed(name, runtime), files, session, wrapped["bounds"] if scaled else None)
     for note in network.notes:
         _log.info("%s: %s", main, note)
     said = _described(network) | {

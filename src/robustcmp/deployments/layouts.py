@@ -62,7 +62,7 @@ class Layout:
         """
         dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
         sizes = tuple(max(size or 0, 0) for size in shape[1:])
-        rounded = ", rounded to whole numbers from 0 to 255" if dtype == "uint8" else ""
+        rounded = ", rounded to 255 times their values in [0, 1]" if dtype == "uint8" else ""
         notes = [f"images are given as {dtype}{rounded}"] if dtype != "float32" else []
         if len(shape) == 4 and channels_axis(sizes) == "first":
             order, sizes = "NCHW", (sizes[1], sizes[2], sizes[0])
@@ -98,7 +98,7 @@ class Layout:
 
     @property
     def holds_bytes(self) -> bool:
-        """Whether images are given as bytes, 0 to 255."""
+        """Whether images in [0, 1] are given as bytes."""
         return self.dtype == "uint8"
 
     def inside(self, images: NDArray[np.float32]) -> NDArray[Any]:
@@ -111,7 +111,7 @@ class Layout:
             images = images.reshape(len(images), -1)
         converted: NDArray[Any] = images
         if self.dtype == "uint8":
-            converted = np.clip(np.rint(images), 0, BYTES).astype(np.uint8)
+            converted = np.clip(np.rint(images * BYTES), 0, BYTES).astype(np.uint8)
         elif self.dtype != "float32":
             converted = images.astype(self.dtype)
         return converted

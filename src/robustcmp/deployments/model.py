@@ -20,7 +20,6 @@ from ..models.classifier import Classifier
 from ..models.model import FunctionsModel, Model
 from ..models.preflight import DEPENDENCE
 from .base import Runtime, Session
-from .layouts import BYTES
 
 Gradient = Literal["source", "finite-differences", "none"]
 PROBES = 8  # images
@@ -95,18 +94,19 @@ class DeployedNetwork:
 
     Parameters
     ----------
-    of_bytes : tuple of float
-        The bounds of images that become 0 and 255.
+    bounds : tuple of float, optional
+        Of images that are scaled to those of the session; by default they are not.
     """
 
-    def __init__(self, adapter: Deployed, files: Files, session: Session, of_bytes: tuple[float, float] = (0, BYTES)):
+    def __init__(self, adapter: Deployed, files: Files, session: Session, bounds: tuple[float, float] | None = None):
         self.adapter, self.files, self._session = adapter, files, session
-        self._scaled = of_bytes != (0, BYTES)
-        self._lower, self._scale = np.float32(of_bytes[0]), np.float32(BYTES / (of_bytes[1] - of_bytes[0]))
+        lower, upper = bounds or session.bounds  # a session's own begin at 0
+        self._scaled = (lower, upper) != session.bounds
+        self._lower, self._scale = np.float32(lower), np.float32(session.bounds[1] / (upper - lower))
         self.alone, self.outputs, self._rounded = False, "logits", False
         self.notes = list(session.notes)
         self._shape = session.shape
-        self._probe(session.shape, BYTES if session.holds_bytes else 1.0)
+        self._probe(session.shape, session.bounds[1])
 
     def _probe(self, shape: tuple[int, ...], largest: float) -> None:
         """Ask about random images: what kind of numbers come out, and whether a batch changes them."""

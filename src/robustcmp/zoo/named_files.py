@@ -82,9 +82,9 @@ def file_origins(
             of_its_own = any((name or framework) in its for its in numbers.values())
             if cut or (any(normalised.values()) and not of_its_own):
                 raise UsageError(
-                    f"--mean, --std and --cut-softmax for all are for networks of frameworks: {text} gets its images "
-                    "as the network that it was converted from, and a softmax at its end is found. If it was converted "
-                    "with its normalisation inside, say so: --mean NAME=0 --std NAME=1"
+                    f"--mean, --std and --cut-softmax for all are for networks of frameworks: {text} has to take "
+                    "images in [0, 1] and to return logits, but for what is done for the network that it was converted "
+                    "from. If it was converted with its normalisation inside, say so: --mean NAME=0 --std NAME=1"
                 )
             origin = FromDeployedFile(source, framework)
             if of_its_own:
