@@ -1,4 +1,5 @@
-"""Draw the curves of the trainings that ship, from their weights files: docs/figures/curves-MODEL-DATASET.svg.
+"""Draw the curves of the trainings that ship, from their weights files: docs/figures/curves-MODEL-DATASET.svg,
+or curves-MODEL-DATASET-RECIPE.svg where that is not the default.
 
 And the loss of every batch of VGG-16's first epoch, from vgg16-cifar10-one-epoch.csv, as its weights are too large.
 
@@ -20,17 +21,18 @@ COLORS = {"torch": "#d1495b", "tensorflow": "#edae49", "jax": "#30638e"}  # told
 STYLES = {"torch": "-", "tensorflow": "--", "jax": ":"}
 
 
-def by_model() -> dict[tuple[str, str], list[WeightsFile]]:
-    """The weights files that ship, by model and dataset."""
-    found: dict[tuple[str, str], list[WeightsFile]] = {}
+def by_model() -> dict[tuple[str, str, str], list[WeightsFile]]:
+    """The weights files that ship, by model, dataset and recipe."""
+    found: dict[tuple[str, str, str], list[WeightsFile]] = {}
     for path in sorted((files("robustcmp.resources.zoo") / "weights").glob("*.h5")):
         content = read_weights(path)
         if content.metadata["framework"] in COLORS:  # not in a host
-            found.setdefault((content.metadata["model"], content.metadata["dataset"]), []).append(content)
+            about = content.metadata
+            found.setdefault((about["model"], about["dataset"], about["recipe"]), []).append(content)
     return found
 
 
-def draw(model: str, dataset: str, trainings: list[WeightsFile]) -> None:
+def draw(model: str, dataset: str, recipe: str, trainings: list[WeightsFile]) -> None:
     """Draw the loss and the validation accuracy of some trainings, epoch by epoch."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     for content in trainings:
@@ -48,8 +50,10 @@ def draw(model: str, dataset: str, trainings: list[WeightsFile]) -> None:
     handles, labels = right.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     right.legend(unique.values(), unique.keys(), frameon=False, loc="lower right")
-    figure.suptitle(f"{model} on {dataset}")
-    figure.savefig(Path(__file__).parent / f"curves-{model}-{dataset}.svg", metadata={"Date": None})
+    default = recipe == "default"
+    figure.suptitle(f"{model} on {dataset}" if default else f"{model} on {dataset}, recipe {recipe}")
+    name = f"curves-{model}-{dataset}.svg" if default else f"curves-{model}-{dataset}-{recipe}.svg"
+    figure.savefig(Path(__file__).parent / name, metadata={"Date": None})
     plt.close(figure)
 
 
@@ -77,6 +81,6 @@ def draw_batches(path: Path, smoothed: int = 20) -> None:
 
 if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "robustcmp"
-    for (model, dataset), trainings in by_model().items():
-        draw(model, dataset, trainings)
+    for (model, dataset, recipe), trainings in by_model().items():
+        draw(model, dataset, recipe, trainings)
     draw_batches(Path(__file__).parent / "vgg16-cifar10-one-epoch.csv")

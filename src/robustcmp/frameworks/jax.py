@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
@@ -288,6 +288,32 @@ class Jax(TrainableFramework):
         return _Trainer(native, architecture, momentum, weight_decay)
 
 
+Stepped = tuple[Parameters, Parameters, jax.Array]  # new parameters, new velocity, the loss before
+
+
+def training_step(architecture: Architecture, momentum: float, weight_decay: float) -> Callable[..., Stepped]:
+    """Return one step of a training: a pure function of parameters, velocity, images, labels and the rate."""
+
+    def loss(
+        fitted: Parameters, statistics: Parameters, images: jax.Array, labels: jax.Array
+    ) -> tuple[jax.Array, Parameters]:
+        measured: Parameters = {}
+        logits = apply(architecture, fitted | statistics, images, measured)
+        log_p = jax.nn.log_softmax(logits)
+        return -jnp.take_along_axis(log_p, labels[:, None], axis=1).mean(), measured
+
+    def step(
+        parameters: Parameters, velocity: Parameters, images: jax.Array, labels: jax.Array, rate: float
+    ) -> Stepped:
+        fitted = {name: parameters[name] for name in velocity}
+        statistics = {name: parameter for name, parameter in parameters.items() if name not in velocity}
+        (value, measured), gradients = jax.value_and_grad(loss, has_aux=True)(fitted, statistics, images, labels)
+        velocity = jax.tree.map(lambda v, g, w: momentum * v + (g + weight_decay * w), velocity, gradients, fitted)
+        return jax.tree.map(lambda w, v: w - rate * v, fitted, velocity) | measured, velocity, value
+
+    return step
+
+
 class _Trainer(Trainer):
     def __init__(self, network: JaxNetwork, architecture: Architecture, momentum: float, weight_decay: float):
         self._network = network
@@ -295,26 +321,14 @@ class _Trainer(Trainer):
             name: jnp.zeros_like(parameter) for name, parameter in network.parameters.items() if is_trainable(name)
         }
 
-        def loss(
-            fitted: Parameters, statistics: Parameters, images: jax.Array, labels: jax.Array
-        ) -> tuple[jax.Array, Parameters]:
-            measured: Parameters = {}
-            logits = apply(architecture, fitted | statistics, images, measured)
-            log_p = jax.nn.log_softmax(logits)
-            return -jnp.take_along_axis(log_p, labels[:, None], axis=1).mean(), measured
+        update = training_step(architecture, momentum, weight_decay)
 
         @jax.jit
         def step(
             parameters: Parameters, velocity: Parameters, images: jax.Array, labels: jax.Array, rate: float
-        ) -> tuple[Parameters, Parameters, jax.Array]:
-            fitted = {name: parameters[name] for name in velocity}
-            statistics = {name: parameter for name, parameter in parameters.items() if name not in velocity}
+        ) -> Stepped:
             with jax.default_matmul_precision("float32"):
-                (value, measured), gradients = jax.value_and_grad(loss, has_aux=True)(
-                    fitted, statistics, images, labels
-                )
-            velocity = jax.tree.map(lambda v, g, w: momentum * v + (g + weight_decay * w), velocity, gradients, fitted)
-            return jax.tree.map(lambda w, v: w - rate * v, fitted, velocity) | measured, velocity, value
+                return update(parameters, velocity, images, labels, rate)
 
         self._step = step
 

@@ -58,8 +58,8 @@ class Augmentation:
         # The counter keeps these draws apart from `batch_order`'s, which have the same key.
         generator = np.random.Generator(np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=[0, 0, 0, 1]))
         self._crop = recipe.crop
-        self._places = generator.integers(0, 2 * recipe.crop + 1, (n, 2))
-        self._flipped = generator.random(n) < 0.5 if recipe.flip else np.zeros(n, np.bool_)
+        self.places = generator.integers(0, 2 * recipe.crop + 1, (n, 2))
+        self.flipped = generator.random(n) < 0.5 if recipe.flip else np.zeros(n, np.bool_)
 
     def __call__(self, images: NDArray[np.float32], which: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the images (N, H, W, C) at some places of the training set, each as this epoch has it."""
@@ -69,9 +69,9 @@ class Augmentation:
             windows = sliding_window_view(
                 np.pad(batch, ((0, 0), border, border, (0, 0))), batch.shape[1:3], axis=(1, 2)
             )
-            row, column = self._places[which].T
+            row, column = self.places[which].T
             batch = windows[np.arange(len(which)), row, column].transpose(0, 2, 3, 1)
-        flipped = self._flipped[which]
+        flipped = self.flipped[which]
         batch[flipped] = batch[flipped, :, ::-1]
         return np.ascontiguousarray(batch)
 
@@ -123,7 +123,7 @@ def train(
     check_fit(architecture, train_data)
     rest, held_out = stratified_split(train_data.labels, VALIDATION_FRACTION)
     check_batches(architecture, recipe, len(rest))
-    metadata = _metadata(framework, architecture, recipe, train_data, seed, device) | (about or {})
+    metadata = training_metadata(framework, architecture, recipe, train_data, seed, device) | (about or {})
     validation = replace(
         train_data, images=train_data.images[held_out], labels=train_data.labels[held_out], split="validation"
     )
@@ -231,7 +231,7 @@ def check_batches(architecture: Architecture, recipe: Recipe, n: int) -> None:
         )
 
 
-def _metadata(
+def training_metadata(
     framework: TrainableFramework,
     architecture: Architecture,
     recipe: Recipe,
