@@ -1,16 +1,19 @@
-"""Train a network of the zoo on a GPU: all seeds of a framework side by side, with the images there.
+"""Train a network of the zoo on a GPU, several seeds of a framework in one program, with the images on the GPU.
 
 ``python -m robustcmp.train`` hands every batch to the framework from NumPy, which keeps a GPU waiting for a network as
 small as ResNet-20. Here a step, or an epoch of them, is one program on the GPU. All that the result depends on is as
-there: the initial weights, the order of the batches, crops and flips, the rate of every step, the loss and the
-optimiser. But convolutions may round their inputs to TF32, as every framework lets a GPU do by default.
+there: the initial weights, the order of the batches, crops and flips, the rate of every step, the loss, the optimiser,
+and float32 without TF32.
 
-``python docs/results/on_gpu.py prepare FOLDER`` makes, where every framework is installed, the initial weights and
-the images; ``train FOLDER --framework NAME``, on the machine with the GPU, goes on from what FOLDER holds and writes
-there; ``finish FOLDER`` measures the accuracy in each framework itself and writes the weights files of the zoo.
+1. ``python docs/results/on_gpu.py prepare FOLDER``, where every framework is installed, writes the initial weights and
+   the images.
+2. ``python docs/results/on_gpu.py train FOLDER --framework NAME``, on the machine with the GPU, goes on from what
+   FOLDER holds and writes there. Programs of several frameworks can share the GPU.
+3. ``python docs/results/on_gpu.py finish FOLDER`` measures the test accuracy in each framework itself, on a CPU, and
+   writes the weights files into FOLDER, which ``python tools/ship.py`` puts into the zoo.
 
-The machine with the GPU need not have TensorFlow: ``prepare`` has TensorFlow lower its own training step, as it does
-for ``jit_compile=True``, and JAX's XLA compiles and runs it there. The weights files say so.
+TensorFlow need not be installed on the machine with the GPU: ``prepare`` has TensorFlow lower its own training step, as
+it does for ``jit_compile=True``, and JAX's XLA compiles and runs it there. The weights files say so.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,12 +33,13 @@ from robustcmp.data import load_dataset
 from robustcmp.data.dataset import stratified_split
 from robustcmp.frameworks import get_framework
 from robustcmp.models.model import wrap
-from robustcmp.networks.architecture import get_architecture, is_trainable
+from robustcmp.networks.architecture import Architecture, get_architecture, is_trainable
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.provenance import made_with, package_version
 from robustcmp.zoo.from_zoo import FromZoo
 from robustcmp.zoo.recipes import Recipe, load_recipe
 from robustcmp.zoo.training import (
+    EPOCH_CURVES,
     VALIDATION_FRACTION,
     Augmentation,
     accuracy,
@@ -43,13 +48,12 @@ from robustcmp.zoo.training import (
     training_metadata,
 )
 
-WEIGHTS = Path(__file__).parents[2] / "zoo" / "weights"
+DATASET = "cifar10"
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 PARTS = ("weights", "velocity")
 VALIDATED = 1000  # images at once
 
-Arrays = dict[str, NDArray[Any]]
-State = dict[str, Arrays]  # weights and velocity
+State = dict[str, dict[str, NDArray[Any]]]  # weights and velocity
 
 
 def batch_sizes(recipe: Recipe, images: int) -> list[int]:
@@ -57,16 +61,33 @@ def batch_sizes(recipe: Recipe, images: int) -> list[int]:
     return sorted({recipe.batch_size, images % recipe.batch_size or recipe.batch_size}, reverse=True)
 
 
-class Training:
-    """One training on its way: what the files of FOLDER hold of it."""
+def step_file(folder: Path, model: str, recipe_name: str, size: int) -> Path:
+    """Return where TensorFlow's step lies, for batches of a size."""
+    return folder / f"{model}-tensorflow-{recipe_name}-{size}.bin"
 
-    def __init__(self, folder: Path, model: str, framework: str, recipe: str, seed: int):
-        self.name = f"{model}-{framework}-{recipe}-{seed}"
+
+class Training:
+    """One training on its way: what the files of FOLDER hold of it.
+
+    Attributes
+    ----------
+    state : State
+        Weights and velocity after the epochs that are done.
+    curves : dict of str to list of float
+        As in a weights file. ``seconds`` is an epoch's time divided by the trainings of the program.
+    environment : dict
+        What it is made with.
+    """
+
+    def __init__(self, folder: Path, model: str, framework: str, recipe_name: str, seed: int, recipe: Recipe):
+        self.name, self.seed = f"{model}-{framework}-{recipe_name}-{seed}", seed
         self.path = folder / f"{self.name}.npz"
-        self.seed = seed
         start = self.path if self.path.exists() else folder / f"{model}-{framework}-{seed}-initial.npz"
         with np.load(start) as file:
             arrays = {name: file[name] for name in file.files}
+        self.settings = json.dumps(msgspec.to_builtins(recipe), sort_keys=True)
+        if str(arrays.get("settings", self.settings)) != self.settings:
+            raise SystemExit(f"{self.path} was trained with {arrays['settings']}, not with {self.settings}")
         self.state: State = {
             part: {name.partition("/")[2]: a for name, a in arrays.items() if name.startswith(f"{part}/")}
             for part in PARTS
@@ -74,242 +95,208 @@ class Training:
         for name, array in self.state["weights"].items():
             if is_trainable(name):
                 self.state["velocity"].setdefault(name, np.zeros_like(array))
-        curves = ("loss", "validation_accuracy", "learning_rate", "seconds", "batch_loss")
-        self.curves = {name: list(arrays.get(f"curves/{name}", ())) for name in curves}
-        self.environment: dict[str, Any] = json.loads(str(arrays.get("environment", "{}")))
+        self.curves = {name: list(arrays.get(f"curves/{name}", ())) for name in (*EPOCH_CURVES, "batch_loss")}
+        self.environment: dict[str, Any] = json.loads(str(arrays["environment"]))
 
     @property
     def epochs(self) -> int:
+        """How many epochs are done."""
         return len(self.curves["loss"])
 
     def save(self) -> None:
+        """Write all of it."""
         arrays = {f"{part}/{name}": array for part, arrays in self.state.items() for name, array in arrays.items()}
         arrays |= {f"curves/{name}": np.array(values, np.float64) for name, values in self.curves.items()}
-        arrays["environment"] = np.array(json.dumps(self.environment))
+        arrays |= {"environment": np.array(json.dumps(self.environment)), "settings": np.array(self.settings)}
         temporary = self.path.with_suffix(".part.npz")
         np.savez(temporary, **arrays)
         temporary.replace(self.path)
 
 
 class Epoch:
-    """What the steps of one epoch of a training depend on: NumPy arrays, one row a step."""
+    """What the steps of one epoch of a training depend on, as NumPy arrays."""
 
     def __init__(self, recipe: Recipe, seed: int, epoch: int, rest: NDArray[np.int64], images: int):
         count = steps_an_epoch(recipe, len(rest))
         augmentation = Augmentation(recipe, seed, epoch, images)
-        self.order = rest[batch_order(seed, epoch, len(rest))].astype(np.int32)
-        self.places = augmentation.places[self.order].astype(np.int32)
-        self.flipped = augmentation.flipped[self.order]
-        self.rates = np.array([recipe.rate((epoch + step / count) / recipe.epochs) for step in range(count)])
+        order = rest[batch_order(seed, epoch, len(rest))]
+        of_images = order.astype(np.int32), augmentation.places[order].astype(np.int32), augmentation.flipped[order]
+        self._of_images: tuple[NDArray[Any], ...] = of_images
+        rates = [recipe.rate((epoch + step / count) / recipe.epochs) for step in range(count)]
+        self.rates = np.array(rates, np.float32)
+        self.sizes = np.array([recipe.batch_size] * (count - 1) + [len(rest) - recipe.batch_size * (count - 1)])
 
-    def whole(self, batch: int) -> tuple[NDArray[Any], ...]:
-        """Return order, places, flips and rates of the steps that have whole batches."""
-        count = len(self.order) // batch
-        steps = [array[: count * batch].reshape(count, batch, *array.shape[1:]) for array in self._images()]
-        return (*steps, self.rates[:count].astype(np.float32))
-
-    def rest(self, batch: int) -> tuple[NDArray[Any], ...] | None:
-        """Return the same of the last step, if its batch is smaller."""
-        done = len(self.order) // batch * batch
-        if done == len(self.order):
-            return None
-        return (*(array[done:] for array in self._images()), self.rates[-1].astype(np.float32))
-
-    def _images(self) -> tuple[NDArray[Any], ...]:
-        return self.order, self.places, self.flipped
+    def steps(self, size: int) -> tuple[NDArray[Any], ...]:
+        """Return places in the training set, crops, flips and rates of the steps of a size: one row a step."""
+        those = np.flatnonzero(self.sizes == size)
+        first, last = self.sizes[: those[0]].sum(), self.sizes[: those[-1] + 1].sum()
+        rows = (array[first:last].reshape(len(those), size, *array.shape[1:]) for array in self._of_images)
+        return (*rows, self.rates[those])
 
 
 # on the GPU ----------------------------------------------------------------------------------------------------------
-
 
 # Both functions return a class whose objects are trainings there: `begin` queues the steps of an epoch, `end` waits
 # for them and returns their losses and the accuracy on the images held out, `state` returns weights and velocity.
 
 
-def in_torch(recipe: Recipe, images: NDArray[np.uint8], labels: NDArray[np.int64], held_out: NDArray[np.int64]) -> Any:
+def in_torch(
+    architecture: Architecture,
+    recipe: Recipe,
+    images: NDArray[np.uint8],
+    labels: NDArray[np.int64],
+    held_out: NDArray[np.int64],
+) -> Any:
     """Return the class for PyTorch: a step is a captured graph, and every training has a stream."""
     import torch
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device.type == "cuda"
     torch.backends.cudnn.benchmark = True
-    pixels = torch.tensor(images, device=device)
-    classes = torch.tensor(labels, device=device)
+    pixels, classes = torch.tensor(images, device=device), torch.tensor(labels, device=device)
     held = torch.tensor(held_out, device=device)
-    span = torch.arange(images.shape[1], device=device)
+    size = images.shape[1]
+    span = torch.arange(size, device=device)
     framework = get_framework("torch")
 
-    def batch_of(which: Any, places: Any, flipped: Any) -> Any:
+    def batch_of(which: torch.Tensor, places: torch.Tensor, flipped: torch.Tensor) -> torch.Tensor:
         rows = places[:, :1] + span - recipe.crop
         columns = places[:, 1:] + torch.where(flipped[:, None], span.flip(0), span) - recipe.crop
-        size = len(span)
         inside = ((rows >= 0) & (rows < size))[:, :, None] & ((columns >= 0) & (columns < size))[:, None]
         taken = pixels[which[:, None, None], rows.clamp(0, size - 1)[:, :, None], columns.clamp(0, size - 1)[:, None]]
         return (taken / 255.0 * inside[..., None]).permute(0, 3, 1, 2)
 
-    class Going:
-        def __init__(self, training: Training, architecture: Any):
-            self.training, self.architecture = training, architecture
+    class InTorch:
+        def __init__(self, training: Training):
             self.module = framework.build(architecture, 0, "auto").to(memory_format=torch.channels_last)
             framework.set_weights(self.module, architecture, training.state["weights"])
             trainer: Any = framework.trainer(self.module, architecture, recipe.momentum, recipe.weight_decay)
-            self.trainer = trainer
-            self.fitted = list(trainer._parameters.values())
+            self.trainer, self.fitted = trainer, list(trainer._parameters.values())
             trainer.set_velocity(training.state["velocity"])
             for parameter in self.fitted:  # in the parameter's own layout
                 of_one = trainer._optimizer.state[parameter]
                 of_one["momentum_buffer"] = torch.zeros_like(parameter).copy_(of_one["momentum_buffer"])
             self.velocity = [trainer._optimizer.state[parameter]["momentum_buffer"] for parameter in self.fitted]
-            self.stream = torch.cuda.Stream() if device.type == "cuda" else None
-            self.graphs: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+            self.stream = torch.cuda.Stream() if on_gpu else None
+            self.steps: dict[int, Any] = {}  # by the size of the batch: arrays, counter, losses and what takes a step
 
-        def step(self, which: Any, places: Any, flipped: Any, rate: Any) -> Any:
-            loss = torch.nn.functional.cross_entropy(self.module(batch_of(which, places, flipped)), classes[which])
+        def step(self, arrays: tuple[torch.Tensor, ...], counter: torch.Tensor, losses: torch.Tensor) -> None:
+            """Take the step that the counter is at."""
+            which, places, flipped, rate = (array.index_select(0, counter)[0] for array in arrays)
+            y = classes[which.long()]
+            loss = torch.nn.functional.cross_entropy(self.module(batch_of(which.long(), places.long(), flipped)), y)
             gradients = torch.autograd.grad(loss, self.fitted)
             with torch.no_grad():
                 total = torch._foreach_add(gradients, torch._foreach_mul(self.fitted, recipe.weight_decay))
                 torch._foreach_mul_(self.velocity, recipe.momentum)
                 torch._foreach_add_(self.velocity, total)
                 torch._foreach_sub_(self.fitted, torch._foreach_mul(self.velocity, rate))
-            return loss.detach()
-
-        def next_step(self, size: int) -> tuple[Any, Any, Any]:
-            """Return a function that takes the next step with a batch of that size, its counter and its losses."""
-            count = len(self.arrays[size][0])
-            arrays = self.arrays[size]
-            counter = torch.zeros(1, dtype=torch.int64, device=device)
-            losses = torch.zeros(count, device=device)
-
-            def one() -> None:
-                which, places, flipped, rate = (array.index_select(0, counter)[0] for array in arrays)
-                losses.index_copy_(0, counter, self.step(which.long(), places.long(), flipped, rate)[None])
+                losses.index_copy_(0, counter, loss.detach()[None])
                 counter.add_(1)
 
-            return one, counter, losses
-
-        def prepare(self, epoch: Epoch) -> None:
-            """Capture the steps, without changing anything of the training."""
-            parts = {recipe.batch_size: epoch.whole(recipe.batch_size)}
-            left = epoch.rest(recipe.batch_size)
-            if left is not None:
-                parts[len(left[0])] = tuple(np.asarray(array)[None] for array in left)
-            self.arrays = {
-                size: tuple(torch.tensor(array, device=device) for array in arrays) for size, arrays in parts.items()
-            }
-            if self.graphs:
-                return
-            for size in self.arrays:
-                one, counter, losses = self.next_step(size)
-                if self.stream is None:
-                    self.graphs[size] = (one, counter, losses)
-                    continue
-                kept = {name: value.clone() for name, value in self.module.state_dict().items()}
-                moving = [value.clone() for value in self.velocity]
-                self.stream.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(self.stream):
-                    for _ in range(3):
-                        counter.zero_()
-                        one()
-                    torch.cuda.synchronize()
-                    graph = torch.cuda.CUDAGraph()
-                    counter.zero_()
-                    with torch.cuda.graph(graph, stream=self.stream):
-                        one()
+        def captured(self, *arguments: Any) -> Any:
+            """Return a function that takes a step: on a GPU, the graph of one. The training is left as it is."""
+            if self.stream is None:
+                return lambda: self.step(*arguments)
+            moving = [*self.module.state_dict().values(), *self.velocity]
+            kept = [value.clone() for value in moving]
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                for _ in range(3):  # PyTorch asks for a few steps before a capture
+                    arguments[1].zero_()
+                    self.step(*arguments)
                 torch.cuda.synchronize()
-                with torch.no_grad():
-                    for name, value in self.module.state_dict().items():
-                        value.copy_(kept[name])
-                    for value, before in zip(self.velocity, moving, strict=True):
-                        value.copy_(before)
-                self.graphs[size] = (graph.replay, counter, losses)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=self.stream):
+                    self.step(*arguments)
+            torch.cuda.synchronize()
+            with torch.no_grad():
+                for value, before in zip(moving, kept, strict=True):
+                    value.copy_(before)
+            return graph.replay
 
         def begin(self, epoch: Epoch) -> None:
             self.module.train()
-            if not self.graphs:
-                self.prepare(epoch)
-                self.inputs = self.arrays
-            else:
-                self.prepare(epoch)
-                for size, arrays in self.arrays.items():
-                    for target, source in zip(self.inputs[size], arrays, strict=True):
-                        target.copy_(source)
-            torch.cuda.synchronize() if device.type == "cuda" else None
-            for size in self.inputs:
-                replay, counter, _ = self.graphs[size]
+            with framework.full_precision(pixels):
+                for size in dict.fromkeys(epoch.sizes.tolist()):
+                    new = tuple(torch.tensor(array, device=device) for array in epoch.steps(size))
+                    if size not in self.steps:
+                        counter = torch.zeros(1, dtype=torch.int64, device=device)
+                        losses = torch.zeros(len(new[0]), device=device)
+                        self.steps[size] = new, counter, losses, self.captured(new, counter, losses)
+                    for array, values in zip(self.steps[size][0], new, strict=True):
+                        array.copy_(values)
+                if on_gpu:
+                    torch.cuda.synchronize()
                 with torch.cuda.stream(self.stream):
-                    counter.zero_()
-                    for _ in range(len(self.inputs[size][0])):
-                        replay()
+                    for arrays, counter, _, take in self.steps.values():
+                        counter.zero_()
+                        for _ in range(len(arrays[0])):
+                            take()
 
         def end(self) -> tuple[NDArray[np.float64], float]:
             if self.stream is not None:
                 self.stream.synchronize()
             self.module.eval()
-            with torch.inference_mode():
-                right = 0
+            right = 0
+            with torch.inference_mode(), framework.full_precision(pixels):
                 for part in held.split(VALIDATED):
-                    x = (pixels[part] / 255.0).permute(0, 3, 1, 2)
-                    right += int((self.module(x).argmax(1) == classes[part]).sum())
-            losses = [losses.cpu().numpy().astype(np.float64) for _, _, losses in self.graphs.values()]
+                    logits = self.module((pixels[part] / 255.0).permute(0, 3, 1, 2))
+                    right += int((logits.argmax(1) == classes[part]).sum())
+            losses = [losses.cpu().numpy().astype(np.float64) for _, _, losses, _ in self.steps.values()]
             return np.concatenate(losses), right / len(held)
 
         def state(self) -> State:
-            weights = framework.get_weights(self.module, self.architecture)
+            weights = framework.get_weights(self.module, architecture)
             return {"weights": weights, "velocity": self.trainer.velocity()}
 
-    return Going
+    return InTorch
 
 
 def in_xla(
+    architecture: Architecture,
     recipe: Recipe,
     images: NDArray[np.uint8],
     labels: NDArray[np.int64],
     held_out: NDArray[np.int64],
-    folder: Path,
-    framework: str,
-    architecture: Any,
+    lowered: dict[int, bytes] | None = None,
 ) -> Any:
-    """Return the class for JAX and TensorFlow: an epoch is a program."""
+    """Return the class for JAX, or with a `lowered_step` for every size of batch TensorFlow: an epoch is a program.
+
+    JAX computes the accuracy on the images held out, also for TensorFlow.
+    """
     import jax
     import jax.numpy as jnp
 
     from robustcmp.frameworks.jax import apply, training_step
 
     pixels, classes, held = jnp.asarray(images), jnp.asarray(labels.astype(np.int32)), jnp.asarray(held_out)
-    span = jnp.arange(images.shape[1])
+    size = images.shape[1]
+    span = jnp.arange(size)
+    update = training_step(architecture, recipe.momentum, recipe.weight_decay)
+    steps = {batch: jax.export.deserialize(step).call for batch, step in (lowered or {}).items()}
 
     def batch_of(pixels: Any, which: Any, places: Any, flipped: Any) -> Any:
-        size = len(span)
         rows = places[:, :1] + span - recipe.crop
         columns = places[:, 1:] + jnp.where(flipped[:, None], span[::-1], span) - recipe.crop
         inside = ((rows >= 0) & (rows < size))[:, :, None] & ((columns >= 0) & (columns < size))[:, None]
         taken = pixels[which[:, None, None], rows.clip(0, size - 1)[:, :, None], columns.clip(0, size - 1)[:, None]]
         return taken.astype(jnp.float32) / 255 * inside[..., None]
 
-    if framework == "jax":
-        update = training_step(architecture, recipe.momentum, recipe.weight_decay)
-
-        def step(state: Any, x: Any, y: Any, rate: Any) -> Any:
+    def step(state: Any, x: Any, y: Any, rate: Any) -> Any:
+        if steps:
+            return steps[len(x)](state, x, y, rate)
+        with jax.default_matmul_precision("float32"):
             weights, velocity, loss = update(state["weights"], state["velocity"], x, y, rate)
-            return {"weights": weights, "velocity": velocity}, loss
-    else:
-        lowered = {size: jax.export.deserialize((folder / f"tensorflow-{size}.bin").read_bytes()).call
-                   for size in batch_sizes(recipe, len(labels) - len(held_out))}  # fmt: skip
-
-        def step(state: Any, x: Any, y: Any, rate: Any) -> Any:
-            return lowered[len(x)](state, x, y, rate)
+        return {"weights": weights, "velocity": velocity}, loss
 
     @jax.jit
-    def whole(state: Any, pixels: Any, classes: Any, steps: Any) -> Any:
+    def several(state: Any, pixels: Any, classes: Any, arrays: Any) -> Any:
         def body(state: Any, now: Any) -> Any:
             which, places, flipped, rate = now
             return step(state, batch_of(pixels, which, places, flipped), classes[which], rate)
 
-        return jax.lax.scan(body, state, steps)
-
-    @jax.jit
-    def last(state: Any, pixels: Any, classes: Any, now: Any) -> Any:
-        which, places, flipped, rate = now
-        return step(state, batch_of(pixels, which, places, flipped), classes[which], rate)
+        return jax.lax.scan(body, state, arrays)
 
     @jax.jit
     def right(weights: Any, pixels: Any, classes: Any, which: Any) -> Any:
@@ -317,18 +304,15 @@ def in_xla(
             logits = apply(architecture, weights, pixels[which].astype(jnp.float32) / 255)
         return (logits.argmax(1) == classes[which]).sum()
 
-    class Going:
-        def __init__(self, training: Training, architecture: Any):
-            self.training = training
+    class InXLA:
+        def __init__(self, training: Training):
             self.at = jax.tree.map(jnp.asarray, training.state)
 
         def begin(self, epoch: Epoch) -> None:
-            self.at, losses = whole(self.at, pixels, classes, epoch.whole(recipe.batch_size))
-            self.losses = [losses]
-            left = epoch.rest(recipe.batch_size)
-            if left is not None:
-                self.at, loss = last(self.at, pixels, classes, left)
-                self.losses.append(loss[None])
+            self.losses = []
+            for batch in dict.fromkeys(epoch.sizes.tolist()):
+                self.at, losses = several(self.at, pixels, classes, epoch.steps(batch))
+                self.losses.append(losses)
             parts = [held[start : start + VALIDATED] for start in range(0, len(held), VALIDATED)]
             self.right = [right(self.at["weights"], pixels, classes, part) for part in parts]
 
@@ -339,71 +323,66 @@ def in_xla(
         def state(self) -> State:
             return jax.tree.map(np.asarray, self.at)  # type: ignore[no-any-return]
 
-    return Going
+    return InXLA
 
 
-def environment(framework: str) -> dict[str, Any]:
-    """Return what a training here is made with."""
+def environment(framework: str, initial: dict[str, Any]) -> dict[str, Any]:
+    """Return what a training is made with here, from initial weights that another machine may have made."""
     if framework == "torch":
         import torch
 
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        device = f"cuda, {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "cpu"
     else:
         import jax
 
-        device = jax.devices()[0].device_kind
-    versions = {"tensorflow": f"its training step, which XLA of jaxlib {package_version('jaxlib')} compiled"}
-    return made_with() | {
-        "device": device,
-        "precision": "float32, convolutions in TF32 where there is a GPU",
-        "framework": versions.get(framework) or get_framework(framework).version(),
-    }
+        (first, *_) = jax.devices()
+        device = f"cuda, {first.device_kind}" if first.platform == "gpu" else "cpu"
+    version = initial["framework"] if framework == "tensorflow" else get_framework(framework).version()
+    compiled = {"compiled_by": f"XLA of jaxlib {package_version('jaxlib')}"} if framework == "tensorflow" else {}
+    about = {"framework": version, "device": device, "precision": "float32", "initial_weights": initial}
+    return made_with() | about | compiled
 
 
 def train(arguments: argparse.Namespace) -> None:
     """Train all seeds of a framework, an epoch of each in turn."""
     deadline = time.monotonic() + arguments.seconds
-    folder = arguments.folder
-    architecture = get_architecture(arguments.model)
-    recipe = load_recipe(arguments.model, "cifar10", arguments.recipe)
+    folder, model, framework = arguments.folder, arguments.model, arguments.framework
+    architecture, recipe = get_architecture(model), load_recipe(model, DATASET, arguments.recipe)
     with np.load(folder / "images.npz") as file:
         images, labels = file["images"], file["labels"].astype(np.int64)
     rest, held_out = stratified_split(labels, VALIDATION_FRACTION)
-    if arguments.framework == "torch":
-        Going = in_torch(recipe, images, labels, held_out)
+    if framework == "torch":
+        on_gpu = in_torch(architecture, recipe, images, labels, held_out)
     else:
-        Going = in_xla(recipe, images, labels, held_out, folder, arguments.framework, architecture)
-    trainings = [
-        Training(folder, arguments.model, arguments.framework, arguments.recipe, seed) for seed in arguments.seeds
-    ]
-    going = [Going(training, architecture) for training in trainings]
+        sizes = batch_sizes(recipe, len(rest)) if framework == "tensorflow" else []
+        lowered = {size: step_file(folder, model, arguments.recipe, size).read_bytes() for size in sizes}
+        on_gpu = in_xla(architecture, recipe, images, labels, held_out, lowered)
+    trainings = [Training(folder, model, framework, arguments.recipe, seed, recipe) for seed in arguments.seeds]
+    going = {training.name: on_gpu(training) for training in trainings}
     for training in trainings:
-        training.environment |= environment(arguments.framework)
+        initial = training.environment.get("initial_weights", training.environment)
+        training.environment = environment(framework, initial)
     last_epoch = 0.0
-    while time.monotonic() + last_epoch < deadline:
-        left = [one for one in going if one.training.epochs < recipe.epochs]
-        if not left:
-            break
+    while left := [training for training in trainings if training.epochs < recipe.epochs]:
         start = time.monotonic()
-        epochs = [Epoch(recipe, one.training.seed, one.training.epochs, rest, len(images)) for one in left]
-        for one, epoch in zip(left, epochs, strict=True):
-            one.begin(epoch)
-        for one, epoch in zip(left, epochs, strict=True):
-            losses, accuracy = one.end()
-            curves = one.training.curves
-            sizes = [recipe.batch_size] * (len(losses) - 1) + [len(rest) - recipe.batch_size * (len(losses) - 1)]
-            curves["loss"].append(float(np.average(losses, weights=sizes)))
-            curves["validation_accuracy"].append(accuracy)
-            curves["learning_rate"].append(float(epoch.rates[-1]))
-            curves["batch_loss"] += losses.tolist()
+        if start + last_epoch > deadline:
+            break
+        epochs = [Epoch(recipe, training.seed, training.epochs, rest, len(images)) for training in left]
+        for training, epoch in zip(left, epochs, strict=True):
+            going[training.name].begin(epoch)
+        for training, epoch in zip(left, epochs, strict=True):
+            losses, share = going[training.name].end()
+            training.curves["loss"].append(float(np.average(losses, weights=epoch.sizes)))
+            training.curves["validation_accuracy"].append(share)
+            training.curves["learning_rate"].append(float(epoch.rates[-1]))
+            training.curves["batch_loss"] += losses.tolist()
         last_epoch = time.monotonic() - start
-        for one in left:
-            one.training.curves["seconds"].append(last_epoch / len(left))
-            if one.training.epochs % arguments.every == 0 or one.training.epochs == recipe.epochs:
-                one.training.state = one.state()
-                one.training.save()
-        said = ", ".join(f"{one.training.curves['validation_accuracy'][-1]:.4f}" for one in left)
-        print(f"{arguments.framework} {left[0].training.epochs}: {said} ({last_epoch:.2f} s)", flush=True)
+        for training in left:
+            training.curves["seconds"].append(last_epoch / len(left))
+            training.state = going[training.name].state()
+            training.save()
+        said = ", ".join(f"{training.curves['validation_accuracy'][-1]:.4f}" for training in left)
+        print(f"{framework} {left[0].epochs}: {said} ({last_epoch:.2f} s)", flush=True)
 
 
 # before and after ----------------------------------------------------------------------------------------------------
@@ -411,28 +390,31 @@ def train(arguments: argparse.Namespace) -> None:
 
 def prepare(arguments: argparse.Namespace) -> None:
     """Write what `train` starts from."""
-    folder = arguments.folder
+    folder, model = arguments.folder, arguments.model
     folder.mkdir(parents=True, exist_ok=True)
-    architecture = get_architecture(arguments.model)
-    data = load_dataset("cifar10", "train")
+    architecture, recipe = get_architecture(model), load_recipe(model, DATASET, arguments.recipe)
+    data = load_dataset(DATASET, "train")
     images = np.rint(data.images * 255).astype(np.uint8)
     if not np.array_equal(images.astype(np.float32) / np.float32(255), data.images):
-        raise SystemExit("the images are no bytes")
+        raise SystemExit("the images are not 8-bit")
     np.savez_compressed(folder / "images.npz", images=images, labels=data.labels)
     for name in FRAMEWORKS:
         framework = get_framework(name)
+        about = np.array(json.dumps(made_with() | {"framework": framework.version(), "device": "cpu"}))
         for seed in arguments.seeds:
             weights = framework.get_weights(framework.build(architecture, seed, "cpu"), architecture)
             arrays: Any = {f"weights/{key}": array for key, array in weights.items()}
-            np.savez(folder / f"{architecture.name}-{name}-{seed}-initial.npz", **arrays)
-    recipe = load_recipe(arguments.model, "cifar10", arguments.recipe)
+            np.savez(folder / f"{model}-{name}-{seed}-initial.npz", environment=about, **arrays)
     rest, _ = stratified_split(data.labels, VALIDATION_FRACTION)
     for size in batch_sizes(recipe, len(rest)):
-        (folder / f"tensorflow-{size}.bin").write_bytes(lowered_step(architecture, recipe, size))
+        step_file(folder, model, arguments.recipe, size).write_bytes(lowered_step(architecture, recipe, size))
 
 
-def lowered_step(architecture: Any, recipe: Recipe, size: int) -> bytes:
-    """Return TensorFlow's training step for batches of a size, as a function of JAX for a GPU or a CPU."""
+def lowered_step(architecture: Architecture, recipe: Recipe, size: int) -> bytes:
+    """Return TensorFlow's training step for batches of a size, as a function of JAX for a GPU or a CPU.
+
+    It computes in float32 without TF32, which robustcmp switches off in TensorFlow.
+    """
     import jax
     import tensorflow as tf
     from jax._src.lib import _jax
@@ -448,9 +430,8 @@ def lowered_step(architecture: Any, recipe: Recipe, size: int) -> bytes:
     trainer: Any = framework.trainer(network, architecture, recipe.momentum, recipe.weight_decay)
     variables = {("weights", name): variable for name, variable in _variables(network, architecture).items()}
     variables |= {("velocity", name): variable for name, variable in trainer._velocity.items()}
-    arguments = (
-        tf.zeros((size, *architecture.input_shape)), tf.zeros(size, tf.int32), tf.constant(recipe.learning_rate),
-    )  # fmt: skip
+    images, labels = tf.zeros((size, *architecture.input_shape)), tf.zeros(size, tf.int32)
+    arguments = images, labels, tf.constant(recipe.learning_rate)
     step = tf.function(trainer._update, jit_compile=True)
     handles = step.get_concrete_function(*arguments).captured_inputs
     keys = [next(key for key, variable in variables.items() if variable.handle is handle) for handle in handles]
@@ -466,14 +447,16 @@ def lowered_step(architecture: Any, recipe: Recipe, size: int) -> bytes:
 
     primitive = Primitive("tensorflow_step")
     primitive.multiple_results = True
-    outputs = [jax.ShapeDtypeStruct((), np.float32)]
-    outputs += [jax.ShapeDtypeStruct(tuple(variables[written[i]].shape), np.float32) for i in sorted(written)]
-    primitive.def_abstract_eval(lambda *_: [jax.core.ShapedArray(each.shape, each.dtype) for each in outputs])
+    shapes: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    for (part, name), variable in variables.items():
+        shapes[part][name] = jax.ShapeDtypeStruct(tuple(variable.shape), np.float32)
+    results = [(), *(shapes[part][name].shape for _, (part, name) in sorted(written.items()))]
+    primitive.def_abstract_eval(lambda *_: [jax.core.ShapedArray(shape, np.dtype("float32")) for shape in results])
 
     def lowering(context: Any, *operands: Any) -> Any:
         submodule = ir.Module.parse(module)
-        for block in submodule.body.operations:
-            for operation in list(block.regions[0].blocks[0].operations):
+        for function in submodule.body.operations:
+            for operation in list(function.regions[0].blocks[0].operations):
                 if operation.operation.name == "mhlo.copy":  # says nothing but where a value lies
                     operation.operation.result.replace_all_uses_with(operation.operation.operands[0])
                     operation.operation.erase()
@@ -486,27 +469,23 @@ def lowered_step(architecture: Any, recipe: Recipe, size: int) -> bytes:
     def in_jax(state: Any, x: Any, y: Any, rate: Any) -> Any:
         loss, *values = primitive.bind(x, y, rate, *(state[part][name] for part, name in keys))
         new: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
-        for output, value in zip(sorted(written), values, strict=True):
-            part, name = written[output]
+        for (_, (part, name)), value in zip(sorted(written.items()), values, strict=True):
             new[part][name] = value
         return new, loss
 
-    shapes: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
-    for (part, name), variable in variables.items():
-        shapes[part][name] = jax.ShapeDtypeStruct(tuple(variable.shape), np.float32)
     like = [jax.ShapeDtypeStruct(each.shape, each.dtype.as_numpy_dtype) for each in arguments]
     return bytes(jax.export.export(jax.jit(in_jax), platforms=("cuda", "cpu"))(shapes, *like).serialize())
 
 
 def finish(arguments: argparse.Namespace) -> None:
     """Write the weights files of the trainings that are done, with the accuracy that each framework itself finds."""
-    architecture = get_architecture(arguments.model)
-    recipe = load_recipe(arguments.model, "cifar10", arguments.recipe)
-    train_data, test_data = load_dataset("cifar10", "train"), load_dataset("cifar10", "test")
+    folder, model = arguments.folder, arguments.model
+    architecture, recipe = get_architecture(model), load_recipe(model, DATASET, arguments.recipe)
+    train_data, test_data = load_dataset(DATASET, "train"), load_dataset(DATASET, "test")
     for name in FRAMEWORKS:
         framework = get_framework(name)
         for seed in arguments.seeds:
-            training = Training(arguments.folder, arguments.model, name, arguments.recipe, seed)
+            training = Training(folder, model, name, arguments.recipe, seed, recipe)
             if training.epochs < recipe.epochs:
                 print(f"{training.name}: {training.epochs} of {recipe.epochs} epochs")
                 continue
@@ -520,9 +499,9 @@ def finish(arguments: argparse.Namespace) -> None:
                 "test_data": test_data.digest,
             }
             curves = {key: np.array(values, np.float64) for key, values in training.curves.items()}
-            path = WEIGHTS / FromZoo(arguments.model, "cifar10", name, arguments.recipe, seed).file
+            path = folder / FromZoo(model, DATASET, name, arguments.recipe, seed).file
             write_weights(path, WeightsFile(training.state["weights"], metadata, curves))
-            print(f"{training.name}: {metadata['test_accuracy']:.2%}", flush=True)
+            print(f"{path}: {metadata['test_accuracy']:.2%}", flush=True)
 
 
 def seeds(text: str) -> list[int]:
@@ -535,6 +514,7 @@ def seeds(text: str) -> list[int]:
 
 
 def main() -> None:
+    """Do what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("prepare", "train", "finish"))
     parser.add_argument("folder", type=Path)
@@ -542,9 +522,10 @@ def main() -> None:
     parser.add_argument("--recipe", default="long")
     parser.add_argument("--framework", choices=FRAMEWORKS)
     parser.add_argument("--seeds", type=seeds, default=seeds("0-4"))
-    parser.add_argument("--every", type=int, default=1, help="epochs from one file to the next")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop before an epoch that would end later")
     arguments = parser.parse_args()
+    if arguments.what == "train" and not arguments.framework:
+        parser.error("train needs --framework")
     {"prepare": prepare, "train": train, "finish": finish}[arguments.what](arguments)
 
 
