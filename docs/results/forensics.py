@@ -310,6 +310,7 @@ def experiments() -> Iterator[Experiment]:
         if source.seed == 0:
             yield Experiment("images common to all networks", source, bounds, given, alone=False)
     yield from wrong_wrappers(Zoo("lenet1"))
+    yield Experiment("as it should be", Zoo("resnet20", recipe="long"))
     # By the paper's recipe: `robustcmp train --model resnet20 --framework torch --recipe paper` trains it.
     paper = Zoo("resnet20", recipe="paper")
     yield Experiment("as it should be", paper)
