@@ -717,6 +717,7 @@ TOLD_APART: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]
     "paired t of twins, 5 trainings, 4.2 and 4.9 points": (twins_told_apart(by_pairs), 0.0, CHANCE),
     "paired t of twins that are 2 points apart": (twins_told_apart(by_pairs, apart=0.02), 0.75, 1.0),
     "equivalence of twins that are apart by the margin": (twins_told_apart(by_equivalence, apart=0.02), 0.0, CHANCE),
+    "the detectable difference, three frameworks, three trainings": (detected(3), 0.0, 1.0),
 }
 
 
