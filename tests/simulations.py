@@ -55,6 +55,8 @@ MANY = 2000
 DRAWS = 10_000
 SPREADS_2018 = (0.042, 0.017, 0.017, 0.010, 0.021, 0.049)  # of LeNet-5 under FGSM, in six frameworks
 TWINS = 0.98  # how the rates of twins correlate in LeNet-5 under FGSM, in the first and the last of them
+BY_SEED = 0.95  # how the rates of equal training seeds correlate in ResNet-20 under single pixel, between frameworks
+LENET5 = ((0.0304, 0.0197, 0.0195), (0.0006, 0.0011, 0.0011))  # spreads of ten trainings: FGSM, single pixel
 FRESH = 0.6  # the part of e's standard deviation that each repeat of a random attack draws anew
 
 
@@ -379,15 +381,33 @@ def twins_told_apart(
     return simulate
 
 
-def several_attacks(
-    joint: bool, sds: Sequence[float] = (0.03,) * 6, runs: int = 5, shared: float = 0.7
-) -> Callable[[np.random.Generator], bool]:
-    """Whether permutations claim something under one of three attacks, whose rates depend on each other."""
+def sharing_seeds(rng: np.random.Generator, frameworks: int, runs: int, correlation: float) -> NDArray[np.float64]:
+    """Return effects of trainings (frameworks, runs) that correlate between frameworks where the seed is the same."""
+    common, own = rng.normal(size=(1, runs)), rng.normal(size=(frameworks, runs))
+    effects: NDArray[np.float64] = math.sqrt(correlation) * common + math.sqrt(1 - correlation) * own
+    return effects
+
+
+def seeds_told_apart(frameworks: int = 3, runs: int = 3) -> Callable[[np.random.Generator], bool]:
+    """Whether frameworks of one mean are told apart if equal training seeds fare alike in all of them."""
 
     def simulate(rng: np.random.Generator) -> bool:
-        common, own = rng.normal(size=(1, len(sds), runs)), rng.normal(size=(3, len(sds), runs))
-        rates = (shared * common + math.sqrt(1 - shared**2) * own) * np.array(sds)[:, None]
-        found = westfall_young(rates.reshape(3, -1), [runs] * len(sds), 500)
+        return brown_forsythe(list(sharing_seeds(rng, frameworks, runs, BY_SEED))).p < 0.05
+
+    return simulate
+
+
+def several_attacks(
+    joint: bool, sds: Sequence[Sequence[float]] = ((0.03,) * 6,) * 3, runs: int = 5, shared: float = 0.7
+) -> Callable[[np.random.Generator], bool]:
+    """Whether permutations claim something under attacks, (attacks, frameworks), whose rates depend on each other."""
+    spreads = np.array(sds)
+    attacks, frameworks = spreads.shape
+
+    def simulate(rng: np.random.Generator) -> bool:
+        common, own = rng.normal(size=(1, frameworks, runs)), rng.normal(size=(attacks, frameworks, runs))
+        rates = (shared * common + math.sqrt(1 - shared**2) * own) * spreads[..., None]
+        found = westfall_young(rates.reshape(attacks, -1), [runs] * frameworks, 500)
         return (found.joint.p if joint else min(found.adjusted)) < 0.05
 
     return simulate
@@ -429,16 +449,25 @@ def models_called_equivalent(images: int = 500, only: float = 0.05) -> Callable[
     return simulate
 
 
-def detected(runs: int = 10, frameworks: int = 3, sds: Sequence[float] = (0.03,) * 6) -> Callable[..., bool]:
-    """Whether the difference that a pilot calls detectable is detected by the same comparison once more."""
+def detected(
+    runs: int = 10, frameworks: int = 3, sds: Sequence[float] = (0.03,) * 6, by_seed: float = 0.0
+) -> Callable[[np.random.Generator], bool]:
+    """Whether the difference that a pilot calls detectable is detected by the same comparison once more.
+
+    `by_seed` is how the rates of equal training seeds correlate between frameworks.
+    """
     spreads = np.array(sds[:frameworks])
 
+    def compared(rng: np.random.Generator, means: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        if not by_seed:
+            return list(rates_of(rng, means, spreads, runs, False))
+        return list(means[:, None] + spreads[:, None] * sharing_seeds(rng, frameworks, runs, by_seed))
+
     def simulate(rng: np.random.Generator) -> bool:
-        pilot = rates_of(rng, np.full(frameworks, 0.2), spreads, runs, False)
         means = np.full(frameworks, 0.2)
-        apart = detectable_between_groups(list(pilot))
+        apart = detectable_between_groups(compared(rng, means))
         means[0], means[-1] = 0.2 - apart / 2, 0.2 + apart / 2
-        return brown_forsythe(list(rates_of(rng, means, spreads, runs, False))).p < 0.05
+        return brown_forsythe(compared(rng, means)).p < 0.05
 
     return simulate
 
@@ -638,8 +667,8 @@ UNEQUALLY = {
     "Brown-Forsythe, 6 frameworks, 5 trainings, very skewed (mean 1 %, sd 0.2 to 1.0)": unequal_spreads(
         by_brown_forsythe, 6, 5, True, 0.01, [its / 5 for its in SPREADS_2018]
     ),
-    "Westfall-Young, three dependent attacks, spreads of 2018": several_attacks(False, SPREADS_2018),
-    "permutation of the summed F, three dependent attacks, spreads of 2018": several_attacks(True, SPREADS_2018),
+    "Westfall-Young, three dependent attacks, spreads of 2018": several_attacks(False, (SPREADS_2018,) * 3),
+    "permutation of the summed F, three dependent attacks, spreads of 2018": several_attacks(True, (SPREADS_2018,) * 3),
     "Cochran's Q by chi-square, three nearly equal models (latent correlation 0.98)": nearly_one_model(False),
     "Welch's t of twins, 5 trainings, 4.2 and 4.9 points": twins_told_apart(by_welch),
     "Welch's t of twins that are 2 points apart": twins_told_apart(by_welch, apart=0.02),
@@ -650,6 +679,10 @@ UNEQUALLY = {
     "Brown-Forsythe, 6 frameworks, two of them twins, equal spreads": twins_told_apart(by_brown_forsythe, (0.03,) * 6),
     "Brown-Forsythe, 6 frameworks, two of them twins, spreads of 2018": twins_told_apart(
         by_brown_forsythe, SPREADS_2018
+    ),
+    "Brown-Forsythe, 3 frameworks, 3 trainings, equal seeds correlated by 0.95": seeds_told_apart(),
+    "permutation of the summed F, two attacks, 3 frameworks, 10 trainings, LeNet-5's spreads": several_attacks(
+        True, LENET5, 10, 0.0
     ),
 }
 # What is told apart: at least, at most. 5 % and three Monte Carlo standard errors of 2,000 simulations.
@@ -718,6 +751,9 @@ TOLD_APART: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]
     "paired t of twins that are 2 points apart": (twins_told_apart(by_pairs, apart=0.02), 0.75, 1.0),
     "equivalence of twins that are apart by the margin": (twins_told_apart(by_equivalence, apart=0.02), 0.0, CHANCE),
     "the detectable difference, three frameworks, three trainings": (detected(3), 0.0, 1.0),
+    "the detectable difference, three frameworks, two trainings": (detected(2), 0.0, 1.0),
+    "the detectable difference, three frameworks, five trainings": (detected(5), 0.0, 1.0),
+    "the same, three trainings, equal seeds correlated by 0.95": (detected(3, by_seed=BY_SEED), 0.0, 1.0),
 }
 
 

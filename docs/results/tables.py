@@ -12,12 +12,14 @@ from itertools import combinations, groupby, product
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import f as f_distribution
 from scipy.stats import t as student_t
 
 import robustcmp as rc
 from robustcmp.analysis.forensics import fingerprints, read_published
 from robustcmp.analysis.paper import published
-from robustcmp.analysis.statistics.hypotheses import holm, mcnemar, paired_t, standard_error
+from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
 from robustcmp.analysis.statistics.prediction import Prediction
 from robustcmp.analysis.statistics.variance import interaction_variance
 from robustcmp.analysis.verdicts import Verdict
@@ -72,9 +74,11 @@ def page(text: str, whole: bool) -> str:
         text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
         text = fill(text, f"{run}, beside the paper", lambda run=run: beside_the_paper(run))
         text = fill(text, f"{run}, one seed", lambda run=run: one_seed(run))
-    text = fill(text, "differences under fgsm", differences)
+    text = fill(text, "differences under fgsm", lambda: differences("fgsm", 1))
+    text = fill(text, "differences under single pixel", lambda: differences("single_pixel", 2))
     text = fill(text, "told apart", told_apart)
     text = fill(text, "spread", spread)
+    text = fill(text, "equal seeds", equal_seeds)
     for level in ("frameworks", "models"):
         text = fill(text, f"answers, {level}", lambda level=level: answers(level))
     text = fill(text, "clipping", clipping)
@@ -253,6 +257,38 @@ def spread() -> str:
     return "\n".join(lines)
 
 
+def equal_seeds() -> str:
+    """Whether trainings of one seed fare alike, and frameworks differ once that is allowed for; all p unadjusted."""
+    lines = [
+        "| run | of each training | frameworks, trainings independent | frameworks, seeds as blocks | seeds |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for run in RUNS:
+        ev = rc.open_run(HERE / run)
+        if ev.level != "frameworks" or ev.has_deployments or ev.twins or len(ev.training_seeds) < 3:
+            continue
+        for outcomes in ev.outcomes:
+            for measure, of_all in (("success", outcomes.rates), ("median L2", outcomes.median_l2 or {})):
+                values = np.array(list(of_all.values()))
+                if values.size and np.ptp(values) > ROUNDING:
+                    cells = " | ".join(map(p_value, (brown_forsythe(list(values)).p, *two_way(values))))
+                    lines.append(f"| {run} | {outcomes.attack}, {measure} | {cells} |")
+    return "\n".join(lines)
+
+
+def two_way(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return p of the rows and of the columns by a two-way analysis of variance with one value in each cell."""
+    of_rows, of_columns = values.mean(axis=1, keepdims=True), values.mean(axis=0, keepdims=True)
+    residuals = values - of_rows - of_columns + values.mean()
+    freedom = (values.shape[0] - 1) * (values.shape[1] - 1)
+    found = []
+    for means in (of_rows, of_columns):
+        between = values.size / means.size * means.var() * means.size / (means.size - 1)
+        f = between / ((residuals**2).sum() / freedom)
+        found.append(float(f_distribution.sf(f, means.size - 1, freedom)))
+    return found[0], found[1]
+
+
 def beside_the_paper(run: str) -> str:
     """The paper's rates beside those of a run, and where one more training would be expected beside few others."""
     ev = rc.open_run(HERE / run)
@@ -279,15 +315,18 @@ def beside_the_paper(run: str) -> str:
     return "\n".join(rows)
 
 
-def differences() -> str:
-    """The paper's differences under FGSM between frameworks, beside what one more training of each of ours may show."""
+def differences(attack: str, decimals: int) -> str:
+    """The paper's differences between frameworks under an attack, beside what one more training of each may show.
+
+    The choice of images adds at most the binomial variance of both published rates, which are of 1,000 images each.
+    """
     found = []
     for network in ("LeNet-5", "LeNet-1"):
         ev = rc.open_run(HERE / f"{network.lower().replace('-', '')}-mnist-2018-five-trainings")
-        rates = ev.success_rate.sel(attack="fgsm").mean("repeat").transpose("model", "training_seed")
+        rates = ev.success_rate.sel(attack=attack).mean("repeat").transpose("model", "training_seed")
         for a, b in combinations(("theano", "tensorflow@1.15", "torch@1.0"), 2):
             of_a, of_b = rates.sel(model=a).values, rates.sel(model=b).values
-            paper_a, paper_b = (ev.paper[name.partition("@")[0]]["fgsm"] for name in (a, b))
+            paper_a, paper_b = (ev.paper[name.partition("@")[0]][attack] for name in (a, b))
             ours, paper = of_a.mean() - of_b.mean(), paper_a - paper_b
             error, freedom = standard_error(of_a, of_b)
             of_two = error * np.sqrt(len(of_a))  # of two trainings
@@ -295,17 +334,21 @@ def differences() -> str:
             within = student_t.ppf(0.975, freedom) * error
             p = 2 * student_t.sf(abs(paper - ours) / error, freedom)
             alike = 2 * student_t.sf(abs(paper) / of_two, freedom)
+            of_images = sum(rate * (1 - rate) / 1000 for rate in (paper_a, paper_b))
+            total = np.sqrt(error**2 + of_images)  # the degrees of freedom by Satterthwaite
+            with_images = 2 * student_t.sf(abs(paper - ours) / total, freedom * (total / error) ** 4)
             ends = (ours - within, ours + within)
-            found.append((f"{network} | {a} minus {b}", paper, ours, *ends, float(p), float(alike)))
+            of_row = (p, with_images, alike)
+            found.append((f"{network} | {a} minus {b}", (paper, ours, *ends), tuple(map(float, of_row))))
     rows = [
         "| network | frameworks | the paper | our means | 95 % for one more training of each | p | p, Holm "
-        "| p, frameworks alike | the same, Holm |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| p with other images, Holm | p, frameworks alike | the same, Holm |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    adjusted, of_alike = (holm([row[place] for row in found]) for place in (-2, -1))
-    for (row, *values, p, alike), p_holm, alike_holm in zip(found, adjusted, of_alike, strict=True):
-        of_paper, of_ours, low, high = (f"{100 * value:+.1f}".replace("-", "−") for value in values)
-        probabilities = " | ".join(map(p_value, (p, p_holm, alike, alike_holm)))
+    adjusted = [holm(list(of_all)) for of_all in zip(*(of_row for _, _, of_row in found), strict=True)]
+    for (row, values, (p, _, alike)), p_holm, images_holm, alike_holm in zip(found, *adjusted, strict=True):
+        of_paper, of_ours, low, high = (f"{100 * value:+.{decimals}f}".replace("-", "−") for value in values)
+        probabilities = " | ".join(map(p_value, (p, p_holm, images_holm, alike, alike_holm)))
         rows.append(f"| {row} | {of_paper} | {of_ours} | {low} to {high} | {probabilities} |")
     return "\n".join(rows)
 
