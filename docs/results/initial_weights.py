@@ -1,0 +1,106 @@
+"""Train LeNet-5 in PyTorch from JAX's initial weights, and compare it with both under the smallest L2 perturbation.
+
+``python docs/results/initial_weights.py`` first trains what is missing in build/initial-weights, then attacks the three
+groups of networks, and stores the run in docs/results/reference/lenet5-mnist-initial-weights. The networks of PyTorch
+and JAX themselves are those of docs/results/reference/lenet5-mnist-eight-new-trainings, from the user cache:
+
+    python -m robustcmp.train --model lenet5 --framework torch jax --training-seeds 10 11 12 13 14 15 16 17
+
+``--train SEED …`` trains these seeds and stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import robustcmp as rc
+from robustcmp.frameworks import get_framework
+from robustcmp.frameworks.torch import Torch
+from robustcmp.models.model import wrap
+from robustcmp.networks.architecture import Architecture, get_architecture
+from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
+from robustcmp.zoo.recipes import load_recipe
+from robustcmp.zoo.training import train
+
+HERE = Path(__file__).parent
+TRAINED = HERE.parents[1] / "build" / "initial-weights"
+RUN = HERE / "reference" / "lenet5-mnist-initial-weights"
+SEEDS = range(10, 18)
+MODEL, DATASET, NAME = "lenet5", "mnist", "torch from jax"
+
+
+class FromJAX(Torch):
+    """PyTorch, whose networks begin with the weights that JAX's have for the same seed."""
+
+    differences = Torch.differences | {
+        "initialisation": f"by JAX: {get_framework('jax').differences['initialisation']}"
+    }
+
+    def build(self, architecture: Architecture, seed: int, device: Any) -> Any:
+        network, jax = super().build(architecture, seed, device), get_framework("jax")
+        self.set_weights(network, architecture, jax.get_weights(jax.build(architecture, seed, "cpu"), architecture))
+        return network
+
+
+def weights(seed: int) -> WeightsFile:
+    """Return a training of PyTorch from JAX's initial weights, which is made if it is missing."""
+    path = TRAINED / f"{MODEL}-{DATASET}-{NAME.replace(' ', '-')}-{seed}.h5"
+    if not path.exists():
+        TRAINED.mkdir(parents=True, exist_ok=True)
+        checkpoint = path.with_suffix(".checkpoint.h5")
+        content = train(
+            FromJAX(),
+            get_architecture(MODEL),
+            load_recipe(MODEL, DATASET),
+            rc.load_dataset(DATASET, "train"),
+            rc.load_dataset(DATASET, "test"),
+            seed=seed,
+            device="cpu",
+            about={"recipe": "default, from the initial weights of jax"},
+            checkpoint=checkpoint,
+        )
+        write_weights(path, content)
+        checkpoint.unlink()
+        print(f"{path.stem}: {content.metadata['test_accuracy']:.2%}", flush=True)
+    return read_weights(path)
+
+
+def model(seed: int) -> rc.Model:
+    """Return it as a model."""
+    content, architecture, torch = weights(seed), get_architecture(MODEL), Torch()
+    network = torch.build(architecture, seed, "cpu")
+    torch.set_weights(network, architecture, content.weights)
+    return wrap(network, framework="torch", device="cpu", info=content.metadata)
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", type=int, nargs="+", metavar="SEED")
+    seeds = parser.parse_args().train
+    if seeds:
+        for seed in seeds:
+            weights(seed)
+        return
+    models = {NAME: [model(seed) for seed in SEEDS]}
+    for framework in ("torch", "jax"):
+        models[framework] = [
+            rc.load_model(MODEL, framework=framework, dataset=DATASET, seed=seed, device="cpu") for seed in SEEDS
+        ]
+    data = rc.load_dataset(DATASET)
+    ev = rc.evaluate(
+        models,
+        data.images,
+        data.labels,
+        suite=HERE / "nearest-l2.toml",
+        out=RUN,
+        keep_images=False,
+        about={"model": MODEL, "dataset": DATASET, "command": "python docs/results/initial_weights.py"},
+    )
+    print(ev.summary())
+
+
+if __name__ == "__main__":
+    main()
