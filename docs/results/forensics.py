@@ -315,6 +315,11 @@ def experiments() -> Iterator[Experiment]:
     paper = Zoo("resnet20", recipe="paper")
     yield Experiment("as it should be", paper)
     yield from wrong_wrappers(paper)
+    for far in (3, 10, 30, 100):
+        yield Experiment(f"bounds 0 to {far} on input 0 to 1", paper, (0, far), images=100)
+    for far in (2, 3, 10, 30):
+        name = f"mean subtracted, bounds −{far} to {far}"
+        yield Experiment(name, paper, (-far, far), less_mean, images=FEWER["resnet20"])
 
 
 def wrong_wrappers(source: Zoo) -> Iterator[Experiment]:
@@ -322,9 +327,6 @@ def wrong_wrappers(source: Zoo) -> Iterator[Experiment]:
 
     def as_is(dataset: str) -> Given:
         return Given()
-
-    def less_mean(dataset: str) -> Given:
-        return shifted(keras_mean(dataset), np.ones(1, np.float32))
 
     def normalised(dataset: str) -> Given:
         return shifted(MEAN[dataset], STD[dataset])
@@ -352,6 +354,11 @@ def wrong_wrappers(source: Zoo) -> Iterator[Experiment]:
         ]
     for name, bounds, given in tried:
         yield Experiment(name, source, bounds, given, images=FEWER[source.model])
+
+
+def less_mean(dataset: str) -> Given:
+    """Return images less the mean training image."""
+    return shifted(keras_mean(dataset), np.ones(1, np.float32))
 
 
 def off(dataset: str, times: int) -> Given:

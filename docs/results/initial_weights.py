@@ -34,9 +34,7 @@ MODEL, DATASET, NAME = "lenet5", "mnist", "torch from jax"
 class FromJAX(Torch):
     """PyTorch, whose networks begin with the weights that JAX's have for the same seed."""
 
-    differences = Torch.differences | {
-        "initialisation": f"by JAX: {get_framework('jax').differences['initialisation']}"
-    }
+    differences = Torch.differences | {"initialisation": f"JAX's: {get_framework('jax').differences['initialisation']}"}
 
     def build(self, architecture: Architecture, seed: int, device: Any) -> Any:
         network, jax = super().build(architecture, seed, device), get_framework("jax")
@@ -72,7 +70,9 @@ def model(seed: int) -> rc.Model:
     content, architecture, torch = weights(seed), get_architecture(MODEL), Torch()
     network = torch.build(architecture, seed, "cpu")
     torch.set_weights(network, architecture, content.weights)
-    return wrap(network, framework="torch", device="cpu", info=content.metadata)
+    wrapped = wrap(network, framework="torch", device="cpu", info=content.metadata)
+    wrapped.architecture = architecture
+    return wrapped
 
 
 def main() -> None:
@@ -99,6 +99,7 @@ def main() -> None:
         keep_images=False,
         about={"model": MODEL, "dataset": DATASET, "command": "python docs/results/initial_weights.py"},
     )
+    ev.run_checks()
     print(ev.summary())
 
 
