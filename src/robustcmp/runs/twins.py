@@ -10,7 +10,7 @@ Over all pairs of one architecture in the zoo that ships, the correlations are
 - 0.94 to 1.00 for twins: one seed and one dataset, in torch and torch@1.0;
 - at most 0.26 (LeNet-1), 0.03 (LeNet-5) and 0.02 (ResNet-20) for models that began from different weights;
 - 0.18 to 0.41 (LeNet-1) and 0.54 to 0.80 (LeNet-5) for one start that two datasets have led apart, and
-  0.09 to 0.16 where two recipes have (ResNet-20).
+  0.05 to 0.16 where two recipes have (ResNet-20).
 
 So no two models of one dataset correlate by 0.27 to 0.93, and `CORRELATION` lies in between. Models whose
 architecture is unknown (`Model.architecture`) are not compared, and a common start that training has left behind is not
