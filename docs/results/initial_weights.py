@@ -18,9 +18,9 @@ from typing import Any
 import robustcmp as rc
 from robustcmp.frameworks import get_framework
 from robustcmp.frameworks.torch import Torch
-from robustcmp.models.model import wrap
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
+from robustcmp.zoo.from_zoo import FromZoo, as_model
 from robustcmp.zoo.recipes import load_recipe
 from robustcmp.zoo.training import train
 
@@ -65,16 +65,6 @@ def weights(seed: int) -> WeightsFile:
     return read_weights(path)
 
 
-def model(seed: int) -> rc.Model:
-    """Return it as a model."""
-    content, architecture, torch = weights(seed), get_architecture(MODEL), Torch()
-    network = torch.build(architecture, seed, "cpu")
-    torch.set_weights(network, architecture, content.weights)
-    wrapped = wrap(network, framework="torch", device="cpu", info=content.metadata)
-    wrapped.architecture = architecture
-    return wrapped
-
-
 def main() -> None:
     """Do what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,7 +74,7 @@ def main() -> None:
         for seed in seeds:
             weights(seed)
         return
-    models = {NAME: [model(seed) for seed in SEEDS]}
+    models = {NAME: [as_model(FromZoo(MODEL, DATASET, "torch", "default", n), weights(n), "cpu") for n in SEEDS]}
     for framework in ("torch", "jax"):
         models[framework] = [
             rc.load_model(MODEL, framework=framework, dataset=DATASET, seed=seed, device="cpu") for seed in SEEDS

@@ -283,7 +283,7 @@ def two_way(values: NDArray[np.float64]) -> tuple[float, float]:
     freedom = (values.shape[0] - 1) * (values.shape[1] - 1)
     found = []
     for means in (of_rows, of_columns):
-        between = values.size / means.size * means.var() * means.size / (means.size - 1)
+        between = values.size * means.var() / (means.size - 1)
         f = between / ((residuals**2).sum() / freedom)
         found.append(float(f_distribution.sf(f, means.size - 1, freedom)))
     return found[0], found[1]
