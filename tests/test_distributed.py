@@ -232,6 +232,33 @@ def test_a_worker_that_is_lost_loses_no_group(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("none_left")
+def test_a_worker_that_is_lost_before_it_hands_over_its_results_loses_no_group(
+    evaluate: Evaluate,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("robustcmp.runs.local_workers.TTL_SECONDS", 5)
+    monkeypatch.setattr(distributed, "ANSWER_SECONDS", 60)
+    fetch, stopped, fetched_beside = distributed._Head._fetch, list[str](), list[str]()
+
+    def fetch_from_a_stopped_one(self: Any, hand: Any, future: Any) -> None:
+        stops = hand.group is not None and not stopped  # it has done a group, and the scheduler knows
+        if stops:
+            stopped.append(hand.name)
+            os.kill(local_workers()[int(hand.name.removeprefix("local-"))], signal.SIGSTOP)
+        fetch(self, hand, future)
+        if stopped and not stops and hand.name not in stopped:
+            fetched_beside.append(hand.name)
+
+    monkeypatch.setattr(distributed._Head, "_fetch", fetch_from_a_stopped_one)
+    ev = evaluate({"a": made("sound"), "b": made("other")}, Distributed(workers=2))
+    assert stopped
+    assert fetched_beside
+    assert not ev.failed
+    assert stopped[0] not in set(ev.costs().worker)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
 def test_what_is_cancelled_without_its_worker_is_done_again(
     evaluate: Evaluate,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from robustcmp import frameworks, predict, wrap
+from robustcmp import common_subset, frameworks, predict, wrap
 from robustcmp.data.arrays import check_images, check_labels
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
@@ -502,6 +502,16 @@ def test_answers_that_are_no_logits(framework: TrainableFramework, wrong: str) -
     function, message = WRONG[wrong]
     with pytest.raises(ModelError, match=message):
         check_model("m", Classifier(wrapped(framework, function)), IMAGES, LABELS)
+
+
+def test_images_of_another_size_are_refused_by_name(framework: TrainableFramework) -> None:
+    model = wrapped(framework, linear)
+    message = r"the model does not accept images of shape \(6, 5, 3\) \(H, W, C\): \w+"
+    larger = np.zeros((len(IMAGES), 6, 5, 3), np.float32)
+    with pytest.raises(ModelError, match=message):
+        predict(model, larger)
+    with pytest.raises(ModelError, match=message):
+        common_subset({"m": model}, larger, LABELS)
 
 
 ANSWERS: dict[str, Callable[[Any], Any]] = {

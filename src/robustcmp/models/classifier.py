@@ -417,6 +417,13 @@ def _argmax(answer: NDArray[np.float32]) -> NDArray[np.int64]:
     return classes
 
 
+def refused(model: str, images: NDArray[np.float32], error: Exception) -> ModelError:
+    """Return the error for images (N, H, W, C) that made a network raise an error of its own."""
+    return ModelError(
+        f"{model} does not accept images of shape {images.shape[1:]} (H, W, C): {type(error).__name__}: {error}"
+    )
+
+
 def unwrapped(model: Any) -> Any:
     """Return the model that Foolbox's `TransformBoundsWrapper` wraps, or the model itself."""
     while isinstance(model, fb.models.base.TransformBoundsWrapper):

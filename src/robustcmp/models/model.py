@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from .. import frameworks
 from ..data.arrays import check_images
-from ..errors import ModelError, UsageError, unknown
+from ..errors import HostError, ModelError, UsageError, unknown
 from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
-from .classifier import Classifier
+from .classifier import Classifier, refused
 from .outputs import LOGITS_EXPECTED, as_logits, check_outputs, pulled_back
 
 
@@ -335,8 +335,10 @@ def predict(
     Raises
     ------
     UsageError
-        The images have another shape, contain NaN or are outside the model's bounds, or a batch of this size does not
+        The images are not (N, H, W, C), contain NaN or are outside the model's bounds, or a batch of this size does not
         fit into memory.
+    ModelError
+        The network does not accept images of this size, or does not answer one row of logits for each.
 
     Examples
     --------
@@ -347,4 +349,10 @@ def predict(
     """
     classifier = Classifier(model, batch_size)
     x = check_images(images, classifier.bounds)
-    return classifier.with_batch_size_for(x, batch_size).predict(x)
+    classifier = classifier.with_batch_size_for(x, batch_size)
+    try:
+        return classifier.predict(x)
+    except (ModelError, HostError, MemoryError):
+        raise
+    except Exception as error:
+        raise refused("the model", x, error) from error

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS, check_labels
 from ..errors import HostError, ModelError
-from .classifier import Classifier, unwrapped
+from .classifier import Classifier, refused, unwrapped
 from .outputs import LOGITS_EXPECTED
 from .seeded import generator_states
 
@@ -56,10 +56,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     except ModelError as error:
         raise ModelError(f"model {name!r} is not a classifier that returns logits: {error}") from error
     except Exception as error:
-        raise ModelError(
-            f"model {name!r} does not accept images of shape {some.shape[1:]} (H, W, C): "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        raise refused(f"model {name!r}", some, error) from error
     alone = _alone(name, classifier, some)
     if alone.shape[1:] != logits.shape[1:]:
         raise ModelError(

@@ -348,9 +348,9 @@ class _Head:
                 self._waiting.add(group)
 
     def _lost(self, hand: _Hand) -> Iterator[Failed]:
-        group, hand.group = hand.group, None
-        if hand.future is not None:
-            hand.future.release()
+        group, future, hand.group, hand.future = hand.group, hand.future, None, None
+        if future is not None:
+            future.release()
         if not self._hands:
             _log.warning("no worker of the scheduler %s is left; waiting for others", self._address)
         if group is None:
@@ -413,21 +413,33 @@ class _Head:
                 function, *arguments, key=f"robustcmp-{uuid4().hex}", workers=[hand.address], allow_other_workers=False
             )
         hand.future = future
-        future.add_done_callback(lambda future: self._events.put(partial(self._answered, hand, future)))
+        future.add_done_callback(
+            # Each in a thread of its own: the answer of a worker that is lost just then keeps only that one waiting.
+            lambda future: threading.Thread(target=self._fetch, args=(hand, future), daemon=True).start()
+        )
 
-    def _answered(self, hand: _Hand, future: Any) -> Iterator[Finished | Failed]:
-        """Take what a worker answered."""
-        if future is not hand.future or future.status in ("cancelled", "lost"):
-            return  # `_look` sees whether the worker is gone as well
-        group = hand.group
+    def _fetch(self, hand: _Hand, future: Any) -> None:
+        """Wait for what a worker answers, and pass it on."""
         try:
             answer = future.result(timeout=ANSWER_SECONDS)
         except CancelledError:  # `_look` sees whether the worker is gone as well
             return
-        except Exception as error:  # it could not even begin: its Python lacks something
+        except Exception as error:
+            answer = error
+        self._events.put(partial(self._answered, hand, future, answer))
+
+    def _answered(self, hand: _Hand, future: Any, answer: Any) -> Iterator[Finished | Failed]:
+        """Take what a worker answered."""
+        if future is not hand.future:
+            return
+        group = hand.group
+        if isinstance(answer, Exception):  # it could not even begin: its Python lacks something
+            reason = f"{type(answer).__name__}: {answer}"
+            if isinstance(answer, TimeoutError) and future.status != "error":
+                reason = f"its results did not arrive within {ANSWER_SECONDS} s."
             if group is None:
-                raise RobustcmpError(f"the worker {hand.name} cannot say what it can do: {error}") from error
-            answer = Outcome([], Raised(f"{type(error).__name__}: {error}"))
+                raise RobustcmpError(f"the worker {hand.name} cannot say what it can do: {reason}") from answer
+            answer = Outcome([], Raised(reason))
         hand.group = hand.future = None
         if isinstance(answer, About):
             hand.about = answer

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..attacks.draws import image_hashes
 from ..data.arrays import check_labels, check_unit_images, in_blocks
 from ..errors import ModelError, UsageError, check_count, check_seed
-from ..models.classifier import Classifier
+from ..models.model import predict
 from ..models.preflight import in_unit_bounds
 from .blame import blaming
 from .plan import TrainedModel
@@ -48,6 +48,8 @@ def common_subset(
     ------
     UsageError
         Images, labels or n are invalid.
+    ModelError
+        A model does not accept images of this size, or does not answer one row of logits for each.
 
     Examples
     --------
@@ -57,13 +59,13 @@ def common_subset(
     >>> common_subset(models, data.images, data.labels, n=3).shape
     (3,)
     """
-    classifiers = [Classifier(in_unit_bounds(model)) for model in flat(models)]
-    if not classifiers:
+    listed = flat(models)
+    if not listed:
         raise UsageError("expected at least one model, received none")
     check_seed(seed)
     x = check_unit_images(images)
     y = check_labels(labels, len(x))
-    correct = np.all([classifier.with_batch_size_for(x, None).predict(x) == y for classifier in classifiers], axis=0)
+    correct = np.all([predict(in_unit_bounds(model), x) == y for model in listed], axis=0)
     return chosen(correct, x, n, seed)
 
 
