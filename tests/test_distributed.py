@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -238,23 +239,53 @@ def test_a_worker_that_is_lost_before_it_hands_over_its_results_loses_no_group(
 ) -> None:
     monkeypatch.setattr("robustcmp.runs.local_workers.TTL_SECONDS", 5)
     monkeypatch.setattr(distributed, "ANSWER_SECONDS", 60)
-    fetch, stopped, fetched_beside = distributed._Head._fetch, list[str](), list[str]()
+    fetch, stopped, beside = distributed._Head._fetch, list[str](), list[str]()
+    waits = threading.Event()
 
     def fetch_from_a_stopped_one(self: Any, hand: Any, future: Any) -> None:
-        stops = hand.group is not None and not stopped  # it has done a group, and the scheduler knows
-        if stops:
+        if hand.group is not None and not stopped:  # it has done a group, and the scheduler knows
             stopped.append(hand.name)
             os.kill(local_workers()[int(hand.name.removeprefix("local-"))], signal.SIGSTOP)
+            waits.set()
+            fetch(self, hand, future)
+            waits.clear()
+            return
         fetch(self, hand, future)
-        if stopped and not stops and hand.name not in stopped:
-            fetched_beside.append(hand.name)
+        if waits.is_set():
+            beside.append(hand.name)
 
     monkeypatch.setattr(distributed._Head, "_fetch", fetch_from_a_stopped_one)
     ev = evaluate({"a": made("sound"), "b": made("other")}, Distributed(workers=2))
     assert stopped
-    assert fetched_beside
+    assert beside
     assert not ev.failed
     assert stopped[0] not in set(ev.costs().worker)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("none_left")
+def test_what_goes_on_when_the_connection_breaks_is_not_mixed_with_what_is_next(
+    evaluate: Evaluate,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("robustcmp.runs.local_workers.cores", lambda: 2)  # threads of the one worker
+    monkeypatch.setattr(distributed, "CANCELLED_SECONDS", 1)
+    begin, broken = distributed._Head._begin, list[Any]()
+
+    def break_the_connection(self: Any, hand: Any, group: Any, luggage: Any) -> None:
+        begin(self, hand, group, luggage)
+        if group.task.model[0] == "slow" and not broken:
+            broken.append(hand.future)
+            comm = self._client.scheduler_comm.comm
+            threading.Timer(2, self._client.loop.add_callback, [comm.abort]).start()
+
+    monkeypatch.setattr(distributed._Head, "_begin", break_the_connection)
+    models = {"slow": made("slow"), "a": made("sound"), "c": made("other")}
+    ev = evaluate(models, Distributed(workers=1), repeats=4)
+    assert broken[0].cancelled()
+    assert not ev.failed
+    assert ev.dataset.identical(evaluate(models, out=tmp_path / "straight", repeats=4).dataset)
 
 
 @pytest.mark.slow
@@ -350,8 +381,8 @@ class Cluster:
             time.sleep(0.05)
         self.address = re.search(r"tcp://[\d.]+:\d+", file.read_text())[0]  # type: ignore[index]
 
-    def start_worker(self, name: str, hidden: Sequence[str] = ()) -> None:
-        self._start("dask_worker", self.address, "--name", name, "--nthreads", "1", hidden=hidden)
+    def start_worker(self, name: str, hidden: Sequence[str] = (), threads: int = 1) -> None:
+        self._start("dask_worker", self.address, "--name", name, "--nthreads", str(threads), hidden=hidden)
 
     def _start(self, command: str, *options: str, hidden: Sequence[str] = ()) -> None:
         tests = str(Path(__file__).parent)
@@ -413,6 +444,21 @@ def test_workers_with_different_frameworks_share_the_work(
     assert answers(here.run.directory) == answers(there.run.directory)
     costs = there.costs()
     assert {(row.model, row.worker) for row in costs.itertuples()} == {("torch", "with-torch"), ("jax", "with-jax")}
+
+
+@pytest.mark.slow
+def test_two_comparisons_share_a_worker(cluster: Cluster, evaluate: Evaluate, tmp_path: Path) -> None:  # noqa: F811
+    cluster.start_worker("shared", threads=4)
+    models = {"first": {"slow": made("slow")}, "second": {"other": made("other")}}
+
+    def compare(name: str) -> rc.Evaluation:
+        return evaluate(models[name], Distributed(scheduler=cluster.address), out=tmp_path / name, repeats=4)
+
+    with ThreadPoolExecutor() as pool:
+        evaluations = dict(zip(models, pool.map(compare, models), strict=True))
+    for name, ev in evaluations.items():
+        assert not ev.failed
+        assert ev.dataset.identical(evaluate(models[name], out=tmp_path / f"{name} alone", repeats=4).dataset)
 
 
 @pytest.mark.slow

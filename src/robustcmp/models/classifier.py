@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import frameworks
-from ..errors import ModelError, UsageError, check_count
+from ..errors import ModelError, RobustcmpError, UsageError, check_count
 from ..files import digest
 from ..frameworks import DataFormat
 from ..frameworks.base import padded
@@ -422,6 +422,17 @@ def refused(model: str, images: NDArray[np.float32], error: Exception) -> ModelE
     return ModelError(
         f"{model} does not accept images of shape {images.shape[1:]} (H, W, C): {type(error).__name__}: {error}"
     )
+
+
+def classes_by(model: str, classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the classes (N,) of images (N, H, W, C); an error of the network's own becomes one that names it."""
+    try:
+        return classifier.predict(images)
+    except Exception as error:
+        is_ours = isinstance(error, RobustcmpError) and not isinstance(error, UsageError)  # as which JAX's come
+        if is_ours or isinstance(error, MemoryError) or classifier.framework.is_out_of_memory(error):
+            raise
+        raise refused(model, images, error) from error
 
 
 def unwrapped(model: Any) -> Any:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from .. import frameworks
 from ..data.arrays import check_images
-from ..errors import HostError, ModelError, UsageError, unknown
+from ..errors import ModelError, UsageError, unknown
 from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
-from .classifier import Classifier, refused
+from .classifier import Classifier, classes_by
 from .outputs import LOGITS_EXPECTED, as_logits, check_outputs, pulled_back
 
 
@@ -349,10 +349,4 @@ def predict(
     """
     classifier = Classifier(model, batch_size)
     x = check_images(images, classifier.bounds)
-    classifier = classifier.with_batch_size_for(x, batch_size)
-    try:
-        return classifier.predict(x)
-    except (ModelError, HostError, MemoryError):
-        raise
-    except Exception as error:
-        raise refused("the model", x, error) from error
+    return classes_by("the model", classifier.with_batch_size_for(x, batch_size), x)

@@ -282,7 +282,7 @@ class _Head:
         self._gone.set()
         addresses = [hand.address for hand in self._hands.values()]
         if self._local is None and addresses:  # others end with their workers
-            ending = partial(self._client.run, dismiss, workers=addresses, on_error="ignore")
+            ending = partial(self._client.run, dismiss, self._topic, workers=addresses, on_error="ignore")
             thread = threading.Thread(target=ending, daemon=True)
             thread.start()
             thread.join(CLOSE_SECONDS)  # one that is stopped answers nothing
@@ -340,12 +340,17 @@ class _Head:
         elif hand.cancelled is None:
             hand.cancelled = time.monotonic()
         elif time.monotonic() - hand.cancelled > CANCELLED_SECONDS:
-            group, hand.group, hand.future, hand.cancelled = hand.group, None, None, None
-            if group is None:
-                self._ask(hand, about)
-            else:
-                group.lacked.clear()
-                self._waiting.add(group)
+            self._take_back(hand)
+
+    def _take_back(self, hand: _Hand) -> None:
+        """Let what a worker does be done again, or ask it again what it can do."""
+        group, future, hand.group, hand.future, hand.cancelled = hand.group, hand.future, None, None, None
+        future.release()
+        if group is None:
+            self._ask(hand, about)
+        else:
+            group.lacked.clear()
+            self._waiting.add(group)
 
     def _lost(self, hand: _Hand) -> Iterator[Failed]:
         group, future, hand.group, hand.future = hand.group, hand.future, None, None
@@ -413,19 +418,24 @@ class _Head:
                 function, *arguments, key=f"robustcmp-{uuid4().hex}", workers=[hand.address], allow_other_workers=False
             )
         hand.future = future
-        future.add_done_callback(
-            # Each in a thread of its own: the answer of a worker that is lost just then keeps only that one waiting.
-            lambda future: threading.Thread(target=self._fetch, args=(hand, future), daemon=True).start()
-        )
+        future.add_done_callback(partial(self._arriving, hand))
+
+    def _arriving(self, hand: _Hand, future: Any) -> None:
+        """Fetch what a worker answers in a thread of its own: from one that is lost just then, nothing comes."""
+        try:
+            threading.Thread(target=self._fetch, args=(hand, future), daemon=True).start()
+        except RuntimeError as error:  # there are too many threads
+            self._events.put(partial(self._answered, hand, future, error))
 
     def _fetch(self, hand: _Hand, future: Any) -> None:
-        """Wait for what a worker answers, and pass it on."""
+        if self._gone.is_set():
+            return
         try:
             answer = future.result(timeout=ANSWER_SECONDS)
         except CancelledError:  # `_look` sees whether the worker is gone as well
             return
         except Exception as error:
-            answer = error
+            answer = error.with_traceback(None)  # which would hold this frame, and with it the future
         self._events.put(partial(self._answered, hand, future, answer))
 
     def _answered(self, hand: _Hand, future: Any, answer: Any) -> Iterator[Finished | Failed]:
@@ -433,10 +443,13 @@ class _Head:
         if future is not hand.future:
             return
         group = hand.group
+        if isinstance(answer, OSError) and future.status != "error":  # of the connection, such as `TimeoutError`
+            if future.status not in ("cancelled", "lost"):  # `_look` sees to these
+                _log.warning("what the worker %s answered did not arrive (%s); it is asked again", hand.name, answer)
+                self._take_back(hand)
+            return
         if isinstance(answer, Exception):  # it could not even begin: its Python lacks something
             reason = f"{type(answer).__name__}: {answer}"
-            if isinstance(answer, TimeoutError) and future.status != "error":
-                reason = f"its results did not arrive within {ANSWER_SECONDS} s."
             if group is None:
                 raise RobustcmpError(f"the worker {hand.name} cannot say what it can do: {reason}") from answer
             answer = Outcome([], Raised(reason))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..attacks.draws import image_hashes
 from ..data.arrays import check_labels, check_unit_images, in_blocks
 from ..errors import ModelError, UsageError, check_count, check_seed
-from ..models.model import predict
+from ..models.classifier import Classifier, classes_by
 from ..models.preflight import in_unit_bounds
 from .blame import blaming
 from .plan import TrainedModel
@@ -59,13 +59,14 @@ def common_subset(
     >>> common_subset(models, data.images, data.labels, n=3).shape
     (3,)
     """
-    listed = flat(models)
-    if not listed:
+    classifiers = [(name, Classifier(in_unit_bounds(model))) for name, model in each_of(models)]
+    if not classifiers:
         raise UsageError("expected at least one model, received none")
     check_seed(seed)
     x = check_unit_images(images)
     y = check_labels(labels, len(x))
-    correct = np.all([predict(in_unit_bounds(model), x) == y for model in listed], axis=0)
+    answers = [classes_by(f"model {name!r}", each.with_batch_size_for(x, None), x) for name, each in classifiers]
+    correct = np.all([answer == y for answer in answers], axis=0)
     return chosen(correct, x, n, seed)
 
 
@@ -118,11 +119,12 @@ def common(
     return Subset(indices, correct)
 
 
-def flat(models: Models) -> list[fb.models.base.Model]:
-    """Return all models of all lists, or raise `UsageError` for what is no dict."""
+def each_of(models: Models) -> list[tuple[str, fb.models.base.Model]]:
+    """Return all models of all lists with their names, or raise `UsageError` for what is no dict."""
     if not isinstance(models, Mapping):
         raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
-    return [model for entry in models.values() for model in (entry if isinstance(entry, Sequence) else [entry])]
+    entries = {name: entry if isinstance(entry, Sequence) else [entry] for name, entry in models.items()}
+    return [(name, model) for name, entry in entries.items() for model in entry]
 
 
 def chosen(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:

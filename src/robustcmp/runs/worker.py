@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from threading import Lock
 from typing import Any, NamedTuple
 
 from .. import frameworks
@@ -104,31 +105,38 @@ class Outcome(NamedTuple):
     end: End
 
 
-_children: dict[tuple[str, Terms], Child] = {}
+_children: dict[tuple[str, str], Child] = {}  # by framework and topic, which is one for each head
+_dismissed: set[str] = set()
+_turn = Lock()  # a worker with several threads is handed what is next beside what was cancelled, and other heads' works
 
 
 def attend(work: Work, luggage: Mapping[str, Any], terms: Terms, topic: str) -> Outcome:
-    """Do a work on a worker, in a process of its own, and tell of its queries under a topic."""
+    """Do a work on a worker, in a process of its own, and tell of its queries under a topic; one work at a time."""
     from distributed import get_worker
 
     worker = get_worker()
-    child = _children.setdefault((work.frameworks[0], terms), Child(terms.limits, terms.environment))
     finished: list[Timed] = []
     end: End = Done()
-    try:
-        for message in child.messages(work, luggage, worker.state.nthreads):
-            if isinstance(message, Asked):
-                worker.log_event(topic, [work.attack_name, message.queries])
-            elif isinstance(message, Timed):
-                finished.append(message)
-            elif isinstance(message, End):
-                end = message
-    except Died as death:
-        end = Raised(str(death))
+    with _turn:
+        if topic in _dismissed:
+            return Outcome([], Raised("its head is gone."))
+        child = _children.setdefault((work.frameworks[0], topic), Child(terms.limits, terms.environment))
+        try:
+            for message in child.messages(work, luggage, worker.state.nthreads):
+                if isinstance(message, Asked):
+                    worker.log_event(topic, [work.attack_name, message.queries])
+                elif isinstance(message, Timed):
+                    finished.append(message)
+                elif isinstance(message, End):
+                    end = message
+        except Died as death:
+            end = Raised(str(death))
     return Outcome(finished, end)
 
 
-def dismiss() -> None:
-    """End the processes of a worker."""
-    while _children:
-        _children.popitem()[1].kill()
+def dismiss(topic: str) -> None:
+    """End the processes that a worker has for one head, and begin nothing more for it."""
+    _dismissed.add(topic)
+    for key in list(_children):
+        if key[1] == topic:
+            _children.pop(key).kill()
