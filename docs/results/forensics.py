@@ -120,14 +120,19 @@ class Zoo:
 
     model: str
     seed: int = 0
-    recipe: str = "default"
+    recipe_name: str = "default"
+    framework: str = "torch"  # that trained it; torch computes with its weights
+
+    @property
+    def recipe(self) -> str:
+        return self.recipe_name + ("" if self.framework == "torch" else f", trained in {self.framework}")
 
     def input(self, x: torch.Tensor) -> torch.Tensor:
         """Return what the network was trained on, from images in [0, 1]."""
         return x
 
     def weights(self) -> WeightsFile | None:
-        name = FromZoo(self.model, DATASETS[self.model], "torch", self.recipe, self.seed)
+        name = FromZoo(self.model, DATASETS[self.model], self.framework, self.recipe_name, self.seed)
         for directory in (trained_directory(), ROOT / "zoo" / "weights"):
             if (directory / name.file).exists():
                 return read_weights(directory / name.file)
@@ -310,16 +315,17 @@ def experiments() -> Iterator[Experiment]:
         if source.seed == 0:
             yield Experiment("images common to all networks", source, bounds, given, alone=False)
     yield from wrong_wrappers(Zoo("lenet1"))
-    yield Experiment("as it should be", Zoo("resnet20", recipe="long"))
-    # By the paper's recipe: `robustcmp train --model resnet20 --framework torch --recipe paper` trains it.
-    paper = Zoo("resnet20", recipe="paper")
-    yield Experiment("as it should be", paper)
-    yield from wrong_wrappers(paper)
-    for far in (3, 10, 30, 100):
-        yield Experiment(f"bounds 0 to {far} on input 0 to 1", paper, (0, far), images=100)
-    for far in (2, 3, 10, 30):
-        name = f"mean subtracted, bounds −{far} to {far}"
-        yield Experiment(name, paper, (-far, far), less_mean, images=FEWER["resnet20"])
+    yield Experiment("as it should be", Zoo("resnet20", recipe_name="long"))
+    # By the paper's recipe: `robustcmp train --model resnet20 --framework torch tensorflow --recipe paper` trains them.
+    for framework in ("torch", "tensorflow"):
+        paper = Zoo("resnet20", recipe_name="paper", framework=framework)
+        yield Experiment("as it should be", paper)
+        yield from wrong_wrappers(paper)
+        for far in (3, 10, 30, 100):
+            yield Experiment(f"bounds 0 to {far} on input 0 to 1", paper, (0, far), images=100)
+        for far in (2, 3, 10, 30):
+            name = f"mean subtracted, bounds −{far} to {far}"
+            yield Experiment(name, paper, (-far, far), less_mean, images=FEWER["resnet20"])
 
 
 def wrong_wrappers(source: Zoo) -> Iterator[Experiment]:
