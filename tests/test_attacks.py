@@ -55,6 +55,7 @@ Walks = dict[int, list[ref.Decision]]
 def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
     """Every decision of the boundary attack, by image, with its margin."""
     recorded: Walks = defaultdict(list)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # or images are cut into parts, which would be recorded as one
 
     margins: list[float] = []
 
