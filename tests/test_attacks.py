@@ -529,6 +529,7 @@ def test_repeats_share_answers(zoo_model: Zoo, digits: Dataset) -> None:
     assert asked == different + len(x)  # and the clean images once
 
 
+@pytest.mark.slow
 def test_repeats_added_to_an_exact_single_pixel_ask_about_vulnerable_positions(zoo_model: Zoo, digits: Dataset) -> None:
     model = zoo_model("torch")
     x, y = (its[:150] for its in correct(model, digits, contrast=0.5))

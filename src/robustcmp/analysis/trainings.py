@@ -25,6 +25,7 @@ class Trainings:
 
     def __init__(self, recorded: Recorded, exact_pixel: ExactPixel):
         self._recorded, self._exact_pixel = recorded, exact_pixel
+        self._differences: dict[tuple[str, str, str], Interval] = {}
 
     def rates(self, model: str, attack: str) -> NDArray[np.float64]:
         """Return the mean success rate of each training that ran, (training seeds,)."""
@@ -50,6 +51,12 @@ class Trainings:
         runs: Welch's, or the paired one where their trainings are twins, which are then resampled together. NaN if a
         framework has one training.
         """
+        key = (attack, a, b)  # a run of six frameworks has 45, which take seconds; the terminal and the page show them
+        if key not in self._differences:
+            self._differences[key] = self._difference_interval(*key)
+        return self._differences[key]
+
+    def _difference_interval(self, attack: str, a: str, b: str) -> Interval:
         models = self._recorded.models
         fallen = self._exact_pixel.probabilities(attack)
         fallen = fallen or {model: self._recorded.values(model, attack).mean(axis=1) for model in models}
