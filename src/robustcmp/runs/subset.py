@@ -123,8 +123,9 @@ def each_of(models: Models) -> list[tuple[str, fb.models.base.Model]]:
     """Return all models of all lists with their names, or raise `UsageError` for what is no dict."""
     if not isinstance(models, Mapping):
         raise UsageError(f"expected a dict of models by name, received {type(models).__name__}")
-    entries = {name: entry if isinstance(entry, Sequence) else [entry] for name, entry in models.items()}
-    return [(name, model) for name, entry in entries.items() for model in entry]
+    return [
+        (name, model) for name, entry in models.items() for model in (entry if isinstance(entry, Sequence) else [entry])
+    ]
 
 
 def chosen(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:
