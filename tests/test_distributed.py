@@ -25,7 +25,7 @@ from test_own_network import NETWORK
 
 import robustcmp as rc
 from robustcmp import frameworks
-from robustcmp.errors import UsageError
+from robustcmp.errors import RobustcmpError, UsageError
 from robustcmp.executors import Distributed, Isolated
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
@@ -264,11 +264,19 @@ def test_a_worker_that_is_lost_before_it_hands_over_its_results_loses_no_group(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("none_left")
+@pytest.mark.parametrize("again", [True, False], ids=["Dask connects again", "Dask fails to connect again"])
 def test_what_goes_on_when_the_connection_breaks_is_not_mixed_with_what_is_next(
+    again: bool,
     evaluate: Evaluate,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
 ) -> None:
+    async def fails(client: Any) -> None:
+        raise AssertionError  # as Dask does if the scheduler's first message comes with a second one
+
+    if not again:
+        monkeypatch.setattr("distributed.Client._reconnect", fails)
     monkeypatch.setattr("robustcmp.runs.local_workers.cores", lambda: 2)  # threads of the one worker
     monkeypatch.setattr(distributed, "CANCELLED_SECONDS", 1)
     begin, broken = distributed._Head._begin, list[Any]()
@@ -283,7 +291,7 @@ def test_what_goes_on_when_the_connection_breaks_is_not_mixed_with_what_is_next(
     monkeypatch.setattr(distributed._Head, "_begin", break_the_connection)
     models = {"slow": made("slow"), "a": made("sound"), "c": made("other")}
     ev = evaluate(models, Distributed(workers=1), repeats=4)
-    assert broken[0].cancelled()
+    assert broken[0].cancelled() if again else "connecting again" in caplog.text
     assert not ev.failed
     assert ev.dataset.identical(evaluate(models, out=tmp_path / "straight", repeats=4).dataset)
 
@@ -498,6 +506,24 @@ def test_a_worker_that_comes_later_is_used_and_left_without_processes(
     while any("runs.child" in command for command in below(cluster.processes[-1].pid)):
         assert time.monotonic() < limit
         time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_what_is_finished_is_kept_if_the_scheduler_goes(
+    cluster: Cluster,
+    evaluate: Evaluate,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(distributed, "CONNECT_SECONDS", 3)
+    cluster.start_worker("only")
+    models, scheduler = {"a": made("sound"), "b": made("slow")}, cluster.processes[0]
+    with pytest.raises(RobustcmpError, match=f"the scheduler {cluster.address} is gone. What is finished is kept: rer"):
+        evaluate(models, Distributed(scheduler=cluster.address), progress=Watching(scheduler.kill), repeats=4)
+    kept = len(list((tmp_path / "run" / "cells").glob("*.h5")))
+    ev = evaluate(models, repeats=4)
+    assert 0 < kept < len(list((tmp_path / "run" / "cells").glob("*.h5")))
+    assert ev.dataset.identical(evaluate(models, out=tmp_path / "straight", repeats=4).dataset)
 
 
 def below(pid: int) -> Iterator[str]:

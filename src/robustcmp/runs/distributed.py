@@ -268,25 +268,39 @@ class _Head:
         self._looked = -math.inf
 
     def __enter__(self) -> _Head:
-        from distributed import Client
-
-        try:
-            self._client = Client(self._address, set_as_default=False, timeout=CONNECT_SECONDS, name="robustcmp")
-        except (OSError, ValueError) as error:
-            raise _no_answer(self._address, error) from None
-        self._client.subscribe_topic(self._topic, lambda event: self._asked(*event[1]))
+        self._client = self._connected()
         threading.Thread(target=self._work_at_home, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._gone.set()
         addresses = [hand.address for hand in self._hands.values()]
-        if self._local is None and addresses:  # others end with their workers
-            ending = partial(self._client.run, dismiss, self._topic, workers=addresses, on_error="ignore")
-            thread = threading.Thread(target=ending, daemon=True)
+        if self._local is None and addresses and self._client.status == "running":
+            thread = threading.Thread(target=self._dismiss, args=(addresses,), daemon=True)
             thread.start()
             thread.join(CLOSE_SECONDS)  # one that is stopped answers nothing
-        self._client.close(timeout=CLOSE_SECONDS)
+        self._hang_up()
+
+    def _connected(self) -> Any:
+        from distributed import Client
+
+        try:
+            client = Client(self._address, set_as_default=False, timeout=CONNECT_SECONDS, name="robustcmp")
+        except (OSError, ValueError) as error:
+            raise _no_answer(self._address, error) from None
+        client.subscribe_topic(self._topic, lambda event: self._asked(*event[1]))
+        return client
+
+    def _dismiss(self, addresses: list[str]) -> None:
+        with suppress(Exception):  # of a connection that breaks; the processes then end with their workers
+            self._client.run(dismiss, self._topic, workers=addresses, on_error="ignore")
+
+    def _hang_up(self) -> None:
+        try:
+            self._client.close(timeout=CLOSE_SECONDS)
+        except Exception as error:  # of a connection that broke before; what has arrived has arrived
+            _log.debug("the connection to the scheduler %s was not closed: %r", self._address, error)
+            self._client.status = "closed"  # else it tries once more, for a minute, when it is collected
 
     def done(self, groups: list[_Group], home: list[Task]) -> Iterator[Finished | Failed]:
         """Yield what comes of the groups, from workers, and of the tasks that stay at home."""
@@ -315,12 +329,11 @@ class _Head:
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
+        if self._client.status != "running":
+            self._connect_again()
         workers = self._client.scheduler_info().get("workers")
         if workers is None or self._client.status == "closed":
-            raise RobustcmpError(
-                f"the scheduler {self._address} is gone. What is finished is kept: rerun the same command once it is "
-                "back."
-            )
+            raise self._is_gone()
         there = {address: str(info["name"]) for address, info in workers.items()}
         for address, name in there.items():
             if address not in self._hands:
@@ -332,6 +345,26 @@ class _Head:
             self._ask_again(hand)
         if self._local:
             self._local.restart({hand.name for hand in self._hands.values()})
+
+    def _connect_again(self) -> None:
+        """Replace a connection that broke, and ask again what was asked through it.
+
+        Dask replaces it, too, but if that fails (a message of the scheduler that came at once is enough), never again.
+        """
+        _log.warning("the connection to the scheduler %s broke; connecting again", self._address)
+        self._hang_up()
+        try:
+            self._client = self._connected()
+        except UsageError:
+            raise self._is_gone() from None
+        for hand in self._hands.values():
+            if hand.future is not None:
+                self._take_back(hand)
+
+    def _is_gone(self) -> RobustcmpError:
+        return RobustcmpError(
+            f"the scheduler {self._address} is gone. What is finished is kept: rerun the same command once it is back."
+        )
 
     def _ask_again(self, hand: _Hand) -> None:
         """Take back what was cancelled without its worker, once that is certain: the scheduler tells of it late."""
