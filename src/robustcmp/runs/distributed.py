@@ -275,7 +275,7 @@ class _Head:
     def __exit__(self, *_: object) -> None:
         self._gone.set()
         addresses = [hand.address for hand in self._hands.values()]
-        if self._local is None and addresses and self._client.status == "running":
+        if self._local is None and addresses:  # others end with their workers
             thread = threading.Thread(target=self._dismiss, args=(addresses,), daemon=True)
             thread.start()
             thread.join(CLOSE_SECONDS)  # one that is stopped answers nothing
@@ -298,7 +298,7 @@ class _Head:
     def _hang_up(self) -> None:
         try:
             self._client.close(timeout=CLOSE_SECONDS)
-        except Exception as error:  # of a connection that broke before; what has arrived has arrived
+        except Exception as error:  # of a connection that broke before
             _log.debug("the connection to the scheduler %s was not closed: %r", self._address, error)
             self._client.status = "closed"  # else it tries once more, for a minute, when it is collected
 
@@ -317,23 +317,28 @@ class _Head:
                 lonely = time.monotonic()
             elif time.monotonic() - lonely > LONELY_SECONDS:
                 yield from self._give_up()
-            with suppress(queue.Empty):
-                yield from self._events.get(timeout=LOOK_SECONDS)()
-                while True:
-                    yield from self._events.get_nowait()()
+            yield from self._take_in(LOOK_SECONDS)
+
+    def _take_in(self, seconds: float) -> Iterator[Finished | Failed]:
+        """Yield what has come, or comes within some seconds."""
+        with suppress(queue.Empty):
+            yield from self._events.get(timeout=seconds)()
+            while True:
+                yield from self._events.get_nowait()()
 
     # who is there ------------------------------------------------------------------------------------------------
 
-    def _look(self) -> Iterator[Failed]:
+    def _look(self) -> Iterator[Finished | Failed]:
         """See now and then who has come and who is gone; what a worker did that is gone goes back, or fails."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
         if self._client.status != "running":
-            self._connect_again()
-        workers = self._client.scheduler_info().get("workers")
-        if workers is None or self._client.status == "closed":
-            raise self._is_gone()
+            yield from self._connect_again()
+        try:  # not its `scheduler_info`: that answers without workers now and then
+            workers = self._client.sync(self._client.scheduler.identity, callback_timeout=CONNECT_SECONDS)["workers"]
+        except (OSError, RuntimeError, AttributeError):  # it breaks just now
+            return
         there = {address: str(info["name"]) for address, info in workers.items()}
         for address, name in there.items():
             if address not in self._hands:
@@ -346,25 +351,28 @@ class _Head:
         if self._local:
             self._local.restart({hand.name for hand in self._hands.values()})
 
-    def _connect_again(self) -> None:
+    def _connect_again(self) -> Iterator[Finished | Failed]:
         """Replace a connection that broke, and ask again what was asked through it.
 
         Dask replaces it, too, but if that fails (a message of the scheduler that came at once is enough), never again.
         """
+        from distributed.client import ClosedClientError
+
         _log.warning("the connection to the scheduler %s broke; connecting again", self._address)
         self._hang_up()
         try:
             self._client = self._connected()
-        except UsageError:
-            raise self._is_gone() from None
+        except UsageError as error:
+            with suppress(ClosedClientError):
+                yield from self._take_in(0)
+            raise RobustcmpError(
+                f"the scheduler {self._address} is gone. What is finished is kept: rerun the same command once it is "
+                "back."
+            ) from error
+        yield from self._take_in(0)
         for hand in self._hands.values():
-            if hand.future is not None:
+            if hand.future is not None and hand.future.client is not self._client:
                 self._take_back(hand)
-
-    def _is_gone(self) -> RobustcmpError:
-        return RobustcmpError(
-            f"the scheduler {self._address} is gone. What is finished is kept: rerun the same command once it is back."
-        )
 
     def _ask_again(self, hand: _Hand) -> None:
         """Take back what was cancelled without its worker, once that is certain: the scheduler tells of it late."""
@@ -410,9 +418,8 @@ class _Head:
             if not self._hands and self._local is None and not said:
                 _log.warning("waiting for workers of the scheduler %s", self._address)
                 said = True
-            with suppress(queue.Empty):
-                for _ in self._events.get(timeout=LOOK_SECONDS)():
-                    pass
+            for _ in self._take_in(LOOK_SECONDS):
+                pass
 
     def _refuse_what_nobody_can_do(self) -> None:
         for group in self._waiting:
