@@ -356,14 +356,12 @@ class _Head:
 
         Dask replaces it, too, but if that fails (a message of the scheduler that came at once is enough), never again.
         """
-        from distributed.client import ClosedClientError
-
         _log.warning("the connection to the scheduler %s broke; connecting again", self._address)
         self._hang_up()
         try:
             self._client = self._connected()
         except UsageError as error:
-            with suppress(ClosedClientError):
+            with suppress(Exception):  # nobody can be asked once more
                 yield from self._take_in(0)
             raise RobustcmpError(
                 f"the scheduler {self._address} is gone. What is finished is kept: rerun the same command once it is "
