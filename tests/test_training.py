@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from conftest import TINY_RESIDUAL
 from numpy.typing import NDArray
 
 from robustcmp.data import load_dataset
@@ -439,6 +440,34 @@ def test_a_recipe_needs_three_numbers() -> None:
     for key in GOOD:
         with pytest.raises(msgspec.ValidationError, match=f"missing required field `{key}`"):
             msgspec.convert({name: value for name, value in GOOD.items() if name != key}, Recipe)
+
+
+# JAX on a CPU
+
+
+def test_a_step_compiled_with_barriers_differs_by_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    jax = pytest.importorskip("jax")
+    from robustcmp.frameworks import jax as module
+
+    def compiled() -> str:
+        program = jax.jit(lambda x: jax.lax.optimization_barrier(x + 1) * 2, compiler_options=module.COMPILED_ON_A_CPU)
+        return str(program.lower(1.0).compile().as_text())
+
+    def trained() -> Weights:
+        network = module.FRAMEWORK.build(TINY_RESIDUAL, 0, "cpu")
+        trainer = module.FRAMEWORK.trainer(network, TINY_RESIDUAL, momentum=0.9, weight_decay=0.001)
+        rng = np.random.default_rng(0)
+        for _ in range(3):
+            images = rng.random((16, *TINY_RESIDUAL.input_shape), np.float32)
+            trainer.step(images, rng.integers(0, TINY_RESIDUAL.classes, 16), 0.1)
+        return module.FRAMEWORK.get_weights(network, TINY_RESIDUAL)
+
+    assert "opt-barrier" in compiled()
+    with_barriers = trained()
+    monkeypatch.setattr(module, "COMPILED_ON_A_CPU", {})
+    assert "opt-barrier" not in compiled()
+    for name, without in trained().items():
+        np.testing.assert_allclose(with_barriers[name], without, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 # The environment
