@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from ..records.checks import Checked
 from ..records.contested import Contested
 from ..sealed import Hdf5
 from . import paper
+from .as_json import as_json
 from .conditioning import PICKS, Conditioning
 from .control import control
 from .costs import costs
@@ -633,69 +633,7 @@ class Results(Recorded):
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""
-        about, images = self.manifest["about"], self.manifest["images"]
-        rates = self.rates()
-        return {
-            "model": about.get("model"),
-            "dataset": about.get("dataset"),
-            "recipe": about.get("recipe"),
-            "training_seeds": self.training_seeds,
-            "suite": self.manifest["suite"]["name"],
-            "images": images["used"],
-            **({"subset": "all"} if self.on_all_images else {}),
-            "repeats": self.manifest["repeats"],
-            **({"own_repeats": self.own_repeats} if self.own_repeats else {}),
-            "seed": self.manifest["seed"],
-            "frameworks": self.models,
-            **({"sources": self.sources} if self.has_deployments else {}),
-            "success_rate": {m: {a: _null(rate) for a, rate in of_model.items()} for m, of_model in rates.items()},
-            "success_std": {m: {a: _null(self.repeat_std(m, a)) for a in self.attacks} for m in self.models},
-            "indicator": {model: _null(r) for model, r in self.indicator.items()} or None,
-            **({"not_applicable": self.not_applicable} if self.not_applicable else {}),
-            **({"failed": self.failed} if self.failed else {}),
-            "clean_accuracy": self.clean_accuracy,
-            "correct_by_all": self.correct_by_all,
-            "out": None if self.run.temporary else str(self.run.directory),
-            **({"checks": self.checked.to_json()["checks"]} if self.checked else {}),
-            **({"same_weights": self.same_weights} if self.same_weights else {}),
-            **({"deployments": self._deployments()} if self.has_deployments else {}),
-            **({"twins": [pair._asdict() for pair in self.twins]} if self.twins else {}),
-            **self._uncertainty(),
-            "versions": self.manifest["environment"]["versions"]
-            | {model["framework"]: model["framework_version"] for model in self.manifest["models"]},
-        }
-
-    def _deployments(self) -> dict[str, Any]:
-        """Return what is known of deployed networks as JSON types."""
-        networks, differences = (
-            [
-                {name: None if value != value else value for name, value in row.items()}
-                for row in frame.to_dict("records")
-            ]
-            for frame in (self.deployed_networks, self.deployments())
-        )
-        return {"networks": networks, "differences": differences}
-
-    def _uncertainty(self) -> dict[str, Any]:
-        """Return verdicts, intervals, p values and ranges of R as JSON types."""
-        tests = [] if self.same_weights or not self.outcomes else self.tests(self.level).to_dict("records")
-        over_trainings = {m: {a: self.trainings.interval(m, a) for a in self.attacks} for m in self.models}
-        ranges = self.indicator_ranges if len(self.models) > 1 and not self.same_weights else {}
-        return {
-            "verdicts": [_finite(asdict(verdict)) for verdict in self.verdicts],
-            "intervals": {m: {a: _ends(self.interval(m, a)) for a in self.attacks} for m in self.models},
-            **(
-                {
-                    "training_intervals": {
-                        m: {a: _ends(ends) for a, ends in of.items()} for m, of in over_trainings.items()
-                    }
-                }
-                if self.has_several_trainings
-                else {}
-            ),
-            "tests": [_finite({str(name): value for name, value in test.items()}) for test in tests],
-            "indicator_ranges": {m: {"low": r.low, "high": r.high, "ranks": list(r.ranks)} for m, r in ranges.items()},
-        }
+        return as_json(self)
 
 
 def missing(what: str) -> UsageError:
@@ -704,15 +642,3 @@ def missing(what: str) -> UsageError:
         f"this run was stored without {what}, and its models are not loaded. Call robustcmp.evaluate with the same "
         f"models and out, then run_{what}() on the result."
     )
-
-
-def _null(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _ends(interval: Interval) -> list[float | None]:
-    return [_null(end) for end in interval]
-
-
-def _finite(said: dict[str, Any]) -> dict[str, Any]:
-    return {name: _null(value) if isinstance(value, float) else value for name, value in said.items()}
