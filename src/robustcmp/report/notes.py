@@ -82,10 +82,13 @@ def _subset_changes(results: Results) -> str:
 
 def _conditional(results: Results) -> str:
     if results.on_all_images:
-        return (
+        text = (
             "All rates are of all images attacked, also those that a model misclassifies: these have fallen without an "
-            "attack. The robust accuracy is 100 % minus the rate"
+            "attack"
         )
+        if all(record.compares_distances for record in results.attack_records.values()):  # none has a bound
+            return text
+        return f"{text}. Under a bound, 100 % minus the rate is at least the robust accuracy"
     count = len(results.manifest["models"])
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
     share = percent(results.correct_by_all)
