@@ -221,7 +221,13 @@ def test_the_suite_is_on_all_images_and_beside_r(zoo_model: Zoo, digits: Dataset
     for text in (str(ev), ev.summary()):
         assert "misclassif" in text
         assert "conditional on" not in text
+        assert "100 % minus the rate is at least the robust accuracy" in " ".join(text.split())
     assert len(ev.run_transfer().attack) == 2
+
+    file.write_text('subset = "all"\n[attacks.near]\nattack = "MinimumL2"\nsteps = 5\n')
+    unbounded = rc.evaluate(models, digits.images[:40], labels[:40], suite=file, n=40, repeats=1, progress=False)
+    assert "misclassif" in unbounded.summary()
+    assert "robust accuracy" not in unbounded.summary()
 
 
 def test_a_weaker_attack_is_refused_on_all_images(tmp_path: Path) -> None:
