@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import doctest
 import json
 import math
@@ -10,6 +11,7 @@ import re
 import runpy
 import shlex
 import types
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -210,6 +212,27 @@ def test_the_commands_page_has_every_command() -> None:
     text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
     shown = re.findall(r"^## ([a-z]+)$", text, re.MULTILINE)
     assert shown == list(command.COMMANDS)
+
+
+def test_the_table_of_the_summary_as_json_has_every_key() -> None:
+    def keys(node: ast.AST) -> Iterator[str]:
+        match node:
+            case ast.Dict():
+                for key, value in zip(node.keys, node.values, strict=True):
+                    if isinstance(key, ast.Constant):
+                        yield str(key.value)
+                    else:  # what ** takes up
+                        yield from keys(value)
+            case ast.IfExp():
+                yield from keys(node.body)
+
+    code = ast.parse((ROOT / "src/robustcmp/analysis/as_json.py").read_text(encoding="utf-8"))
+    functions = [node for node in code.body if isinstance(node, ast.FunctionDef) and node.name != "_deployments"]
+    returned = [node.value for of in functions for node in of.body if isinstance(node, ast.Return) and node.value]
+    page = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| key \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    shown = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert shown == {name for value in returned for name in keys(value)}
 
 
 @page

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -445,29 +449,50 @@ def test_a_recipe_needs_three_numbers() -> None:
 # JAX on a CPU
 
 
-def test_a_step_compiled_with_barriers_differs_by_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    jax = pytest.importorskip("jax")
-    from robustcmp.frameworks import jax as module
+def test_a_step_keeps_its_barriers_and_differs_by_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax")
+    from robustcmp.frameworks import jax
 
-    def compiled() -> str:
-        program = jax.jit(lambda x: jax.lax.optimization_barrier(x + 1) * 2, compiler_options=module.COMPILED_ON_A_CPU)
-        return str(program.lower(1.0).compile().as_text())
-
-    def trained() -> Weights:
-        network = module.FRAMEWORK.build(TINY_RESIDUAL, 0, "cpu")
-        trainer = module.FRAMEWORK.trainer(network, TINY_RESIDUAL, momentum=0.9, weight_decay=0.001)
+    def trained() -> tuple[int, Weights]:
+        network = jax.FRAMEWORK.build(TINY_RESIDUAL, 0, "cpu")
+        trainer = jax.FRAMEWORK.trainer(network, TINY_RESIDUAL, momentum=0.9, weight_decay=0.001)
         rng = np.random.default_rng(0)
         for _ in range(3):
             images = rng.random((16, *TINY_RESIDUAL.input_shape), np.float32)
-            trainer.step(images, rng.integers(0, TINY_RESIDUAL.classes, 16), 0.1)
-        return module.FRAMEWORK.get_weights(network, TINY_RESIDUAL)
+            labels = rng.integers(0, TINY_RESIDUAL.classes, 16)
+            trainer.step(images, labels, 0.1)
+        step = trainer._step.lower(network.parameters, trainer._velocity, images, labels.astype(np.int32), 0.1)
+        barriers = step.compile().as_text().count("opt-barrier(")
+        return barriers, jax.FRAMEWORK.get_weights(network, TINY_RESIDUAL)
 
-    assert "opt-barrier" in compiled()
-    with_barriers = trained()
-    monkeypatch.setattr(module, "COMPILED_ON_A_CPU", {})
-    assert "opt-barrier" not in compiled()
-    for name, without in trained().items():
-        np.testing.assert_allclose(with_barriers[name], without, rtol=1e-5, atol=1e-6, err_msg=name)
+    barriers, with_barriers = trained()
+    assert barriers > 0
+    monkeypatch.setattr(jax, "COMPILED_ON_A_CPU", {})
+    barriers, without = trained()
+    assert barriers == 0
+    for name, expected in without.items():
+        np.testing.assert_allclose(with_barriers[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_training_stays_on_its_device() -> None:
+    """Also where JAX computes on another one by default."""
+    pytest.importorskip("jax")
+    code = """
+        import jax, numpy as np
+        from robustcmp.frameworks import jax as module
+        from robustcmp.networks.architecture import Architecture, Dense, Flatten
+
+        first, second = jax.devices()
+        module._device = lambda name: second
+        architecture = Architecture("linear", (2, 2, 1), (Flatten("flatten"), Dense("logits", 3)))
+        network = module.FRAMEWORK.build(architecture, 0, "cpu")
+        trainer = module.FRAMEWORK.trainer(network, architecture, momentum=0.9, weight_decay=0.0)
+        trainer.set_velocity(trainer.velocity())
+        trainer.step(np.ones((4, 2, 2, 1), np.float32), np.zeros(4, np.int64), 0.1)
+        assert all(array.devices() == {second} for array in network.parameters.values())
+    """
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, env=environment, timeout=120)
 
 
 # The environment

@@ -52,7 +52,7 @@ class BallAttack(Attack):
     """An attack within an L∞ distance of `epsilon`, a share of max − min.
 
     It asks about the clean images first: one that the model misclassifies has fallen at distance 0. It therefore runs
-    on all images, and the share that does not fall is the robust accuracy at `epsilon`.
+    on all images, and the share that does not fall is an upper bound on the robust accuracy at `epsilon`.
     """
 
     norm = "linf"

@@ -86,9 +86,8 @@ def _conditional(results: Results) -> str:
             "All rates are of all images attacked, also those that a model misclassifies: these have fallen without an "
             "attack"
         )
-        if all(record.compares_distances for record in results.attack_records.values()):  # none has a bound
-            return text
-        return f"{text}. Under a bound, 100 % minus the rate is at least the robust accuracy"
+        is_bounded = any(record.settings.get("epsilon") is not None for record in results.attack_records.values())
+        return text + ". Under a bound, 100 % minus the rate is at least the robust accuracy" * is_bounded
     count = len(results.manifest["models"])
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
     share = percent(results.correct_by_all)
