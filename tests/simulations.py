@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import f_oneway, multivariate_normal, norm
 
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
@@ -46,7 +46,11 @@ from robustcmp.analysis.statistics.intervals import (
     wilson_interval,
 )
 from robustcmp.analysis.statistics.permutations import westfall_young
-from robustcmp.analysis.statistics.power import detectable_between_groups, trainings_needed
+from robustcmp.analysis.statistics.power import (
+    detectable_between_groups,
+    detectable_with_variances,
+    trainings_needed,
+)
 from robustcmp.analysis.statistics.prediction import prediction_interval
 from robustcmp.analysis.statistics.variance import nested_variance
 from robustcmp.attacks import SinglePixel
@@ -355,6 +359,10 @@ def by_welch(groups: list[NDArray[np.float64]]) -> float:
     return welch_t(groups[0], groups[-1]).p
 
 
+def by_welch_anova(groups: list[NDArray[np.float64]]) -> float:
+    return float(f_oneway(*groups, equal_var=False).pvalue)
+
+
 def by_pairs(groups: list[NDArray[np.float64]]) -> float:
     return paired_t(groups[0], groups[-1]).p
 
@@ -450,11 +458,12 @@ def models_called_equivalent(images: int = 500, only: float = 0.05) -> Callable[
 
 
 def detected(
-    runs: int = 10, frameworks: int = 3, sds: Sequence[float] = (0.03,) * 6, by_seed: float = 0.0
+    runs: int = 10, frameworks: int = 3, sds: Sequence[float] = (0.03,) * 6, by_seed: float = 0.0, tests: int = 1
 ) -> Callable[[np.random.Generator], bool]:
     """Whether the difference that a pilot calls detectable is detected by the same comparison once more.
 
-    `by_seed` is how the rates of equal training seeds correlate between frameworks.
+    `by_seed` is how the rates of equal training seeds correlate between frameworks, `tests` by how many joint tests
+    the level is divided.
     """
     spreads = np.array(sds[:frameworks])
 
@@ -465,9 +474,23 @@ def detected(
 
     def simulate(rng: np.random.Generator) -> bool:
         means = np.full(frameworks, 0.2)
-        apart = detectable_between_groups(compared(rng, means))
+        apart = detectable_between_groups(compared(rng, means), 0.05 / tests)
         means[0], means[-1] = 0.2 - apart / 2, 0.2 + apart / 2
-        return brown_forsythe(compared(rng, means)).p < 0.05
+        return brown_forsythe(compared(rng, means)).p < 0.05 / tests
+
+    return simulate
+
+
+def detected_by(
+    test: Callable[[list[NDArray[np.float64]]], float], frameworks: int, runs: int, tests: int = 1, sd: float = 0.03
+) -> Callable[[np.random.Generator], bool]:
+    """Whether a test detects what F detects in 80 % of cases, where all spreads are equal."""
+    apart = detectable_with_variances(np.full(frameworks, sd**2), [runs] * frameworks, 0.05 / tests)
+    means = np.full(frameworks, 0.2)
+    means[0], means[-1] = 0.2 - apart / 2, 0.2 + apart / 2
+
+    def simulate(rng: np.random.Generator) -> bool:
+        return test(list(rates_of(rng, means, np.full(frameworks, sd), runs, False))) < 0.05 / tests
 
     return simulate
 
@@ -523,6 +546,7 @@ PLANNED = {
         "": ((500, 1), (500, 1)),
         ", other images and repeats": ((200, 2), (1000, 5)),
         ", unequal spreads": ((500, 1), (500, 1), (0.21, 0.085, 0.05)),
+        ", small spreads": ((500, 1), (2000, 1), (0.05,) * 3),
     }.items()
     for n in (3, 5, 10)
 }
@@ -626,8 +650,8 @@ COVERAGE = {
     "F, share of frameworks, truth 50 %, 3 frameworks": (f_interval(), 0.93, 0.97),
     "F, share of frameworks, truth 10 %, 3 frameworks": (f_interval(true_share=0.1), 0.93, 0.97),
     "two-way bootstrap, difference of frameworks, 10 trainings": (two_way(), 0.92, 1.0),
-    "t, difference of two of three frameworks, 10 trainings": (pooled_difference(), 0.93, 0.97),
-    "t, difference of two of three frameworks, 3 trainings": (pooled_difference(3), 0.93, 0.97),
+    "pooled t, in no report, difference of two of three frameworks, 10 trainings": (pooled_difference(), 0.93, 0.97),
+    "pooled t, in no report, difference of two of three frameworks, 3 trainings": (pooled_difference(3), 0.93, 0.97),
     "Wilson, 100 images, 10 expected successes": (wilson(100, TENTH), 0.93, 0.97),
     "bootstrap, one model, random attack, 100 images, 10 expected": (image_bootstrap(100, TENTH), 0.92, 0.98),
     "bootstrap, difference, 150 images, 10 expected to fall in one alone": (
@@ -640,6 +664,7 @@ COVERAGE = {
     "prediction, one more training on 1,000 other images, 10 trainings": (one_more(), 0.92, 0.98),
     "prediction, one more training on 1,000 other images, 5 trainings": (one_more(5), 0.92, 0.98),
     "the same, 5 trainings that vary little": (one_more(5, run_sd=0.05), 0.92, 0.98),
+    "Welch's t, difference of two frameworks, 3 trainings, 1.0 and 4.9 points": (welch_difference(3), 0.92, 0.97),
 }
 TABULATED = {
     "Wilson, 100 images, 1 to 2 expected successes": wilson(100, -3.0),
@@ -684,6 +709,26 @@ UNEQUALLY = {
     "permutation of the summed F, two attacks, 3 frameworks, 10 trainings, LeNet-5's spreads": several_attacks(
         True, LENET5, 10, 0.0
     ),
+    **{
+        f"Welch's analysis of variance, {k} frameworks, {n} trainings, spreads of 2018": unequal_spreads(
+            by_welch_anova, k, n
+        )
+        for k in (3, 6)
+        for n in (3, 5)
+    },
+    **{
+        f"what F detects in 80 % of cases, found by {name}, {k} frameworks, {n} trainings, equal spreads": detected_by(
+            test, k, n
+        )
+        for k, n in ((3, 3), (3, 5), (6, 5), (3, 10))
+        for name, test in (("F", by_f), ("Brown-Forsythe", by_brown_forsythe))
+    },
+    **{
+        f"the same at 5 % divided by 3, found by Brown-Forsythe, 3 frameworks, {n} trainings": detected_by(
+            by_brown_forsythe, 3, n, 3
+        )
+        for n in (3, 5, 10)
+    },
 }
 # What is told apart: at least, at most. 5 % and three Monte Carlo standard errors of 2,000 simulations.
 CHANCE = 0.05 + 3 * math.sqrt(0.05 * 0.95 / MANY)
@@ -754,6 +799,27 @@ TOLD_APART: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]
     "the detectable difference, three frameworks, two trainings": (detected(2), 0.0, 1.0),
     "the detectable difference, three frameworks, five trainings": (detected(5), 0.0, 1.0),
     "the same, three trainings, equal seeds correlated by 0.95": (detected(3, by_seed=BY_SEED), 0.0, 1.0),
+    **{
+        f"the detectable difference at 5 % divided by 3, three frameworks, {name} trainings": (
+            detected(n, tests=3),
+            0.0,
+            1.0,
+        )
+        for name, n in (("three", 3), ("five", 5), ("ten", 10))
+    },
+    **{
+        f"Brown-Forsythe, {k} frameworks, {n} trainings, equal spreads": (
+            unequal_spreads(by_brown_forsythe, k, n, sds=(0.03,) * 6),
+            0.0,
+            CHANCE,
+        )
+        for k, n in ((3, 3), (6, 3), (6, 5))
+    },
+    "the detectable difference at 5 % divided by 3, six frameworks, five trainings, spreads of 2018": (
+        detected(5, 6, SPREADS_2018, tests=3),
+        0.0,
+        1.0,
+    ),
 }
 
 

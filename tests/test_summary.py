@@ -65,6 +65,23 @@ def test_its_end_is_the_answer_with_what_would_have_been_detected() -> None:
     assert seed.startswith("seed: its share of the variance between trained models")
 
 
+@pytest.mark.parametrize(
+    ("run", "few"),
+    [
+        ("reference/resnet20-cifar10-small-epsilon", True),
+        ("lenet5-mnist-ten-trainings", False),
+        ("lenet5-mnist-guo2019", False),  # one training each: tested over images
+    ],
+)
+def test_what_few_trainings_would_detect_is_nominal(run: str, few: bool) -> None:
+    ev = rc.open_run(RUNS / run)
+    summary, text, notebook = (" ".join(its.split()) for its in (ev.summary(), ev.to_text(), ev._repr_html_()))
+    assert ("if this were the true difference, nominally; rates" in summary) == few
+    assert ('"Nominally": with fewer than 10 trainings' in text) == few
+    assert "would be detected in 8 of 10 such comparisons" in notebook
+    assert ("in 8 of 10 such comparisons, nominally." in notebook) == few
+
+
 def test_distances_alone_are_not_a_yes() -> None:
     text = " ".join(rc.open_run(RUNS / "lenet5-digits").summary().split())
     assert (

@@ -7,7 +7,7 @@ from . import deployments
 from .page import render
 from .summary import answer, rates, setting
 from .text import title
-from .verdict_text import said
+from .verdict_text import is_nominal, said
 
 
 def to_notebook(results: Results) -> str:
@@ -17,7 +17,7 @@ def to_notebook(results: Results) -> str:
         title=title(results),
         setting=setting(results),
         answer=answer(results) if results.compares_sources else "",
-        verdicts=[said(verdict) for verdict in results.verdicts],
+        verdicts=[said(verdict, is_nominal(results)) for verdict in results.verdicts],
         deployed=deployments.answer(results) if results.has_deployments else "",
         table=rates(results),
     )

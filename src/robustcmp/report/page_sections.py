@@ -23,7 +23,7 @@ from .plots import deployments as deployed_differences
 from .plots.style import NORMS
 from .summary import MOST_NOTES, answer, rates
 from .table import Column, Table, names
-from .verdict_text import said
+from .verdict_text import is_nominal, said
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,7 @@ class Section(NamedTuple, Generic[Source]):
 
 def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
     missing = [Block("text", NO_PICTURES)] * (pictures is None)
-    verdicts = [said(verdict) for verdict in results.verdicts]
+    verdicts = [said(verdict, is_nominal(results)) for verdict in results.verdicts]
     return [
         *([Block("answer", answer(results))] if results.compares_sources else []),
         *([Block("verdicts", verdicts)] if verdicts else []),

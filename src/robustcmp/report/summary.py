@@ -20,6 +20,7 @@ from .table import Column, Table
 from .tables import absent
 from .terminal import WIDTH, console_for, fits, print_table
 from .text import title
+from .verdict_text import is_nominal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +53,7 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
     console.print()
     if results.compares_sources:
         console.print(answer(results), style="bold")
-        _print_verdicts(console, results.verdicts)
+        _print_verdicts(console, results.verdicts, is_nominal(results))
     if results.has_deployments:
         console.print(deployments.answer(results), style="bold")
     return stream.getvalue().rstrip("\n")
@@ -196,7 +197,7 @@ def _spread_of_trainings(results: Results) -> str:
     return f" Trainings of one framework differ by up to {points(spread)} points ({attack})." if spread else ""
 
 
-def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
+def _print_verdicts(console: Console, verdicts: Sequence[Verdict], nominal: bool) -> None:
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -204,7 +205,7 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
         grid.add_row(*verdict_line(verdict))
     console.print(grid)
     if any(not math.isnan(verdict.detectable) for verdict in verdicts):
-        console.print(DETECTABLE, style="dim")
+        console.print(DETECTABLE.format(nominally=", nominally" * nominal), style="dim")
     if any(verdict.measure == "nearness" for verdict in verdicts):
         console.print(NEARNESS, style="dim")
     margins = [
@@ -245,5 +246,7 @@ APART: dict[Measure, str] = {
     "nearness": "L2 smaller for {highest}, by {difference}†",
 }
 NEARNESS = "† on so many more of 100 images, a smaller change (L2) fools this model than fools another"
-DETECTABLE = "* detected in 8 of 10 such comparisons if this were the true difference; rates in percentage points"
+DETECTABLE = (
+    "* detected in 8 of 10 such comparisons if this were the true difference{nominally}; rates in percentage points"
+)
 SEED = "seed: its share of the variance between trained models on these images (95 %); +draw: with draws"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from ..analysis.results import Results
 from ..analysis.verdicts import Measure, Verdict
 from .format import number, p_value, percent, points
 
 KINDS = {True: "different", False: "same", None: "nothing"}
+ENOUGH_TRAININGS = 10
+"""Of each framework; with fewer, what has 80 % power by the formula has less in simulations (docs/validity.md)."""
 WORDS = {True: "Significant difference", False: "No significant difference", None: "No information"}
 
 
@@ -33,13 +36,18 @@ class Said(NamedTuple):
     sentences: list[str]
 
 
-def said(verdict: Verdict) -> Said:
+def is_nominal(results: Results) -> bool:
+    """Whether trainings are too few for what is called detectable to be detected as often as is said."""
+    return results.level == "frameworks" and min(map(len, results.outcomes[0].rates.values())) < ENOUGH_TRAININGS
+
+
+def said(verdict: Verdict, nominal: bool) -> Said:
     """Return a verdict in words. It never lacks the difference that would have been detected, or why there is none."""
-    sentences = [f"{verdict.why[0].upper()}{verdict.why[1:]}."] if verdict.why else _found(verdict)
+    sentences = [f"{verdict.why[0].upper()}{verdict.why[1:]}."] if verdict.why else _found(verdict, nominal)
     return Said(verdict.attack, KINDS[verdict.different], WORDS[verdict.different], sentences)
 
 
-def _found(verdict: Verdict) -> list[str]:
+def _found(verdict: Verdict, nominal: bool) -> list[str]:
     p = f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}".replace(
         " ", "\N{NO-BREAK SPACE}"
     )
@@ -60,10 +68,11 @@ def _found(verdict: Verdict) -> list[str]:
     if not verdict.difference:
         alike = "rates are the same" if verdict.measure == "success rate" else "models are alike in their distances"
         first = f"All {alike} ({p})."
+    often = f"8 of 10 such comparisons{', nominally' * nominal}"
     seen = (
         f"Only {verdict.few}, too few to say which difference would be detected, or is excluded."
         if verdict.few
-        else f"A true difference of {detectable} would be detected in 8 of 10 such comparisons."
+        else f"A true difference of {detectable} would be detected in {often}."
     )
     sentences = [first, seen]
     if verdict.measure == "median L2":

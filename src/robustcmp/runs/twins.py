@@ -8,7 +8,7 @@ be built again, in the version of the framework that trained the model.
 Over all pairs of one architecture in the zoo that ships, the correlations are
 
 - 0.94 to 1.00 for twins: one seed and one dataset, in torch and torch@1.0;
-- at most 0.26 (LeNet-1), 0.03 (LeNet-5) and 0.02 (ResNet-20) for models that began from different weights;
+- at most 0.26 (LeNet-1), 0.03 (LeNet-5 and ResNet-20) for models that began from different weights;
 - 0.18 to 0.41 (LeNet-1) and 0.54 to 0.80 (LeNet-5) for one start that two datasets have led apart, and
   0.05 to 0.16 where two recipes have (ResNet-20).
 
