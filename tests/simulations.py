@@ -48,6 +48,7 @@ from robustcmp.analysis.statistics.intervals import (
 from robustcmp.analysis.statistics.permutations import westfall_young
 from robustcmp.analysis.statistics.power import (
     detectable_between_groups,
+    detectable_between_pairs,
     detectable_with_variances,
     trainings_needed,
 )
@@ -481,6 +482,16 @@ def detected(
     return simulate
 
 
+def pairs_detected(runs: int, tests: int = 1, sd: float = 0.02) -> Callable[[np.random.Generator], bool]:
+    """Whether the difference that pairs of trainings call detectable is detected by as many pairs once more."""
+
+    def simulate(rng: np.random.Generator) -> bool:
+        apart = detectable_between_pairs(rng.normal(0, sd, runs), 0.05 / tests)
+        return paired_t(rng.normal(apart, sd, runs), np.zeros(runs)).p < 0.05 / tests
+
+    return simulate
+
+
 def detected_by(
     test: Callable[[list[NDArray[np.float64]]], float], frameworks: int, runs: int, tests: int = 1, sd: float = 0.03
 ) -> Callable[[np.random.Generator], bool]:
@@ -820,6 +831,19 @@ TOLD_APART: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]
         0.0,
         1.0,
     ),
+    "the detectable difference, six frameworks, ten trainings, spreads of 2018": (
+        detected(10, 6, SPREADS_2018),
+        0.0,
+        1.0,
+    ),
+    **{
+        f"the detectable difference of pairs, {n} trainings{f', at 5 % divided by {tests}' * (tests > 1)}": (
+            pairs_detected(n, tests),
+            0.0,
+            1.0,
+        )
+        for n, tests in ((2, 1), (3, 1), (5, 1), (10, 1), (5, 8), (10, 8))
+    },
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import robustcmp as rc
 from robustcmp.report.format import percent, points
+from robustcmp.report.verdict_text import NOMINALLY
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 NAMES = [
@@ -75,11 +76,20 @@ def test_its_end_is_the_answer_with_what_would_have_been_detected() -> None:
 )
 def test_what_few_trainings_would_detect_is_nominal(run: str, few: bool) -> None:
     ev = rc.open_run(RUNS / run)
-    summary, text, notebook = (" ".join(its.split()) for its in (ev.summary(), ev.to_text(), ev._repr_html_()))
-    assert ("if this were the true difference, nominally; rates" in summary) == few
-    assert ('"Nominally": with fewer than 10 trainings' in text) == few
+    summary, notebook = (" ".join(its.split()) for its in (ev.summary(), ev._repr_html_()))
+    assert (f"in 8 of 10 such comparisons{NOMINALLY}, if this" in summary) == few
     assert "would be detected in 8 of 10 such comparisons" in notebook
-    assert ("in 8 of 10 such comparisons, nominally." in notebook) == few
+    assert (f"in 8 of 10 such comparisons{NOMINALLY}." in notebook) == few
+
+
+@pytest.mark.parametrize(
+    ("run", "nominally"),
+    [("lenet5-mnist-deployed-boundary", NOMINALLY), ("resnet20-cifar10-deployed-2", "")],  # five trainings, and one
+)
+def test_what_a_deployment_would_have_been_told_apart_by(run: str, nominally: str) -> None:
+    summary = " ".join(rc.open_run(RUNS / run).summary().split())
+    assert f"this much would have been detected in 8 of 10 cases{nominally}: " in summary
+    assert (": nominally with 80 % power;" in summary) == bool(nominally)
 
 
 def test_distances_alone_are_not_a_yes() -> None:

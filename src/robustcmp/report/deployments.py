@@ -13,6 +13,7 @@ from ..analysis.results import Results
 from ..analysis.significance import ALPHA
 from .format import NOTHING, fixed, number, p_value, percent, percent_2, points, whole
 from .table import Column, Table
+from .verdict_text import NOMINALLY
 
 SOURCE = "¹"
 DIFFERENCES = "²"
@@ -69,7 +70,7 @@ def _size(row: Mapping[Any, Any]) -> str:
 def differences(results: Results) -> Table:
     """Return a row per deployment and attack: how much easier it is to fool than its source."""
     found = results.deployments()
-    over = "trainings" if (found.trainings > 1).any() else "images"
+    over, nominally = ("trainings", "nominally ") if (found.trainings > 1).any() else ("images", "")
     columns = [Column("deployment"), Column("attack"), Column("source", str), Column("deployed", str)]
     columns += [Column("difference", str), Column("p", p_value), Column("detectable", str), Column("alone", str)]
     columns += [Column(f"within ±{points(DEPLOYED_MARGIN)}", str)]
@@ -94,8 +95,8 @@ def differences(results: Results) -> Table:
     ]
     title = (
         f"Deployed minus source, rates in points, 95 % intervals over {over}; p by Holm over all rows; detectable: "
-        "with 80 % power; alone: outcomes (trainings × repeats × images) where only the source falls, or nearer : "
-        "only the deployed"
+        f"{nominally}with 80 % power; alone: outcomes (trainings × repeats × images) where only the source falls, or "
+        "nearer : only the deployed"
     )
     return Table(title, columns, rows)
 
@@ -147,13 +148,14 @@ def _of_attacked(results: Results) -> str:
         sentences.append(f"Deploying makes a difference: {'; '.join(map(_said, differing))}.")
     else:
         sentences.append("No significant difference between deployed networks and their sources.")
+    worst = _least_powerful(open_)
     seen = ", ".join(
-        f"{_apart(worst, worst['detectable'])}{' points' * (worst['measure'] == SUCCESS)} by {_attack(worst)}"
-        for worst in _least_powerful(open_)
+        f"{_apart(row, row['detectable'])}{' points' * (row['measure'] == SUCCESS)} by {_attack(row)}" for row in worst
     )
     if seen:
         others = "The other comparisons show none; in each, " * bool(differing) or "In each, "
-        sentences.append(f"{others}this much would have been detected in 8 of 10 cases: {seen}.")
+        nominally = NOMINALLY * any(row["unit"] == "trainings" for row in worst)
+        sentences.append(f"{others}this much would have been detected in 8 of 10 cases{nominally}: {seen}.")
     if rates and all(row["equivalent"] for row in rates):
         sentences.append(f"All success rates are shown to be within {points(DEPLOYED_MARGIN)} points of the source's.")
     elif rates and not any(row in differing for row in rates):

@@ -14,15 +14,9 @@ from ..records.checks import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from . import deployments
 from .format import percent, points
 from .tables import WITHIN_NOISE
-from .verdict_text import ENOUGH_TRAININGS, is_nominal
 
 NARROW = 0.25  # range of images
 NAMED = 3  # models of which a failed check gives its figure
-NOMINAL = (
-    f'"Nominally": with fewer than {ENOUGH_TRAININGS} trainings of a framework, what is called detectable is detected '
-    "in fewer than 8 of 10 comparisons. In simulations of three frameworks it was detected in 55 to 71 % with three "
-    "trainings of each, and in 72 to 77 % with five."
-)
 
 
 def notes(results: Results) -> list[str]:
@@ -295,8 +289,6 @@ def _significance_notes(results: Results) -> list[str]:
         )
     if results.is_uneven:
         text.append("P compares means over several trainings with a single training; no test covers this comparison.")
-    if is_nominal(results) and any(verdict.detectable > 0 for verdict in results.verdicts):
-        text.append(NOMINAL)
     return [*text, *_difference_notes(results)]
 
 

@@ -20,7 +20,7 @@ from .table import Column, Table
 from .tables import absent
 from .terminal import WIDTH, console_for, fits, print_table
 from .text import title
-from .verdict_text import is_nominal
+from .verdict_text import NOMINALLY, is_nominal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -205,7 +205,7 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict], nominal: bool
         grid.add_row(*verdict_line(verdict))
     console.print(grid)
     if any(not math.isnan(verdict.detectable) for verdict in verdicts):
-        console.print(DETECTABLE.format(nominally=", nominally" * nominal), style="dim")
+        console.print(DETECTABLE.format(nominally=f"{NOMINALLY}," * nominal), style="dim")
     if any(verdict.measure == "nearness" for verdict in verdicts):
         console.print(NEARNESS, style="dim")
     margins = [
@@ -247,6 +247,6 @@ APART: dict[Measure, str] = {
 }
 NEARNESS = "† on so many more of 100 images, a smaller change (L2) fools this model than fools another"
 DETECTABLE = (
-    "* detected in 8 of 10 such comparisons if this were the true difference{nominally}; rates in percentage points"
+    "* detected in 8 of 10 such comparisons{nominally} if this were the true difference; rates in percentage points"
 )
 SEED = "seed: its share of the variance between trained models on these images (95 %); +draw: with draws"

@@ -11,7 +11,9 @@ from .format import number, p_value, percent, points
 
 KINDS = {True: "different", False: "same", None: "nothing"}
 ENOUGH_TRAININGS = 10
-"""Of each framework; with fewer, what has 80 % power by the formula has less in simulations (docs/validity.md)."""
+"""Of each framework: from here on, what has 80 % power by the formula has about as much in simulations of three."""
+NOMINALLY = ", nominally (with few trainings, rather in 6 or 7)"
+"""What docs/validity.md has for two to nine trainings of a framework, and for pairs of up to ten."""
 WORDS = {True: "Significant difference", False: "No significant difference", None: "No information"}
 
 
@@ -68,7 +70,7 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
     if not verdict.difference:
         alike = "rates are the same" if verdict.measure == "success rate" else "models are alike in their distances"
         first = f"All {alike} ({p})."
-    often = f"8 of 10 such comparisons{', nominally' * nominal}"
+    often = f"8 of 10 such comparisons{NOMINALLY * nominal}"
     seen = (
         f"Only {verdict.few}, too few to say which difference would be detected, or is excluded."
         if verdict.few
