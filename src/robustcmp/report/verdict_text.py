@@ -43,7 +43,7 @@ def is_nominal(results: Results) -> bool:
     return results.level == "frameworks" and min(map(len, results.outcomes[0].rates.values())) < ENOUGH_TRAININGS
 
 
-def said(verdict: Verdict, nominal: bool) -> Said:
+def said(verdict: Verdict, nominal: bool = False) -> Said:
     """Return a verdict in words. It never lacks the difference that would have been detected, or why there is none."""
     sentences = [f"{verdict.why[0].upper()}{verdict.why[1:]}."] if verdict.why else _found(verdict, nominal)
     return Said(verdict.attack, KINDS[verdict.different], WORDS[verdict.different], sentences)
