@@ -14,6 +14,7 @@ ENOUGH_TRAININGS = 10
 """Of each framework: from here on, what has 80 % power by the formula has about as much in simulations of three."""
 NOMINALLY = ", nominally (with few trainings, rather in 6 or 7)"
 """What docs/validity.md has for two to nine trainings of a framework, and for pairs of up to ten."""
+NOMINAL = "That is nominal: with few trainings, it would rather be in 6 or 7."
 WORDS = {True: "Significant difference", False: "No significant difference", None: "No information"}
 
 
@@ -70,13 +71,12 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
     if not verdict.difference:
         alike = "rates are the same" if verdict.measure == "success rate" else "models are alike in their distances"
         first = f"All {alike} ({p})."
-    often = f"8 of 10 such comparisons{NOMINALLY * nominal}"
     seen = (
         f"Only {verdict.few}, too few to say which difference would be detected, or is excluded."
         if verdict.few
-        else f"A true difference of {detectable} would be detected in {often}."
+        else f"A true difference of {detectable} would be detected in 8 of 10 such comparisons."
     )
-    sentences = [first, seen]
+    sentences = [first, seen, *[NOMINAL] * (nominal and not verdict.few)]
     if verdict.measure == "median L2":
         sentences.append("A larger distance is harder to fool.")
     if not math.isnan(verdict.equivalent_within):
