@@ -27,7 +27,7 @@ from robustcmp.networks.weights import read_weights
 from robustcmp.report.forensics import described, probability
 from robustcmp.report.format import number, p_value, percent, points
 from robustcmp.report.text import to_markdown
-from robustcmp.report.verdict_text import ENOUGH_TRAININGS
+from robustcmp.report.verdict_text import is_nominal
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -144,13 +144,13 @@ def answers(level: str) -> str:
             continue
         trainings = len(ev.training_seeds)
         compared = f"{network} in {', '.join(ev.models)}; {trainings} training{'s' * (trainings > 1)} each"
-        cells = [answer(verdicts[attack], trainings) if attack in verdicts else "–" for attack in attacks]
+        cells = [answer(verdicts[attack], is_nominal(ev)) if attack in verdicts else "–" for attack in attacks]
         rows.append(f"| [{run}]({heading}): {compared} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def answer(verdict: Verdict, trainings: int) -> str:
-    """One verdict in a few words, of a comparison with so many trainings of each framework."""
+def answer(verdict: Verdict, nominal: bool) -> str:
+    """One verdict in a few words."""
     if verdict.different is None:
         return f"no information: {verdict.why}"
     distances = verdict.measure == "median L2"
@@ -166,7 +166,7 @@ def answer(verdict: Verdict, trainings: int) -> str:
         return f"**significant difference** (joint {p}); largest: {largest}"
     if verdict.few:
         return f"no significant difference: {difference} ({p}); {verdict.few}, too few to say more"
-    power = f"{'nominally ' * (1 < trainings < ENOUGH_TRAININGS)}with 80 % power"
+    power = f"{'nominally ' * nominal}with 80 % power"
     return f"no significant difference: {difference} ({p}); {detectable} would have been detected {power}"
 
 
