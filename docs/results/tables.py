@@ -79,6 +79,7 @@ def page(text: str, whole: bool) -> str:
     text = fill(text, "differences under single pixel", lambda: differences("single_pixel", 2))
     text = fill(text, "told apart", told_apart)
     text = fill(text, "spread", spread)
+    text = fill(text, "three and five trainings", three_and_five)
     text = fill(text, "equal seeds", equal_seeds)
     for level in ("frameworks", "models"):
         text = fill(text, f"answers, {level}", lambda level=level: answers(level))
@@ -256,6 +257,32 @@ def spread() -> str:
             shares = (max(framework, 0) / whole, seed / whole, min(of_images, seed) / whole)
             written = " | ".join(percent(share, 0) for share in shares)
             lines.append(f"| {COMPARED[run][0]} | {attack.replace('_', ' ')} | {written} |")
+    return "\n".join(lines)
+
+
+def three_and_five() -> str:
+    """What three trainings of ResNet-20 in each framework showed, and five; each on the images of its run."""
+    rows = []
+    for run in (run for run in RUNS if run.startswith("reference/resnet20-cifar10-")):
+        ev = rc.open_run(HERE / run)
+        for outcomes, verdict in zip(ev.outcomes, ev.verdicts, strict=True):
+            if verdict.different is None:
+                continue
+            distances = verdict.measure == "median L2"
+            of_all = outcomes.median_l2 if distances else outcomes.rates
+            assert of_all is not None
+            means = [number(v.mean()) if distances else percent(v.mean()) for v in of_all.values()]
+            cells = [verdict.measure, f"{len(ev.training_seeds)}", ", ".join(means), p_value(verdict.p_adjusted)]
+            widest = max(np.ptp(values) for values in of_all.values())
+            for value in (verdict.difference, verdict.detectable, widest):
+                cells.append(number(value) if distances else f"{points(value)} points")
+            rows.append((outcomes.attack, *cells))
+    lines = [
+        "| attack | of each training | trainings each | means | p | means differ by | detectable | "
+        "largest range in a framework |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |",
+        *(f"| {' | '.join(row)} |" for row in sorted(rows)),
+    ]
     return "\n".join(lines)
 
 
