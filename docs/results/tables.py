@@ -272,15 +272,16 @@ def three_and_five() -> str:
             of_all = outcomes.median_l2 if distances else outcomes.rates
             assert of_all is not None
             means = [number(v.mean()) if distances else percent(v.mean()) for v in of_all.values()]
-            cells = [verdict.measure, f"{len(ev.training_seeds)}", ", ".join(means), p_value(verdict.p_adjusted)]
+            counts = [f"{ev.dataset.sizes['image']:,}", str(len(ev.training_seeds))]
+            cells = [verdict.measure, *counts, ", ".join(means), p_value(verdict.p_adjusted)]
             widest = max(np.ptp(values) for values in of_all.values())
             for value in (verdict.difference, verdict.detectable, widest):
                 cells.append(number(value) if distances else f"{points(value)} points")
             rows.append((outcomes.attack, *cells))
     lines = [
-        "| attack | of each training | trainings each | means | p | means differ by | detectable | "
+        "| attack | measure | images | trainings each | means | p | means differ by | detectable | "
         "largest range in a framework |",
-        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |",
+        "| --- | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |",
         *(f"| {' | '.join(row)} |" for row in sorted(rows)),
     ]
     return "\n".join(lines)
