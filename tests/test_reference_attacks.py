@@ -230,6 +230,27 @@ def test_the_suite_is_on_all_images_and_beside_r(zoo_model: Zoo, digits: Dataset
     assert "robust accuracy" not in unbounded.summary()
 
 
+def test_the_smallest_distances_are_tested_in_their_own_norms(zoo_model: Zoo, digits: Dataset, tmp_path: Path) -> None:
+    file = tmp_path / "nearest.toml"
+    file.write_text(
+        'subset = "all"\n[attacks.near]\nattack = "MinimumL2"\nsteps = 30\n'
+        '[attacks.near_linf]\nattack = "MinimumLinf"\nsteps = 30\n'
+    )
+    seeds = {"a": [0, 1], "b": [2, 3]}
+    models = {name: [zoo_model("torch", "lenet1", seed=seed) for seed in its] for name, its in seeds.items()}
+    ev = rc.evaluate(models, digits.images[:40], digits.labels[:40], suite=file, n=20, repeats=1, progress=False)
+    assert [(verdict.measure, verdict.norm) for verdict in ev.verdicts] == [("median L2", "L2"), ("median L∞", "L∞")]
+    linf = ev.dataset.linf.sel(attack="near_linf", repeat=0)
+    medians = [
+        np.quantile(linf.sel(model=name, training_seed=its), 0.5, 1, method="higher") for name, its in seeds.items()
+    ]
+    assert ev.verdicts[1].difference == pytest.approx(abs(medians[0].mean() - medians[1].mean()))
+    assert "median L∞" in ev.summary()
+    names = ev.tests("frameworks").test.tolist()
+    assert "Brown-Forsythe of L∞" in names
+    assert "permutation of the summed F and of L2 and of L∞" in names
+
+
 def test_a_weaker_attack_is_refused_on_all_images(tmp_path: Path) -> None:
     file = tmp_path / "mixed.toml"
     file.write_text('subset = "all"\n[attacks.fgsm]\nattack = "FGSM"\n')

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
+from robustcmp.analysis.significance import of_distances, run_tests
 from robustcmp.analysis.statistics import (
     brown_forsythe,
     cochran_q,
     detectable_between_groups,
     detectable_between_models,
 )
-from robustcmp.analysis.verdicts import too_few
+from robustcmp.analysis.verdicts import together, too_few
 from robustcmp.errors import UsageError
+from robustcmp.report.format import number
+from robustcmp.report.page import to_html
+from robustcmp.report.verdict_text import said, said_together
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 TIMES = 2000
@@ -136,3 +142,68 @@ def test_five_successes_and_failures_of_each_framework_are_enough(fallen: int, f
     fell = np.arange(400).reshape(2, 2, 1, 100) < fallen
     outcomes = Outcomes("fgsm", True, {"a": fell[0], "b": fell[1]}, {"a": [0, 1], "b": [0, 1]})
     assert too_few(outcomes) == few
+
+
+# all attacks together, and distances
+
+
+@pytest.mark.parametrize(
+    ("run", "p", "different"),
+    [
+        ("lenet5-mnist-ten-trainings", {"success rates": 0.036, "distances": 0.081}, None),
+        ("lenet1-mnist-ten-trainings", {"success rates": 0.417, "distances": 0.384}, False),
+        ("lenet5-digits", {"success rates": 0.364, "distances": 0.003}, True),  # boundary differs by itself
+        ("reference/lenet5-mnist-ten-trainings", {"success rates": 0.017, "distances": 0.011}, True),
+    ],
+)
+def test_all_attacks_together(run: str, p: dict[str, float], different: bool | None) -> None:
+    """Of docs/is-it-the-framework.md and docs/results.md; the permutations have a fixed seed."""
+    ev = rc.open_run(RUNS / run)
+    found = together(ev)
+    assert found is not None
+    assert found.p == pytest.approx(p, abs=1e-3)
+    assert found.different is different
+
+
+def test_reports_say_what_all_attacks_together_show() -> None:
+    ev = rc.open_run(RUNS / "lenet5-digits")
+    [sentence] = said_together(ev)
+    assert sentence.startswith("All attacks together: frameworks differ (p = 0.364 from success rates, p = 0.003 from")
+    for text in (ev.summary(), ev.to_text(), ev._repr_html_(), to_html(ev)):
+        assert sentence in " ".join(text.split())
+
+
+@pytest.mark.parametrize("run", ["lenet5-mnist-guo2019", "reference/resnet20-cifar10-small-epsilon"])
+def test_one_attack_or_one_training_has_nothing_together(run: str) -> None:
+    assert said_together(rc.open_run(RUNS / run)) == []
+
+
+def test_differences_of_distances_are_excluded_as_those_of_rates_are() -> None:
+    boundary = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").verdicts[-1]
+    medians = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").outcomes[-1].medians
+    ends = [
+        scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.9)
+        for a, b in combinations(medians.values(), 2)
+    ]
+    assert boundary.equivalent_within == pytest.approx(max(max(-low, high) for low, high in ends))
+    assert any(
+        f"more than {number(boundary.equivalent_within)} are excluded" in said for said in said(boundary).sentences
+    )
+
+
+@pytest.mark.parametrize(("norm", "written"), [("l0", "L0"), ("l2", "L2"), ("linf", "L∞")])
+def test_distances_are_tested_in_the_norm_of_their_attack(norm: str, written: str) -> None:
+    rng = np.random.default_rng(0)
+    fell = {name: np.ones((4, 1, 50), bool) for name in "ab"}
+    distances = {"a": rng.uniform(0.1, 0.2, (4, 1, 50)), "b": rng.uniform(0.3, 0.4, (4, 1, 50))}
+    outcomes = Outcomes("x", True, fell, {name: list(range(4)) for name in "ab"}, **{norm: distances})
+    tests = run_tests([outcomes], None)
+    of = tests[of_distances(tests)].set_index("test")
+    assert set(of.index) == {
+        f"{test} of {written}" for test in ("Friedman", "sign test", "Brown-Forsythe", "F", "Welch's t")
+    }
+    expected = scipy.stats.ttest_ind(
+        *(np.quantile(its, 0.5, (1, 2), method="higher") for its in distances.values()), equal_var=False
+    )
+    assert of.loc[f"Welch's t of {written}"].p == pytest.approx(expected.pvalue)
+    assert (outcomes.median_l2 is None) == (norm != "l2")

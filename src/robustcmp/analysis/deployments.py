@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..records.attack import NORMS
 from .control import LARGEST_OUTCOMES, answers_alike
 from .recorded import Recorded
 from .significance import ALPHA
@@ -58,7 +59,7 @@ MEASURED = (
 )
 RESAMPLES = 10_000
 FEW_DIFFER = 10  # images
-SUCCESS, DISTANCE = "success rate", "median L2"
+SUCCESS = "success rate"
 SOURCE, OWN_DIFFERENCES = "source", "finite-differences"  # whose gradient FGSM followed, as in `deploy`
 DEPLOYED_MARGIN = 0.02
 """Within which a deployment counts as equivalent to its source, unless a caller says otherwise: two points."""
@@ -229,7 +230,8 @@ def _of_distance(recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]]
     """Return a row about distances; nothing for an attack that is not about them, or resisted by half of the images."""
     if not recorded.attack_records[attack].compares_distances:
         return {}
-    outcomes = list(_both(recorded, pairs, attack, "l2"))
+    norm = recorded.attack_records[attack].norm
+    outcomes = list(_both(recorded, pairs, attack, norm))
     ours, theirs = (np.array([pair[place] for pair in outcomes], np.float64) for place in (0, 1))
     medians = [np.quantile(each, 0.5, axis=(1, 2), method="higher") for each in (ours, theirs) if len(outcomes)]
     if not medians or not np.isfinite(medians).all():
@@ -257,7 +259,7 @@ def _of_distance(recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]]
         "deployment": name,
         "source": pairs[0][1][0],
         "attack": attack,
-        "measure": DISTANCE,
+        "measure": f"median {NORMS[norm]}",
         "gradient": "",
         "trainings": len(outcomes),
         "images": ours.shape[2],

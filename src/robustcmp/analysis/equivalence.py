@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .outcomes import Outcomes
 from .significance import ALL, ALPHA, Level
@@ -24,6 +28,8 @@ COLUMNS = ("level", "a", "b", "attack", "n", "difference", "low", "high", "p", "
 
 def equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pandas.DataFrame:
     """Test whether success rates differ by less than a margin, a row for each pair and for all pairs of an attack.
+
+    Distances are in another unit, so no margin is one for both; `Verdict.equivalent_within` has theirs.
 
     Parameters
     ----------
@@ -67,19 +73,33 @@ def equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pa
 def pairs_of(outcomes: Outcomes, level: Level, margin: float) -> Iterator[tuple[str, str, Equivalence]]:
     """Yield every pair with its tests, paired by training where the trainings of two frameworks are twins."""
     if level == "frameworks":
-        rates = outcomes.rates
-        for a, b in combinations(rates, 2):
-            twin_places = outcomes.pairing(a, b)
-            if twin_places is None:
-                yield a, b, equivalent_frameworks(rates[a], rates[b], margin)
-            else:
-                yield a, b, equivalent_twins(rates[a], rates[b][twin_places], margin)
+        yield from _of_trainings(outcomes, outcomes.rates, margin, 1.0)
         return
     labels, values = outcomes.labels, outcomes.image_means
     for i, j in combinations(range(len(labels)), 2):
         yield labels[i], labels[j], equivalent_models(values[i] - values[j], margin)
 
 
-def smallest_margin(outcomes: Outcomes, level: Level) -> float:
-    """Return the smallest margin within which all pairs are equivalent: the farthest end of their 90 % intervals."""
-    return max(max(-equivalence.low, equivalence.high) for _, _, equivalence in pairs_of(outcomes, level, 1.0))
+def pairs_of_medians(outcomes: Outcomes, margin: float) -> Iterator[tuple[str, str, Equivalence]]:
+    """Yield every pair of frameworks with the tests of their trainings' median distances."""
+    yield from _of_trainings(outcomes, outcomes.medians, margin, math.inf)
+
+
+def _of_trainings(
+    outcomes: Outcomes, values: Mapping[str, NDArray[np.float64]], margin: float, largest: float
+) -> Iterator[tuple[str, str, Equivalence]]:
+    for a, b in combinations(values, 2):
+        twin_places = outcomes.pairing(a, b)
+        if twin_places is None:
+            yield a, b, equivalent_frameworks(values[a], values[b], margin, largest)
+        else:
+            yield a, b, equivalent_twins(values[a], values[b][twin_places], margin, largest)
+
+
+def smallest_margin(pairs: Iterable[tuple[str, str, Equivalence]]) -> float:
+    """Return the smallest margin within which all pairs are equivalent: the farthest end of their 90 % intervals.
+
+    NaN if an interval has no end.
+    """
+    margin = max(max(-equivalence.low, equivalence.high) for _, _, equivalence in pairs)
+    return margin if math.isfinite(margin) else math.nan

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..records.attack import NORMS
 from .twins import Twins, pairing
 
 
@@ -27,8 +28,8 @@ class Outcomes:
         The training seeds, by framework.
     expected : dict of str to ndarray of float64, optional
         For exact single pixel: the probability of each image to fall to a draw of positions, (training runs, images).
-    l2 : dict of str to ndarray of float64, optional
-        The distances, for an attack whose distances are what it is about; +inf where it failed.
+    l0, l2, linf : dict of str to ndarray of float64, optional
+        The distances in the norm of an attack whose distances are what it is about; +inf where it failed.
     twins : sequence of Twins
         The pairs of trained models that began from the same weights.
     """
@@ -40,6 +41,8 @@ class Outcomes:
     expected: Mapping[str, NDArray[np.float64]] | None = None
     l2: Mapping[str, NDArray[np.float64]] | None = None
     twins: Sequence[Twins] = ()
+    l0: Mapping[str, NDArray[np.float64]] | None = None
+    linf: Mapping[str, NDArray[np.float64]] | None = None
 
     def pairing(self, a: str, b: str) -> list[int] | None:
         """Return where the twin of each training of a is among those of b, None unless twins pair all of them."""
@@ -58,16 +61,30 @@ class Outcomes:
         return np.concatenate(list(means.values()))
 
     @property
-    def median_l2(self) -> dict[str, NDArray[np.float64]] | None:
+    def norm(self) -> str:
+        """The norm of the distances that the attack is about, as it is written; "" if it is about none."""
+        given = {"l0": self.l0, "l2": self.l2, "linf": self.linf}
+        return next((NORMS[norm] for norm in NORMS if given[norm] is not None), "")
+
+    @property
+    def distances(self) -> Mapping[str, NDArray[np.float64]]:
+        """The distances that the attack is about, as the field of their norm has them; empty if it is about none."""
+        return self.l0 or self.l2 or self.linf or {}
+
+    @property
+    def medians(self) -> dict[str, NDArray[np.float64]]:
         """The median distance of each training run over repeats and images, by framework.
 
-        None if the attack is not about distances, or if a median is +inf because a training resisted half of them.
+        Empty if the attack is not about distances, or if a median is +inf because a training resisted half of them.
         """
-        if self.l2 is None:
-            return None
         # "higher": between a finite distance and +inf there is nothing to interpolate.
-        medians = {name: np.quantile(l2, 0.5, axis=(1, 2), method="higher") for name, l2 in self.l2.items()}
-        return medians if all(np.isfinite(of_runs).all() for of_runs in medians.values()) else None
+        medians = {name: np.quantile(its, 0.5, axis=(1, 2), method="higher") for name, its in self.distances.items()}
+        return medians if all(np.isfinite(of_runs).all() for of_runs in medians.values()) else {}
+
+    @property
+    def median_l2(self) -> dict[str, NDArray[np.float64]] | None:
+        """The medians if the attack is about distances in L2, else None."""
+        return (self.medians or None) if self.l2 else None
 
     @property
     def nearness(self) -> NDArray[np.float64] | None:
@@ -75,9 +92,9 @@ class Outcomes:
 
         None if the attack is not about distances. Its differences between models are what Friedman's test is about.
         """
-        if self.l2 is None:
+        if not self.distances:
             return None
-        medians = np.concatenate([np.median(l2, axis=1) for l2 in self.l2.values()])
+        medians = np.concatenate([np.median(its, axis=1) for its in self.distances.values()])
         farther = (medians[None] > medians[:, None]).sum(axis=1)
         equal = (medians[None] == medians[:, None]).sum(axis=1) - 1
         share: NDArray[np.float64] = (farther + equal / 2) / max(len(medians) - 1, 1)

@@ -256,8 +256,8 @@ class Results(Recorded):
             of_models("success"),
             {model: self.seeds(model, attack) for model in models},
             None if expected is None else {model: expected[model] for model in models},
-            of_models("l2") if record.compares_distances else None,
-            self.twins,
+            twins=self.twins,
+            **({record.norm: of_models(record.norm)} if record.compares_distances else {}),
         )
 
     @cached_property

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from ..records.attack import NORMS
 from .outcomes import Outcomes
 from .statistics.foundations import ROUNDING
 from .statistics.hypotheses import (
@@ -49,7 +50,8 @@ ALPHA = 0.05
 RESAMPLES = 10_000
 FEW_DIFFER = 100
 """Images; where fewer differ between models, chi-square is too coarse for Cochran's Q, which is then permuted."""
-OF_L2 = " of L2"
+OF_DISTANCES: dict[str, str] = {norm: f" of {norm}" for norm in NORMS.values()}
+"""Ends the names of tests of distances, by their norm."""
 BESIDE = "F"
 """Begins the names of the tests that stand beside those that decide: they assume equal spreads."""
 SUMMED = "permutation of the summed F"
@@ -74,8 +76,9 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
     pandas.DataFrame
         One row per test. Joint ones have ``a`` ``"all"``, no ``b`` and NaN for an interval; their ``effect`` is the
         largest rate minus the smallest one. For pairs it is a's rate minus b's, with its interval before adjustment.
-        Of distances, at the level of models it is the share of images on which a is fooled at a smaller L2, minus that
-        for b (NaN for the joint test), and at that of frameworks the difference of the mean median L2.
+        Of distances, at the level of models it is the share of images on which a is fooled at a smaller distance, minus
+        that for b (NaN for the joint test), and at that of frameworks the difference of the mean median distance, in
+        the norm of the attack, which the test's name has at its end.
         ``n`` counts images or training runs. Pairs of frameworks whose trainings are twins, each of exactly one in the
         other framework, are tested by a paired t test instead of Welch's.
 
@@ -128,7 +131,7 @@ def joint_level(tests: pandas.DataFrame) -> float:
 
 def of_distances(tests: pandas.DataFrame) -> pandas.Series[bool]:
     """Say which tests are about distances and not about success."""
-    return tests.test.str.endswith(OF_L2)
+    return tests.test.str.endswith(tuple(OF_DISTANCES.values()))
 
 
 def has_framework_level(outcomes: Iterable[Outcomes]) -> bool:
@@ -171,17 +174,18 @@ def _model_tests(
         row | _pair(names[1], labels[a], labels[b], test, float(difference.mean()))
         for (a, b), test, difference in zip(pairs, each, differences, strict=True)
     ]
-    if outcomes.l2 is None:
+    if not outcomes.distances:
         return rows, list(differences)
-    distances = np.concatenate([np.median(l2, axis=1) for l2 in outcomes.l2.values()])
+    of = OF_DISTANCES[outcomes.norm]
+    distances = np.concatenate([np.median(its, axis=1) for its in outcomes.distances.values()])
     nearer = np.array([np.sign(_finite(distances[b]) - _finite(distances[a])) for a, b in pairs])
     if _differing(distances):
         joint, each = friedman(distances), [sign_test(distances[b], distances[a]) for a, b in pairs]
     else:
         joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
-    rows.append(row | _joint(f"Friedman{OF_L2}", joint, math.nan))
+    rows.append(row | _joint(f"Friedman{of}", joint, math.nan))
     rows += [
-        row | _pair(f"sign test{OF_L2}", labels[a], labels[b], test, signs.mean())
+        row | _pair(f"sign test{of}", labels[a], labels[b], test, signs.mean())
         for (a, b), test, signs in zip(pairs, each, nearer, strict=True)
     ]
     return rows, [*differences, *nearer]
@@ -203,8 +207,8 @@ def measured(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64]]]:
     Success rates, under ``""``, and median distances, under the end of their tests' names, where the attack is about
     distances.
     """
-    medians = outcomes.median_l2
-    return {"": outcomes.rates} | ({OF_L2: medians} if medians else {})
+    medians = outcomes.medians
+    return {"": outcomes.rates} | ({OF_DISTANCES[outcomes.norm]: medians} if medians else {})
 
 
 def _framework_tests(outcomes: Outcomes) -> list[dict[str, Any]]:
@@ -259,7 +263,7 @@ def _permuted_together(
     permuted = permute(np.array(list(runs.values())), sizes, resamples)
     adjusted = dict(zip(values, permuted.adjusted(), strict=True))
     for row in rows:
-        of = OF_L2 if row["test"].endswith(OF_L2) else ""
+        of = next((end for end in OF_DISTANCES.values() if row["test"].endswith(end)), "")
         if row["a"] == ALL and row["test"].split()[0] != BESIDE:
             row["p_westfall_young"] = adjusted.get((row["attack"], of), math.nan)
     successes = [place for place, (_, of) in enumerate(runs) if not of]
@@ -267,7 +271,8 @@ def _permuted_together(
     if len(successes) > 1:
         found[SUMMED] = permuted.joint(successes)
     if len(runs) > max(len(successes), 1):
-        found[f"{SUMMED} and{OF_L2}"] = permuted.joint(range(len(runs)))
+        ends = dict.fromkeys(of for _, of in runs if of)
+        found[SUMMED + "".join(f" and{of}" for of in ends)] = permuted.joint(range(len(runs)))
     row = {"level": "frameworks", "attack": ALL, "n": sum(sizes)}
     return [row | _joint(name, joint, math.nan) | {"p_adjusted": joint.p} for name, joint in found.items()]
 

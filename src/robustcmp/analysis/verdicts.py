@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from .equivalence import smallest_margin
+from .equivalence import pairs_of, pairs_of_medians, smallest_margin
 from .outcomes import Outcomes
-from .significance import ALPHA, Level, deciding, joint_level, of_distances
+from .significance import ALL, ALPHA, SUMMED, Level, deciding, joint_level, of_distances
 from .statistics.power import detectable_between_groups, detectable_between_models
 from .statistics.variance import nested_variance
 
 if TYPE_CHECKING:
     from .results import Results
 
-Measure = Literal["success rate", "median L2", "nearness"]
+Measure = Literal["success rate", "median L0", "median L2", "median L∞", "nearness"]
+MEDIANS: dict[str, Measure] = {"L0": "median L0", "L2": "median L2", "L∞": "median L∞"}
 FEWEST = 5
 """Successes, and failures, of a framework on average; with fewer, t and F say nothing of which difference is seen."""
 
@@ -58,11 +59,15 @@ class Verdict:
         Whether that share includes the attack's draws: each training had its own draws.
     measure : str
         What the verdict is about: ``"success rate"`` in [0, 1]; or, if the success rate of an attack carries no
-        information and the attack is about distances, ``"median L2"`` of the frameworks' trainings, or at the level of
-        models ``"nearness"``, the share of the other models that need a larger L2, in [0, 1].
+        information and the attack is about distances, ``"median L2"`` (or the norm of the attack) of the frameworks'
+        trainings, or at the level of models ``"nearness"``, the share of the other models that need a larger distance,
+        in [0, 1].
+    norm : str
+        The norm of the distances that it is about, "" for success rates.
     equivalent_within : float
         The smallest margin within which all pairs would be equivalent at 5 % (two one-sided tests; see
-        `Results.equivalence`), in the unit of `difference`. NaN without information, for distances, or for `few`.
+        `Results.equivalence`), in the unit of `difference`. NaN without information, for `few`, or where the trainings
+        of two frameworks do not vary.
     few : str
         Where the rates of frameworks rest on fewer than five successes or failures each, on average: how many there
         are. Their spread over trainings then says nothing of larger rates, so neither `detectable` nor
@@ -83,8 +88,42 @@ class Verdict:
     seed_high: float = math.nan
     has_draws: bool = False
     measure: Measure = "success rate"
+    norm: str = ""
     equivalent_within: float = math.nan
     few: str = ""
+
+
+@dataclass(frozen=True)
+class Together:
+    """What frameworks' trainings show over all attacks together, by permutations that assume equal spreads.
+
+    Attributes
+    ----------
+    p : dict of str to float
+        The p value of the summed F, by what is summed: ``"success rates"``, and ``"distances"`` for these with success
+        rates.
+    different : bool, optional
+        Whether they differ at 5 %. None if it is undecided: one p is below 5 %, the other is not, and no attack by
+        itself shows a difference.
+    """
+
+    p: dict[str, float]
+    different: bool | None
+
+
+def together(results: Results) -> Together | None:
+    """Return what all attacks together show, None where fewer than two things about frameworks can differ."""
+    if not results.verdicts or results.level != "frameworks":
+        return None
+    tests = results.tests("frameworks")
+    tests = tests[tests.attack == ALL]
+    if tests.empty:
+        return None
+    p = {"success rates" if test == SUMMED else "distances": p for test, p in zip(tests.test, tests.p, strict=True)}
+    below = [value < ALPHA for value in p.values()]
+    if all(below) or not any(below):
+        return Together(p, all(below))
+    return Together(p, True if any(verdict.different for verdict in results.verdicts) else None)
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -94,14 +133,15 @@ def verdicts(results: Results) -> list[Verdict]:
     tests = deciding(results.tests(results.level))
     alpha = joint_level(tests)
     unequal = results.is_uneven
-    about_l2 = of_distances(tests)
-    p_values, p_of_l2 = (
-        dict(zip(part.attack, part.p_adjusted, strict=True)) for part in (tests[~about_l2], tests[about_l2])
+    about_distances = of_distances(tests)
+    p_values, p_of_distances = (
+        dict(zip(part.attack, part.p_adjusted, strict=True))
+        for part in (tests[~about_distances], tests[about_distances])
     )
     answers = []
     for outcomes in results.outcomes:
         verdict = _of_success(outcomes, results.level, p_values[outcomes.attack], alpha, unequal)
-        p = p_of_l2.get(outcomes.attack, math.nan)
+        p = p_of_distances.get(outcomes.attack, math.nan)
         if verdict.different is None and not (unequal or math.isnan(p)):
             verdict = _of_distances(outcomes, results.level, p, alpha)
         has_draws = results.is_spread and not (outcomes.deterministic or outcomes.expected)
@@ -125,24 +165,28 @@ def _of_success(outcomes: Outcomes, level: Level, p: float, alpha: float, unequa
     if few:
         verdict = replace(verdict, detectable=math.nan, few=few)
     else:
-        verdict = replace(verdict, equivalent_within=smallest_margin(outcomes, level))
+        verdict = replace(verdict, equivalent_within=smallest_margin(pairs_of(outcomes, level, 1.0)))
     return _with_seed_share(verdict, rates)
 
 
 def _of_distances(outcomes: Outcomes, level: Level, p: float, alpha: float) -> Verdict:
     """Return the verdict on the distances of an attack whose success says nothing: the nearest are the most fooled."""
     if level == "frameworks":
-        medians = outcomes.median_l2
-        assert medians is not None  # or there was no test
+        medians = outcomes.medians
         means = {model: -float(of_runs.mean()) for model, of_runs in medians.items()}
         detectable = detectable_between_groups(list(medians.values()), alpha)
-        verdict = replace(_verdict(outcomes, level, means, p, detectable), measure="median L2")
+        verdict = replace(
+            _verdict(outcomes, level, means, p, detectable),
+            measure=MEDIANS[outcomes.norm],
+            norm=outcomes.norm,
+            equivalent_within=smallest_margin(pairs_of_medians(outcomes, 1.0)),
+        )
         return _with_seed_share(verdict, medians)
     nearness = outcomes.nearness
     assert nearness is not None
     means = dict(zip(outcomes.labels, nearness.mean(axis=1).tolist(), strict=True))
     detectable = detectable_between_models(nearness, alpha)
-    return replace(_verdict(outcomes, level, means, p, detectable), measure="nearness")
+    return replace(_verdict(outcomes, level, means, p, detectable), measure="nearness", norm=outcomes.norm)
 
 
 def _verdict(

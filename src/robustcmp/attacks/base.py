@@ -199,7 +199,7 @@ class Attack(MinimizationAttack):
     start: ClassVar[str] = ""
     """The extra that says whether the attack could begin; where it could not, success is not about robustness."""
     compares_distances: ClassVar[bool] = False
-    """Whether its distances are tested beside its success."""
+    """Whether its distances, in its `norm`, are tested beside its success."""
     in_indicator: ClassVar[bool] = True
     """Whether it counts in R; an attack that does not is a reference beside R."""
     takes_misclassified: ClassVar[bool] = False

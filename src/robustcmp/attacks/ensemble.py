@@ -18,9 +18,9 @@ NO_PART = np.inf
 class Ensemble(BallAttack):
     """APGD on the cross-entropy, APGD on the DLR loss and Square, in this order, each on the images left by the last.
 
-    An image is robust if the model classifies it correctly and no part fools the model: 1 − success rate is the
-    robust accuracy, as in AutoAttack (Croce and Hein 2020). The targeted parts of AutoAttack, APGD-T and FAB-T, are
-    left out. With two classes there is no DLR loss, and no APGD on it.
+    An image counts as robust if the model classifies it correctly and no part fools the model, as in AutoAttack (Croce
+    and Hein 2020). So 1 − success rate is an upper bound on the robust accuracy. AutoAttack's bound can be lower: its
+    targeted parts, APGD-T and FAB-T, are left out here. With two classes there is no DLR loss, and no APGD on it.
 
     Parameters
     ----------

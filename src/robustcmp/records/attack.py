@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import UsageError
 
 Norm = Literal["l0", "l2", "linf"]
+NORMS: dict[Norm, str] = {"l0": "L0", "l2": "L2", "linf": "L∞"}
 OWN_TYPES: dict[str, type[np.generic]] = {
     "success": np.bool_,
     "l0": np.float64,
@@ -125,7 +126,8 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
         The extra that says whether the attack could begin at all, "" if it always can. Where it could not, its success
         rate is not about robustness.
     compares_distances : bool
-        Whether its distances are tested beside its success, as those of an attack that nearly always succeeds.
+        Whether its distances, in its norm, are tested beside its success, as those of an attack that nearly always
+        succeeds.
     position_draws : PositionDraws, optional
         For an attack whose expectation over all draws is known.
     in_indicator : bool

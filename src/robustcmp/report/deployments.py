@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..analysis.control import answers_alike
-from ..analysis.deployments import DEPLOYED_MARGIN, DISTANCE, OWN_DIFFERENCES, SUCCESS
+from ..analysis.deployments import DEPLOYED_MARGIN, OWN_DIFFERENCES, SUCCESS
 from ..analysis.deployments import SOURCE as OF_SOURCE
 from ..analysis.results import Results
 from ..analysis.significance import ALPHA
@@ -84,7 +84,7 @@ def differences(results: Results) -> Table:
             row["p_adjusted"],
             _apart(row, row["detectable"]),
             f"{row['only_source']:,} : {row['only_deployed']:,}",
-            NOTHING if row["measure"] == DISTANCE else "shown" if row["equivalent"] else "not shown",
+            NOTHING if row["measure"] != SUCCESS else "shown" if row["equivalent"] else "not shown",
         ]
         for row in found.to_dict("records")
     ]
@@ -181,8 +181,8 @@ def _least_powerful(rows: Sequence[Mapping[Any, Any]]) -> list[Mapping[Any, Any]
 def _said(row: Mapping[Any, Any]) -> str:
     """Return a difference in words."""
     more, name, attack, by = row["difference"] > 0, row["deployment"], row["attack"], _difference(row)
-    if row["measure"] == DISTANCE:
-        return f"{name} falls {'farther away' if more else 'nearer'} by {attack} ({by} in L2)"
+    if row["measure"] != SUCCESS:
+        return f"{name} falls {'farther away' if more else 'nearer'} by {attack} ({by} in {_norm(row)})"
     if row["gradient"] == OWN_DIFFERENCES:
         return (
             f"{name} falls for {'more' if more else 'fewer'} candidates of {attack} by its own finite "
@@ -263,15 +263,19 @@ def _own_files(results: Results) -> list[str]:
 def _attack(row: Mapping[Any, Any]) -> str:
     """Return an attack's name as it stands in tables: with what of it is compared, and a mark."""
     name = str(row["attack"]) + MARKS.get(row["gradient"], "")
-    return f"{name}, L2" if row["measure"] == DISTANCE else name
+    return name if row["measure"] == SUCCESS else f"{name}, {_norm(row)}"
+
+
+def _norm(row: Mapping[Any, Any]) -> str:
+    return str(row["measure"]).removeprefix("median ")
 
 
 def _written(row: Mapping[Any, Any], value: float) -> str:
-    return number(value) if row["measure"] == DISTANCE else percent_2(value)
+    return percent_2(value) if row["measure"] == SUCCESS else number(value)
 
 
 def _apart(row: Mapping[Any, Any], value: float) -> str:
-    return number(value) if row["measure"] == DISTANCE else points(value)
+    return points(value) if row["measure"] == SUCCESS else number(value)
 
 
 def _difference(row: Mapping[Any, Any]) -> str:

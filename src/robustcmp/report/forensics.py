@@ -33,7 +33,8 @@ def steps(published: Published) -> Table:
         ]
         for attack, steps in published.granularity.items()
     ]
-    return Table(f"Granularity: repeats of {images:,} images that the rates are consistent with", columns, rows)
+    exact = f"if exact to {published.decimals} decimals"
+    return Table(f"Granularity: repeats of {images:,} images consistent with the rates, {exact}", columns, rows)
 
 
 def beside(published: Published, known: Sequence[Fingerprint], count: int) -> Table:

@@ -9,11 +9,12 @@ import numpy as np
 
 from ..analysis.outcomes import Outcomes
 from ..analysis.results import Results
-from ..analysis.significance import ALL, deciding, of_distances
+from ..analysis.significance import deciding, of_distances
 from ..analysis.statistics import ONE_TRAINING
 from ..errors import UsageError
 from . import deployments
 from .format import number, p_value, percent, points
+from .verdict_text import said_together
 
 
 def headline(results: Results) -> list[str]:
@@ -36,7 +37,7 @@ def _of_sources(results: Results) -> list[str]:
     except UsageError as error:
         sentences.append(f"Variance shares are not available: {error}")
     sentences += [_sentence(results, outcomes, shares.get(outcomes.attack)) for outcomes in results.outcomes]
-    return [*sentences, *_distances(results), *_all_attacks(results)]
+    return [*sentences, *_distances(results), *said_together(results)]
 
 
 def _too_few(results: Results) -> str:
@@ -103,19 +104,10 @@ def _distances(results: Results) -> list[str]:
     joint = deciding(results.tests("frameworks"))
     joint = joint[of_distances(joint) & joint.p.notna()]
     return [
-        f"{row['attack']}: the frameworks' means of their trainings' median L2 differ by at most "
-        f"{number(row['effect'])} (p {_with_sign(row['p_adjusted'])}, joint test, adjusted for {_family(results)})."
+        f"{row['attack']}: the frameworks' means of their trainings' median {row['test'].split()[-1]} differ by "
+        f"at most {number(row['effect'])} (p {_with_sign(row['p_adjusted'])}, joint test, "
+        f"adjusted for {_family(results)})."
         for row in joint.to_dict("records")
-    ]
-
-
-def _all_attacks(results: Results) -> list[str]:
-    """Say what the test of all attacks at once finds."""
-    tests = results.tests("frameworks")
-    together = tests[tests.attack == ALL]
-    return [
-        f"All attacks together: p {_with_sign(row['p'])}, {row['test']} (permuting assumes equal spreads)."
-        for row in together.to_dict("records")
     ]
 
 

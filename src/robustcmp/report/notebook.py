@@ -7,7 +7,7 @@ from . import deployments
 from .page import render
 from .summary import answer, rates, setting
 from .text import title
-from .verdict_text import is_nominal, said
+from .verdict_text import is_nominal, said, said_together
 
 
 def to_notebook(results: Results) -> str:
@@ -18,6 +18,7 @@ def to_notebook(results: Results) -> str:
         setting=setting(results),
         answer=answer(results) if results.compares_sources else "",
         verdicts=[said(verdict, is_nominal(results)) for verdict in results.verdicts],
+        together=said_together(results),
         deployed=deployments.answer(results) if results.has_deployments else "",
         table=rates(results),
     )

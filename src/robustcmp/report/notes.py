@@ -300,8 +300,8 @@ def _compared(results: Results) -> str:
 def _difference_notes(results: Results) -> list[str]:
     unit = "training run" if results.level == "frameworks" else "image"
     return [
-        f"Differences: the {unit} is the unit of analysis. For L2, the difference is the share of images fooled at a "
-        "smaller distance on the first model minus that on the second. "
+        f"Differences: the {unit} is the unit of analysis. For distances, the difference is the share of images fooled "
+        "at a smaller one on the first model minus that on the second. "
         '"differ" and "not significant" follow p values with Holm\'s adjustment for all pairs and attacks; each '
         "interval is for one pair, without adjustment, so the two can disagree.",
         *(

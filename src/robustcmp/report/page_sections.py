@@ -11,6 +11,7 @@ import numpy as np
 from ..analysis.deployments import SUCCESS
 from ..analysis.results import Results
 from ..errors import UsageError
+from ..records.attack import NORMS
 from ..records.checks import FAIL, Check
 from . import deployments, tables
 from .bibtex import to_bibtex
@@ -20,10 +21,9 @@ from .notes import key_notes, notes
 from .page_pictures import Pictures, png
 from .plots import conditioning, curves, distances, indicator, trainings, transfer, variance
 from .plots import deployments as deployed_differences
-from .plots.style import NORMS
 from .summary import MOST_NOTES, answer, rates
 from .table import Column, Table, names
-from .verdict_text import is_nominal, said
+from .verdict_text import is_nominal, said, said_together
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,6 +72,7 @@ def _answer(results: Results, pictures: Pictures | None) -> list[Block]:
     return [
         *([Block("answer", answer(results))] if results.compares_sources else []),
         *([Block("verdicts", verdicts)] if verdicts else []),
+        *(Block("text", sentence) for sentence in said_together(results)),
         *([Block("answer", deployments.answer(results))] if results.has_deployments else []),
         Block("table", rates(results)),
         Block("list", key_notes(results)[:MOST_NOTES]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..analysis.results import Results
-from ..analysis.verdicts import Measure, Verdict
+from ..analysis.verdicts import MEDIANS, Measure, Verdict
 from ..records.checks import FAIL
 from ..records.suite_file import suite_names
 from . import deployments
@@ -20,7 +20,7 @@ from .table import Column, Table
 from .tables import absent
 from .terminal import WIDTH, console_for, fits, print_table
 from .text import title
-from .verdict_text import NOMINALLY, is_nominal
+from .verdict_text import NOMINALLY, is_nominal, said_together
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +48,7 @@ def summary(results: Results, width: int | None = None, color: bool = False) -> 
         console.print()
     for line in failed_checks(results):
         console.print(line, style="red")
-    for note in [*deployments.of_files(results), *key_notes(results)[:MOST_NOTES]]:
+    for note in [*deployments.of_files(results), *key_notes(results)[:MOST_NOTES], *said_together(results)]:
         console.print(f"• {note}")
     console.print()
     if results.compares_sources:
@@ -209,13 +209,12 @@ def _print_verdicts(console: Console, verdicts: Sequence[Verdict], nominal: bool
     if any(verdict.measure == "nearness" for verdict in verdicts):
         console.print(NEARNESS, style="dim")
     margins = [
-        (verdict.attack, points(verdict.equivalent_within))
+        f"{verdict.attack} {points(verdict.equivalent_within)}"
         for verdict in verdicts
-        if not math.isnan(verdict.equivalent_within)
+        if not verdict.norm and not math.isnan(verdict.equivalent_within)
     ]
     if margins:
-        each = ", ".join(f"{attack} {margin}" for attack, margin in margins)
-        console.print(f"larger differences than these are excluded at 5 %: {each} points", style="dim")
+        console.print(f"larger differences than these are excluded at 5 %: {', '.join(margins)} points", style="dim")
     if any(not math.isnan(verdict.seed_share) for verdict in verdicts):
         console.print(SEED, style="dim")
 
@@ -224,28 +223,33 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
     """Return a verdict as the attack, the finding, and the evidence."""
     if verdict.different is None:
         return verdict.attack, "no information", verdict.why
-    apart = APART[verdict.measure] if verdict.difference or verdict.measure != "nearness" else "L2 smaller for none†"
+    apart = (
+        APART[verdict.measure] if verdict.difference or verdict.measure != "nearness" else "{norm} smaller for none†"
+    )
     seen = f"{verdict.few}: too few" if verdict.few else f"{_written(verdict, verdict.detectable)} detectable*"
     rests_on = [
-        f"{apart.format(difference=_written(verdict, verdict.difference), highest=verdict.highest)} ({seen})",
+        f"{apart.format(by=_written(verdict, verdict.difference), highest=verdict.highest, norm=verdict.norm)} "
+        f"({seen})",
         f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}",
     ]
     if not math.isnan(verdict.seed_share):
         share, ends = percent(verdict.seed_share, 0), (verdict.seed_low, verdict.seed_high)
         rests_on.append(f"seed{'+draw' * verdict.has_draws} {share} ({_ends(ends, 0)})")
+    if verdict.norm and not math.isnan(verdict.equivalent_within):
+        rests_on.append(f"over {number(verdict.equivalent_within)} excluded at 5 %")
     return verdict.attack, "differ" if verdict.different else "not significant", "; ".join(rests_on)
 
 
 def _written(verdict: Verdict, value: float) -> str:
-    return number(value) if verdict.measure == "median L2" else points(value)
+    return number(value) if verdict.measure in MEDIANS.values() else points(value)
 
 
 APART: dict[Measure, str] = {
-    "success rate": "means {difference} apart",
-    "median L2": "median L2 {difference} apart",
-    "nearness": "L2 smaller for {highest}, by {difference}†",
+    "success rate": "means {by} apart",
+    **{median: f"{median} {{by}} apart" for median in MEDIANS.values()},
+    "nearness": "{norm} smaller for {highest}, by {by}†",
 }
-NEARNESS = "† on so many more of 100 images, a smaller change (L2) fools this model than fools another"
+NEARNESS = "† on so many more of 100 images, a smaller change fools this model than fools another"
 DETECTABLE = (
     "* detected in 8 of 10 such comparisons{nominally} if this were the true difference; rates in percentage points"
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.indicator import indicator_terms, robustness_indicator
 from ..analysis.results import Results
-from ..analysis.significance import ALL, ALPHA, of_distances
+from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
 from ..errors import UsageError
 from ..records.checks import Checked
 from . import deployments
@@ -103,7 +103,7 @@ def differences(results: Results) -> list[Table]:
     if pairs.empty:
         return []
     of_frameworks = results.level == "frameworks"
-    far = of_frameworks & of_distances(pairs)  # in the unit of L2; between models it is a share of images
+    far = of_frameworks & of_distances(pairs)  # in the unit of the distance; between models it is a share of images
     joint = [_joint(tests)] if of_frameworks else []
     return [*joint, _pairs(results, pairs[~far]), *_distances(pairs[far])]
 
@@ -120,7 +120,7 @@ def _joint(tests: pandas.DataFrame) -> Table:
 
 
 def _distances(pairs: pandas.DataFrame) -> list[Table]:
-    """The pairs of frameworks, from the median L2 of their trainings."""
+    """The pairs of frameworks, from the median distances of their trainings."""
     if pairs.empty:
         return []
     columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", number)]
@@ -135,7 +135,8 @@ def _distances(pairs: pandas.DataFrame) -> list[Table]:
         ]
         for pair in pairs.to_dict("records")
     ]
-    return [Table("Differences of the median L2 between frameworks, from their trainings", columns, rows)]
+    norms = " and ".join(norm for norm, end in OF_DISTANCES.items() if pairs.test.str.endswith(end).any())
+    return [Table(f"Differences of the median {norms} between frameworks, from their trainings", columns, rows)]
 
 
 def _pairs(results: Results, pairs: pandas.DataFrame) -> Table:

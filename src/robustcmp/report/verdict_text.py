@@ -6,15 +6,16 @@ import math
 from typing import NamedTuple
 
 from ..analysis.results import Results
-from ..analysis.verdicts import Measure, Verdict
+from ..analysis.verdicts import MEDIANS, Measure, Verdict, together
 from .format import number, p_value, percent, points
 
 KINDS = {True: "different", False: "same", None: "nothing"}
 ENOUGH_TRAININGS = 10
 """Of each framework: from here on, what has 80 % power by the formula has about as much in simulations of three."""
-NOMINALLY = ", nominally (with few trainings, rather in 6 or 7)"
+NOMINALLY = ", nominally (with few trainings, rather in 6 to 8)"
 """What docs/validity.md has for two to nine trainings of a framework, and for pairs of up to ten."""
-NOMINAL = "That is nominal: with few trainings, it would rather be in 6 or 7."
+NOMINAL = "That is nominal: with few trainings, it would rather be in 6 to 8."
+TOGETHER = {True: "frameworks differ", False: "no significant difference", None: "undecided"}
 WORDS = {True: "Significant difference", False: "No significant difference", None: "No information"}
 
 
@@ -50,6 +51,19 @@ def said(verdict: Verdict, nominal: bool = False) -> Said:
     return Said(verdict.attack, KINDS[verdict.different], WORDS[verdict.different], sentences)
 
 
+def said_together(results: Results) -> list[str]:
+    """Say in a sentence what all attacks together show of frameworks; nothing where only one thing can differ."""
+    found = together(results)
+    if found is None:
+        return []
+    of_distances = "these with distances" if len(found.p) > 1 else "success rates and distances"
+    p = ", ".join(
+        f"p {'' if p < 0.001 else '= '}{p_value(p)} from {of_distances if of == 'distances' else of}"
+        for of, p in found.p.items()
+    )
+    return [f"All attacks together: {TOGETHER[found.different]} ({p}; permuting trainings assumes equal spreads)."]
+
+
 def _found(verdict: Verdict, nominal: bool) -> list[str]:
     p = f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}".replace(
         " ", "\N{NO-BREAK SPACE}"
@@ -64,8 +78,8 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
     )
     if verdict.measure == "nearness":
         shares = (
-            f"n the same image, {verdict.highest} is fooled by a smaller change (L2) than another model most often, "
-            f"and {verdict.lowest} least often; these shares of images differ by {apart}"
+            f"n the same image, {verdict.highest} is fooled by a smaller change ({verdict.norm}) than another model "
+            f"most often, and {verdict.lowest} least often; these shares of images differ by {apart}"
         )
         first = f"The models differ ({p}): o{shares}." if verdict.different else f"O{shares} ({p})."
     if not verdict.difference:
@@ -77,11 +91,11 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
         else f"A true difference of {detectable} would be detected in 8 of 10 such comparisons."
     )
     sentences = [first, seen, *[NOMINAL] * (nominal and not verdict.few)]
-    if verdict.measure == "median L2":
+    if verdict.measure in MEDIANS.values():
         sentences.append("A larger distance is harder to fool.")
     if not math.isnan(verdict.equivalent_within):
         sentences.append(
-            f"Differences of more than {points(verdict.equivalent_within)} points are excluded "
+            f"Differences of more than {_with_unit(verdict, verdict.equivalent_within)} are excluded "
             "(two one-sided tests, 5 %)."
         )
     if not math.isnan(verdict.seed_share):
@@ -95,11 +109,11 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
 
 
 def _with_unit(verdict: Verdict, value: float) -> str:
-    return number(value) if verdict.measure == "median L2" else f"{points(value)} points"
+    return number(value) if verdict.measure in MEDIANS.values() else f"{points(value)} points"
 
 
 MEASURED: dict[Measure, str] = {
     "success rate": "",
-    "median L2": " in the median L2 of their trainings",
+    **{median: f" in the {median} of their trainings" for median in MEDIANS.values()},
     "nearness": "",
 }

@@ -36,7 +36,9 @@ class Equivalence(NamedTuple):
     p: float
 
 
-def equivalent_frameworks(a: NDArray[np.float64], b: NDArray[np.float64], margin: float) -> Equivalence:
+def equivalent_frameworks(
+    a: NDArray[np.float64], b: NDArray[np.float64], margin: float, largest: float = 1.0
+) -> Equivalence:
     """Test whether two frameworks' mean rates differ by less than a margin; the training run is the unit.
 
     Two one-sided t tests (Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power approach
@@ -46,9 +48,11 @@ def equivalent_frameworks(a: NDArray[np.float64], b: NDArray[np.float64], margin
     Parameters
     ----------
     a, b : ndarray of float64, shape (training runs,)
-        A rate for each trained model.
+        A rate for each trained model, or a distance.
     margin : float
         In the unit of the rates, above 0.
+    largest : float, default 1
+        The largest possible difference: 1 for rates, +inf for distances.
 
     Raises
     ------
@@ -64,10 +68,12 @@ def equivalent_frameworks(a: NDArray[np.float64], b: NDArray[np.float64], margin
     (True, True, True)
     """
     pooled_variance([a, b])  # or it says what is missing
-    return _one_sided(float(a.mean() - b.mean()), *standard_error(a, b), margin)
+    return _one_sided(float(a.mean() - b.mean()), *standard_error(a, b), margin, largest)
 
 
-def equivalent_twins(a: NDArray[np.float64], b: NDArray[np.float64], margin: float) -> Equivalence:
+def equivalent_twins(
+    a: NDArray[np.float64], b: NDArray[np.float64], margin: float, largest: float = 1.0
+) -> Equivalence:
     """Test whether two frameworks' mean rates differ by less than a margin, where their trainings come in pairs.
 
     Two one-sided t tests of the pairs' differences, as `equivalent_frameworks` of independent trainings. If all
@@ -76,9 +82,11 @@ def equivalent_twins(a: NDArray[np.float64], b: NDArray[np.float64], margin: flo
     Parameters
     ----------
     a, b : ndarray of float64, shape (pairs,)
-        The rates of both trainings of each pair.
+        The rates of both trainings of each pair, or their distances.
     margin : float
         In the unit of the rates, above 0.
+    largest : float, default 1
+        The largest possible difference: 1 for rates, +inf for distances.
 
     Raises
     ------
@@ -93,7 +101,7 @@ def equivalent_twins(a: NDArray[np.float64], b: NDArray[np.float64], margin: flo
     """
     check_pairs(a, b)
     differences = a - b
-    return _one_sided(*mean_and_error(differences), len(differences) - 1, margin)
+    return _one_sided(*mean_and_error(differences), len(differences) - 1, margin, largest)
 
 
 def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equivalence:
@@ -166,10 +174,10 @@ def check_margin(margin: float) -> None:
         raise UsageError(f"margin should be above 0, in the unit of the rates (0.02 is two points), received {margin}")
 
 
-def _one_sided(difference: float, error: float, df: float, margin: float) -> Equivalence:
+def _one_sided(difference: float, error: float, df: float, margin: float, largest: float = 1.0) -> Equivalence:
     check_margin(margin)
     if error**2 <= NO_VARIANCE:
-        return Equivalence(difference, -1.0, 1.0, 1.0)
+        return Equivalence(difference, -largest, largest, 1.0)
     from scipy.special import stdtr, stdtrit
 
     half = float(stdtrit(df, 1 - LEVEL)) * error

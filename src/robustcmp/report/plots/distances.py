@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...errors import UsageError
-from .style import NORMS, bare, color, line, panel_per_attack
+from ...records.attack import NORMS
+from .style import bare, color, line, panel_per_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...errors import StoreError, unknown
+from ...records.attack import NORMS
 from ..format import number
 from ..gallery import Shown, attacks_with_images, gallery
-from .style import NORMS, as_picture, panels
+from .style import as_picture, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,6 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """The palette of Okabe and Ito, without its yellow, which is too light for thin lines on white."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINES = ("-", "--", "-.", ":")
-NORMS = {"l0": "L0", "l2": "L2", "linf": "L∞"}
 PANEL = (3.4, 2.9)
 """Width and height of a panel in inches."""
 

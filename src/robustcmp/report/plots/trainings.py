@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ...analysis.results import Results
 from ...analysis.statistics import t_interval
+from ...records.attack import NORMS
 from ..tables import without_version
-from .style import NORMS, bare, color, marker, name_models, panel_per_attack
+from .style import bare, color, marker, name_models, panel_per_attack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
