@@ -47,6 +47,7 @@ COMPARED = {
     "lenet5-mnist-2018-five-trainings": ("LeNet-5", "the-paper-again.md#lenet-5-the-papers-fig-6-beside-ours"),
     "lenet1-mnist-2018-five-trainings": ("LeNet-1", "the-paper-again.md#lenet-1"),
     "lenet5-mnist-boundary-long": ("LeNet-5", "is-it-the-framework.md#boundary-run-to-convergence"),
+    "resnet20-cifar10-boundary-long": ("ResNet-20", "is-it-the-framework.md#the-same-for-resnet-20"),
     "lenet5-digits": ("LeNet-5", "#lenet-5-on-digits"),
     "lenet5-mnist-guo2019": ("LeNet-5", "#lenet-5-on-mnist"),
     "resnet20-cifar10-guo2019": ("ResNet-20", "#resnet-20-on-cifar-10"),
