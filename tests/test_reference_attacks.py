@@ -14,7 +14,7 @@ import robustcmp as rc
 from robustcmp.attacks import APGD, Attack, AttackResult, Ensemble, MinimumL2, MinimumLinf, Square
 from robustcmp.attacks.gradients import cross_entropy, dlr, margin
 from robustcmp.attacks.square import square_side
-from robustcmp.attacks.suite import load_suite
+from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
@@ -230,15 +230,19 @@ def test_the_suite_is_on_all_images_and_beside_r(zoo_model: Zoo, digits: Dataset
     assert "robust accuracy" not in unbounded.summary()
 
 
-def test_the_smallest_distances_are_tested_in_their_own_norms(zoo_model: Zoo, digits: Dataset, tmp_path: Path) -> None:
-    file = tmp_path / "nearest.toml"
-    file.write_text(
-        'subset = "all"\n[attacks.near]\nattack = "MinimumL2"\nsteps = 30\n'
-        '[attacks.near_linf]\nattack = "MinimumLinf"\nsteps = 30\n'
+class ComparedLinf(MinimumLinf):
+    """One's own attack about distances in L∞."""
+
+    compares_distances = True
+
+
+def test_the_smallest_distances_are_tested_in_their_own_norms(zoo_model: Zoo, digits: Dataset) -> None:
+    suite = Suite(
+        "nearest", "", 20, 1, {"near": MinimumL2(steps=30), "near_linf": ComparedLinf(steps=30)}, subset="all"
     )
     seeds = {"a": [0, 1], "b": [2, 3]}
     models = {name: [zoo_model("torch", "lenet1", seed=seed) for seed in its] for name, its in seeds.items()}
-    ev = rc.evaluate(models, digits.images[:40], digits.labels[:40], suite=file, n=20, repeats=1, progress=False)
+    ev = rc.evaluate(models, digits.images[:40], digits.labels[:40], suite=suite, progress=False)
     assert [(verdict.measure, verdict.norm) for verdict in ev.verdicts] == [("median L2", "L2"), ("median L∞", "L∞")]
     linf = ev.dataset.linf.sel(attack="near_linf", repeat=0)
     medians = [

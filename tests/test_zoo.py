@@ -96,8 +96,6 @@ def test_recipes_that_ship_can_be_read(model: str) -> None:
 def test_weights_that_ship_say_how_they_were_made(
     framework: TrainableFramework, model: str, dataset: str, recipe: str, seed: int
 ) -> None:
-    if framework.name not in ("torch", "tensorflow") and recipe == "paper":
-        pytest.skip(f"{framework.name} has no training {seed} by the recipe {recipe}")
     content = find_weights(FromZoo(model, dataset, framework.name, recipe, seed))
     assert content is not None
     metadata = content.metadata

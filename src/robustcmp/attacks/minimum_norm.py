@@ -184,7 +184,6 @@ class MinimumLinf(MinimumNorm):
 
     norm = "linf"
     first_step = 10.0
-    compares_distances = True
     table = AttackTable("the smallest L∞ found", _columns("linf", "L∞", (0.01, 0.1, 0.2)))
 
     def size(self, perturbation: Points) -> NDArray[np.float64]:
