@@ -111,9 +111,27 @@ def ended(child: subprocess.Popen[str], number: int, command: str = "robustcmp.e
 )
 def test_a_signal_at_the_very_beginning(arguments: list[str], command: str, number: int) -> None:
     with started(*arguments) as child:
-        wait_for(child, lambda: handles(child, signal.SIGTERM))  # which Python by itself does not
+        wait_for(child, lambda: all(handles(child, each) for each in SIGNALS))  # Python by itself does SIGINT only
         child.send_signal(number)
         ended(child, number, command)
+
+
+def test_a_signal_before_all_is_imported_that_the_last_words_need() -> None:
+    """On a busy machine that takes longer than the last words are waited for."""
+    code = """
+import sys, time, signal
+from robustcmp.cli import ending
+class Slow:
+    def find_spec(name, path, target=None):
+        if name == "robustcmp.cli.invocation":
+            time.sleep(2)
+sys.meta_path.insert(0, Slow)
+handle = ending._handle
+ending._handle = lambda: (handle(), signal.raise_signal(signal.SIGHUP))
+sys.exit(ending.run_process(lambda: 0, "robustcmp.eval"))
+"""
+    with started("-c", code) as child:
+        ended(child, signal.SIGHUP)
 
 
 def test_the_console_script_handles_signals_as_soon_as_its_module_is_there() -> None:

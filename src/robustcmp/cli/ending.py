@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # from the first signal to the end of the process, whatever hangs
 TWICE = 0.2  # seconds within which a signal is the same one sent twice, to the process and to its group
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+NAMES = ("SIGINT", "SIGHUP", "SIGTERM")
 SIGNALS = [signal.Signals[name] for name in NAMES if name in signal.Signals.__members__]
 
 
@@ -199,6 +199,8 @@ def _end(number: int, command: str) -> NoReturn:
     hundredth of a core, and frameworks that are unloaded need a second of that.
     """
     import threading
+
+    from . import invocation  # noqa: F401, at the very beginning it may take longer than the words are waited for
 
     status = 128 + number if _ending.status is None else _ending.status
     # A terminal may be stopped, or its lock be held by a thread that hangs.
