@@ -25,7 +25,7 @@ from robustcmp.analysis.statistics.variance import interaction_variance
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.forensics import described, probability
-from robustcmp.report.format import number, p_value, percent, points
+from robustcmp.report.format import distance, p_value, percent, points
 from robustcmp.report.text import to_markdown
 from robustcmp.report.verdict_text import is_nominal
 
@@ -155,10 +155,10 @@ def answer(verdict: Verdict, nominal: bool) -> str:
     """One verdict in a few words."""
     if verdict.different is None:
         return f"no information: {verdict.why}"
-    distances = verdict.measure == "median L2"
     what = {"success rate": "", "median L2": " in median L2", "nearness": " of nearness"}[verdict.measure]
     difference, detectable = (
-        number(value) if distances else f"{points(value)} points" for value in (verdict.difference, verdict.detectable)
+        distance(value) if verdict.measure == "median L2" else f"{points(value)} points"
+        for value in (verdict.difference, verdict.detectable)
     )
     difference += what
     p = f"p = {p_value(verdict.p_adjusted)}".replace("= <", "<")
@@ -269,15 +269,13 @@ def three_and_five() -> str:
         for outcomes, verdict in zip(ev.outcomes, ev.verdicts, strict=True):
             if verdict.different is None:
                 continue
-            distances = verdict.measure == "median L2"
-            of_all = outcomes.median_l2 if distances else outcomes.rates
-            assert of_all is not None
-            means = [number(v.mean()) if distances else percent(v.mean()) for v in of_all.values()]
+            of_all = outcomes.medians if verdict.norm else outcomes.rates
+            means = [distance(v.mean()) if verdict.norm else percent(v.mean()) for v in of_all.values()]
             counts = [f"{ev.dataset.sizes['image']:,}", str(len(ev.training_seeds))]
             cells = [verdict.measure, *counts, ", ".join(means), p_value(verdict.p_adjusted)]
             widest = max(np.ptp(values) for values in of_all.values())
             for value in (verdict.difference, verdict.detectable, widest):
-                cells.append(number(value) if distances else f"{points(value)} points")
+                cells.append(distance(value) if verdict.norm else f"{points(value)} points")
             rows.append((outcomes.attack, *cells))
     lines = [
         "| attack | measure | images | trainings each | means | p | means differ by | detectable | "
@@ -299,7 +297,7 @@ def equal_seeds() -> str:
         if ev.level != "frameworks" or ev.has_deployments or ev.twins or len(ev.training_seeds) < 3:
             continue
         for outcomes in ev.outcomes:
-            for measure, of_all in (("success", outcomes.rates), ("median L2", outcomes.median_l2 or {})):
+            for measure, of_all in (("success", outcomes.rates), (f"median {outcomes.norm}", outcomes.medians)):
                 values = np.array(list(of_all.values()))
                 if values.size and np.ptp(values) > ROUNDING:
                     cells = " | ".join(map(p_value, (brown_forsythe(list(values)).p, *two_way(values))))

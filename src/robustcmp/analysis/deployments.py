@@ -159,12 +159,13 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
     -------
     pandas.DataFrame
         ``value`` is the deployment's success rate or, in a row of its own for an attack whose distances are compared,
-        its median L2; ``difference`` is that minus the source's, with a 95 % interval. ``unit`` says over what. With
-        several trainings the unit is the training: the paired t test. With one it is the image: McNemar's test where
-        there is one outcome an image, sign flips for a random attack's repeats, and the interval by the bootstrap over
-        images. ``p_adjusted`` is Holm's over all rows with a p; it is NaN where no outcome differs. ``detectable`` is
-        the difference that the test finds with 80 % power, at 5 % divided by the number of tests. ``only_source`` and
-        ``only_deployed`` count outcomes (trainings × repeats × images) of which one falls and the other does not.
+        its median in the attack's norm; ``difference`` is that minus the source's, with a 95 % interval. ``unit`` says
+        over what. With several trainings the unit is the training: the paired t test. With one it is the image:
+        McNemar's test where there is one outcome an image, sign flips for a random attack's repeats, and the interval
+        by the bootstrap over images. ``p_adjusted`` is Holm's over all rows with a p; it is NaN where no outcome
+        differs. ``detectable`` is the difference that the test finds with 80 % power, at 5 % divided by the number of
+        tests. ``only_source`` and ``only_deployed`` count outcomes (trainings × repeats × images) of which one falls
+        and the other does not.
         ``equivalent_low`` and ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two
         one-sided tests, and ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin.
         ``gradient`` is ``"source"`` where the attack followed the gradient of the source: then both were asked about

@@ -47,6 +47,7 @@ class MinimumNorm(Attack):
     needs_gradient = True
     in_indicator = False
     takes_misclassified = True
+    compares_distances = True
     cite = CITE
     first_step: ClassVar[float]
 
@@ -144,7 +145,6 @@ class MinimumL2(MinimumNorm):
 
     norm = "l2"
     first_step = 1.0
-    compares_distances = True
     table = AttackTable("the smallest L2 found", _columns("l2", "L2", (0.5, 1, 2)))
 
     def size(self, perturbation: Points) -> NDArray[np.float64]:

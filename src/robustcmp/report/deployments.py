@@ -11,7 +11,7 @@ from ..analysis.deployments import DEPLOYED_MARGIN, OWN_DIFFERENCES, SUCCESS
 from ..analysis.deployments import SOURCE as OF_SOURCE
 from ..analysis.results import Results
 from ..analysis.significance import ALPHA
-from .format import NOTHING, fixed, number, p_value, percent, percent_2, points, whole
+from .format import NOTHING, distance, fixed, number, p_value, percent, percent_2, points, whole
 from .table import Column, Table
 from .verdict_text import NOMINALLY
 
@@ -271,11 +271,11 @@ def _norm(row: Mapping[Any, Any]) -> str:
 
 
 def _written(row: Mapping[Any, Any], value: float) -> str:
-    return percent_2(value) if row["measure"] == SUCCESS else number(value)
+    return percent_2(value) if row["measure"] == SUCCESS else distance(value)
 
 
 def _apart(row: Mapping[Any, Any], value: float) -> str:
-    return points(value) if row["measure"] == SUCCESS else number(value)
+    return points(value) if row["measure"] == SUCCESS else distance(value)
 
 
 def _difference(row: Mapping[Any, Any]) -> str:

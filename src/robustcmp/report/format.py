@@ -47,6 +47,17 @@ def number(value: float) -> str:
     return "∞" if math.isinf(value) else fixed(value, 3)
 
 
+def distance(value: float) -> str:
+    """A distance, or a difference of two, with two digits at least, in three to five decimals.
+
+    >>> [distance(value) for value in (1.3, 0.011, 0.0005, -0.0000661)]
+    ['1.300', '0.011', '0.00050', '-0.00007']
+    """
+    if not 0 < abs(value) < 0.01:
+        return number(value)
+    return fixed(value, min(1 - math.floor(math.log10(abs(value))), 5))
+
+
 def duration(seconds: float) -> str:
     """A time, in the unit that a person would use.
 

@@ -13,7 +13,7 @@ from ..analysis.significance import deciding, of_distances
 from ..analysis.statistics import ONE_TRAINING
 from ..errors import UsageError
 from . import deployments
-from .format import number, p_value, percent, points
+from .format import distance, p_value, percent, points
 from .verdict_text import said_together
 
 
@@ -105,7 +105,7 @@ def _distances(results: Results) -> list[str]:
     joint = joint[of_distances(joint) & joint.p.notna()]
     return [
         f"{row['attack']}: the frameworks' means of their trainings' median {row['test'].split()[-1]} differ by "
-        f"at most {number(row['effect'])} (p {_with_sign(row['p_adjusted'])}, joint test, "
+        f"at most {distance(row['effect'])} (p {_with_sign(row['p_adjusted'])}, joint test, "
         f"adjusted for {_family(results)})."
         for row in joint.to_dict("records")
     ]

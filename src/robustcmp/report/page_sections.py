@@ -15,7 +15,7 @@ from ..records.attack import NORMS
 from ..records.checks import FAIL, Check
 from . import deployments, tables
 from .bibtex import to_bibtex
-from .format import number, percent, percent_2
+from .format import Write, distance, number, percent, percent_2
 from .gallery import Shown, attacks_with_images, gallery
 from .notes import key_notes, notes
 from .page_pictures import Pictures, png
@@ -120,12 +120,17 @@ def _trainings(results: Results, pictures: Pictures | None) -> list[Block]:
             for seed in results.training_seeds
         ]
         what = f"median {NORMS[record.norm]} distance" if record.compares_distances else "success, %"
-        return Table(f"{attack}: {what} of each training", [Column("training seed"), *_of_models(results)], rows)
+        columns = [Column("training seed"), *_of_models(results, written(attack))]
+        return Table(f"{attack}: {what} of each training", columns, rows)
+
+    def written(attack: str) -> Write:
+        return distance if results.attack_records[attack].compares_distances else number
 
     def described(attack: str) -> str:
+        write = written(attack)
         of_models = ((model, trainings.values_of_trainings(results, model, attack)) for model in results.models)
         each = (
-            f"{model}: {number(v.mean())} on average, from {number(v.min())} to {number(v.max())}"
+            f"{model}: {write(v.mean())} on average, from {write(v.min())} to {write(v.max())}"
             for model, v in of_models
             if len(v)
         )
@@ -156,7 +161,7 @@ def _distances(results: Results, pictures: Pictures | None) -> list[Block]:
             for q in QUANTILES
         ]
         title = f"{attack}: {NORMS[norm]} distance within which this share of images is fooled"
-        return Table(title, [Column("share of images"), *_of_models(results)], rows)
+        return Table(title, [Column("share of images"), *_of_models(results, distance)], rows)
 
     each = {attack: values(attack) for attack in distances.that_vary(results)}
     described = {attack: _row_said(table, QUANTILES.index(0.5)) for attack, table in each.items()}
@@ -168,7 +173,7 @@ def _with_tables(drawn: list[Block], shown: Sequence[Table]) -> list[Block]:
     return [*drawn, Block("folded", shown)] if shown else []
 
 
-def _of_models(results: Results, write: Callable[[float], str] = number) -> list[Column]:
+def _of_models(results: Results, write: Write = number) -> list[Column]:
     return [Column(model, write) for model in results.models]
 
 
@@ -281,7 +286,7 @@ def _gallery_row(results: Results, row: Sequence[Shown]) -> dict[str, Any]:
                 "model": shown.model,
                 "outcome": "fooled" if shown.fooled else "held",
                 "taken_for": shown.taken_for,
-                "distance": f"{norm} {number(shown.distance)}" if shown.fooled else "",
+                "distance": f"{norm} {distance(shown.distance)}" if shown.fooled else "",
                 "adversarial": png(shown.adversarial),
                 "perturbation": None if shown.perturbation is None or not shown.fooled else png(shown.perturbation),
             }

@@ -14,7 +14,7 @@ from ..analysis.verdicts import MEDIANS, Measure, Verdict
 from ..records.checks import FAIL
 from ..records.suite_file import suite_names
 from . import deployments
-from .format import fixed, number, p_value, percent, points, shares
+from .format import distance, fixed, p_value, percent, points, shares
 from .notes import key_notes, repeats_text
 from .table import Column, Table
 from .tables import absent
@@ -236,12 +236,12 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
         share, ends = percent(verdict.seed_share, 0), (verdict.seed_low, verdict.seed_high)
         rests_on.append(f"seed{'+draw' * verdict.has_draws} {share} ({_ends(ends, 0)})")
     if verdict.norm and not math.isnan(verdict.equivalent_within):
-        rests_on.append(f"over {number(verdict.equivalent_within)} excluded at 5 %")
+        rests_on.append(f"over {distance(verdict.equivalent_within)} excluded at 5 %")
     return verdict.attack, "differ" if verdict.different else "not significant", "; ".join(rests_on)
 
 
 def _written(verdict: Verdict, value: float) -> str:
-    return number(value) if verdict.measure in MEDIANS.values() else points(value)
+    return distance(value) if verdict.measure in MEDIANS.values() else points(value)
 
 
 APART: dict[Measure, str] = {

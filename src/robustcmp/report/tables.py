@@ -17,6 +17,7 @@ from .format import (
     NO_INFORMATION,
     UNBOUNDED,
     count_of,
+    distance,
     interval,
     number,
     p_value,
@@ -123,8 +124,8 @@ def _distances(pairs: pandas.DataFrame) -> list[Table]:
     """The pairs of frameworks, from the median distances of their trainings."""
     if pairs.empty:
         return []
-    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", number)]
-    columns += [Column("95 % over trainings, not adjusted", interval(number))]
+    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", distance)]
+    columns += [Column("95 % over trainings, not adjusted", interval(distance))]
     columns += [Column("p adjusted", p_value), Column("verdict", str)]
     rows = [
         [
@@ -230,7 +231,7 @@ def of_attack(results: Results, attack: str) -> Table:
     assert table is not None
     columns = [
         Column("model"),
-        *(Column(column.title, percent if column.percent else number) for column in table.columns),
+        *(Column(column.title, percent if column.percent else distance) for column in table.columns),
     ]
     rows = [
         [model, *(results.distances.column(model, attack, column) for column in table.columns)]

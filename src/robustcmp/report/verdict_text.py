@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..analysis.results import Results
 from ..analysis.verdicts import MEDIANS, Measure, Verdict, together
-from .format import number, p_value, percent, points
+from .format import distance, p_value, percent, points
 
 KINDS = {True: "different", False: "same", None: "nothing"}
 ENOUGH_TRAININGS = 10
@@ -56,11 +56,10 @@ def said_together(results: Results) -> list[str]:
     found = together(results)
     if found is None:
         return []
-    of_distances = "these with distances" if len(found.p) > 1 else "success rates and distances"
-    p = ", ".join(
-        f"p {'' if p < 0.001 else '= '}{p_value(p)} from {of_distances if of == 'distances' else of}"
-        for of, p in found.p.items()
-    )
+    rates_vary = any(verdict.measure == "success rate" and not verdict.why for verdict in results.verdicts)
+    alone = "success rates and distances" if rates_vary else "distances"
+    summed = {"success rates": "success rates", "distances": "these with distances" if len(found.p) > 1 else alone}
+    p = ", ".join(f"p {'' if p < 0.001 else '= '}{p_value(p)} from {summed[of]}" for of, p in found.p.items())
     return [f"All attacks together: {TOGETHER[found.different]} ({p}; permuting trainings assumes equal spreads)."]
 
 
@@ -109,7 +108,7 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
 
 
 def _with_unit(verdict: Verdict, value: float) -> str:
-    return number(value) if verdict.measure in MEDIANS.values() else f"{points(value)} points"
+    return distance(value) if verdict.measure in MEDIANS.values() else f"{points(value)} points"
 
 
 MEASURED: dict[Measure, str] = {

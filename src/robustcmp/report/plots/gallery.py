@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...analysis.results import Results
 from ...errors import StoreError, unknown
 from ...records.attack import NORMS
-from ..format import number
+from ..format import distance
 from ..gallery import Shown, attacks_with_images, gallery
 from .style import as_picture, panels
 
@@ -70,7 +70,7 @@ def draw(
 def _outcome(shown: Shown, norm: str) -> str:
     if not shown.fooled:
         return f"{shown.model}: held"
-    return f"{shown.model}: {shown.taken_for}\n{norm} {number(shown.distance)}"
+    return f"{shown.model}: {shown.taken_for}\n{norm} {distance(shown.distance)}"
 
 
 def _show(axes: Axes, image: NDArray[np.float32] | None, title: str) -> None:
