@@ -103,8 +103,8 @@ class Together:
         The p value of the summed F, by what is summed: ``"success rates"``, and ``"distances"`` for these with success
         rates.
     different : bool, optional
-        Whether they differ at 5 %. None if it is undecided: one p is below 5 %, the other is not, and no attack by
-        itself shows a difference.
+        Whether they differ. None if it is undecided: a p is below 5 %, but no attack by itself shows a difference, and
+        permutations alone, with what they assume, do not decide.
     """
 
     p: dict[str, float]
@@ -120,9 +120,8 @@ def together(results: Results) -> Together | None:
     if tests.empty:
         return None
     p = {"success rates" if test == SUMMED else "distances": p for test, p in zip(tests.test, tests.p, strict=True)}
-    below = [value < ALPHA for value in p.values()]
-    if all(below) or not any(below):
-        return Together(p, all(below))
+    if min(p.values()) >= ALPHA:
+        return Together(p, False)
     return Together(p, True if any(verdict.different for verdict in results.verdicts) else None)
 
 

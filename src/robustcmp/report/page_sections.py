@@ -178,7 +178,7 @@ def _of_models(results: Results, write: Write = number) -> list[Column]:
 
 
 def _ranks(results: Results, pictures: Pictures | None) -> list[Block]:
-    if results.same_weights:
+    if results.same_weights or not results.has_indicator:
         return []
     table = tables.indicator(results)
     drawn = []
