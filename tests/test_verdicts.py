@@ -118,6 +118,34 @@ def test_equivalence_of_a_published_run() -> None:
     assert len(wide) == 3 * 4
 
 
+@pytest.mark.parametrize("attack", ["nearest_l2", "nearest_linf"])
+def test_distances_are_equivalent_within_what_verdicts_say(attack: str) -> None:
+    ev = rc.open_run(RUNS / "reference" / "resnet20-cifar10-five-trainings")
+    [outcomes] = [each for each in ev.outcomes if each.attack == attack]
+    [margin] = [verdict.equivalent_within for verdict in ev.verdicts if verdict.attack == attack]
+    for times, equivalent in ((1.001, True), (0.999, False)):
+        found = ev.equivalence(times * margin, of="distances").query(f"attack == '{attack}'").set_index(["a", "b"])
+        assert bool(found.loc[("all", "")].equivalent) is equivalent
+    a, b = (outcomes.medians[name] for name in ("torch", "jax"))
+    error = np.sqrt(a.var(ddof=1) / 5 + b.var(ddof=1) / 5)
+    welch = scipy.stats.ttest_ind(a, b, equal_var=False)
+    half = scipy.stats.t.ppf(0.95, welch.df) * error
+    pair = found.loc[("torch", "jax")]
+    assert (pair.low, pair.high) == pytest.approx((a.mean() - b.mean() - half, a.mean() - b.mean() + half))
+    assert pair.n == 15
+
+
+def test_where_distances_cannot_be_equivalent() -> None:
+    ev = rc.open_run(RUNS / "reference" / "resnet20-cifar10-five-trainings")
+    with pytest.raises(UsageError, match="expected level 'frameworks' for distances, received 'models'"):
+        ev.equivalence(0.01, level="models", of="distances")
+    with pytest.raises(UsageError, match="margin"):
+        ev.equivalence(0.0, of="distances")
+    small = rc.open_run(RUNS / "reference" / "resnet20-cifar10-small-epsilon-five-trainings")
+    with pytest.raises(UsageError, match="no attack of this run has distances"):
+        small.equivalence(0.01, of="distances")
+
+
 def test_one_training_each_is_about_these_models() -> None:
     fgsm, pixel, _ = rc.open_run(RUNS / "lenet5-mnist-guo2019").verdicts
     assert (fgsm.level, fgsm.different, fgsm.highest, fgsm.lowest) == ("models", True, "tensorflow", "torch")

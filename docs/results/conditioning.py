@@ -48,8 +48,9 @@ def main() -> int:
     if not np.array_equal(subset.indices, ev.dataset.image.values):
         sys.exit(f"the models classify other images correctly here than when {options.run} was made")
     suite = load_suite(manifest["suite"]["name"])
-    if suite.digest != manifest["suite"]["digest"]:
-        sys.exit(f"the suite {suite.name} is another one than when {options.run} was made")
+    attacks = options.attacks or list(suite.attacks)
+    if changed := [name for name in attacks if suite.records[name].outcome != ev.attack_records[name].outcome]:
+        sys.exit(f"{', '.join(changed)} of the suite {suite.name} changed since {options.run} was made")
     progress = shown_progress()
     contested = run_conditioning(
         models,
@@ -60,7 +61,7 @@ def main() -> int:
         repeats_of(Cell(**cell) for cell in manifest["cells"]),
         n=manifest["images"]["asked"],
         seed=manifest["seed"],
-        attacks=options.attacks,
+        attacks=attacks,
         progress=progress,
     )
     progress.end()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UsageError
 from .outcomes import Outcomes
 from .significance import ALL, ALPHA, Level
 from .statistics.equivalence import (
@@ -23,13 +24,14 @@ from .statistics.equivalence import (
 if TYPE_CHECKING:
     import pandas
 
+Compared = Literal["success rates", "distances"]
 COLUMNS = ("level", "a", "b", "attack", "n", "difference", "low", "high", "p", "equivalent")
 
 
-def equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pandas.DataFrame:
-    """Test whether success rates differ by less than a margin, a row for each pair and for all pairs of an attack.
-
-    Distances are in another unit, so no margin is one for both; `Verdict.equivalent_within` has theirs.
+def equivalence(
+    outcomes: Iterable[Outcomes], level: Level, margin: float, of: Compared = "success rates"
+) -> pandas.DataFrame:
+    """Test whether values differ by less than a margin, a row for each pair and for all pairs of an attack.
 
     Parameters
     ----------
@@ -38,12 +40,15 @@ def equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pa
     level : str
         ``"models"`` or ``"frameworks"``.
     margin : float
-        In the unit of the rates: 0.02 is two points.
+        In the unit of what is compared: 0.02 is two points of success rates.
+    of : str
+        ``"success rates"`` or ``"distances"``: the median distances of frameworks' trainings, under the attacks that
+        are about distances, each in its norm.
 
     Returns
     -------
     pandas.DataFrame
-        level, a, b, attack, n (images or training runs), difference (a's rate minus b's), low and high (its 90 %
+        level, a, b, attack, n (images or training runs), difference (a's value minus b's), low and high (its 90 %
         interval), p, equivalent (p < 5 %). In the first row of an attack ``a`` is ``"all"``: the pair that is hardest
         to call equivalent. All pairs are equivalent if that one is, which needs no adjustment for their number (Berger
         1982, "Multiparameter hypothesis testing and acceptance sampling").
@@ -51,18 +56,31 @@ def equivalence(outcomes: Iterable[Outcomes], level: Level, margin: float) -> pa
     Raises
     ------
     UsageError
-        The margin is not above 0.
+        The margin is not above 0; or it is of distances, and models are compared, or no attack is about distances.
     """
     import pandas
 
     check_margin(margin)
+    if of == "distances":
+        if level == "models":
+            raise UsageError(
+                "expected level 'frameworks' for distances, received 'models': what is compared are the medians of "
+                "frameworks' trainings, two of each or more"
+            )
+        outcomes = [each for each in outcomes if each.medians]
+        if not outcomes:
+            raise UsageError("no attack of this run has distances to compare; those of the suite reference have")
     rows = []
     for attack_outcomes in outcomes:
         n = len(attack_outcomes.labels) if level == "frameworks" else attack_outcomes.image_means.shape[1]
         row: dict[str, Any] = {"level": level, "attack": attack_outcomes.attack, "n": n}
         pairs = [
             row | {"a": a, "b": b} | equivalence._asdict() | {"equivalent": equivalence.p < ALPHA}
-            for a, b, equivalence in pairs_of(attack_outcomes, level, margin)
+            for a, b, equivalence in (
+                pairs_of_medians(attack_outcomes, margin)
+                if of == "distances"
+                else pairs_of(attack_outcomes, level, margin)
+            )
         ]
         if pairs:
             hardest = max(pairs, key=lambda pair: (pair["p"], max(-pair["low"], pair["high"])))

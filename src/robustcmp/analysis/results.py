@@ -22,7 +22,7 @@ from .control import control
 from .costs import costs
 from .deployments import DEPLOYED_MARGIN, compared, measured
 from .distances import Distances
-from .equivalence import equivalence
+from .equivalence import Compared, equivalence
 from .exact_pixel import ExactPixel
 from .indicator import relative, robustness_indicator, variants
 from .indicator_ranges import IndicatorRange, indicator_ranges
@@ -318,18 +318,22 @@ class Results(Recorded):
         joint = joint[~of_distances(joint)]
         return [str(attack) for attack in joint.attack[~(joint.p_adjusted < ALPHA)]]
 
-    def equivalence(self, margin: float, level: Level | None = None) -> pandas.DataFrame:
-        """Test whether success rates of sources differ by less than a margin: two one-sided tests (Schuirmann 1987).
+    def equivalence(
+        self, margin: float, level: Level | None = None, of: Compared = "success rates"
+    ) -> pandas.DataFrame:
+        """Test whether sources differ by less than a margin: two one-sided tests (Schuirmann 1987).
 
         A difference that is not significant may still be large. This asks for evidence that it is small.
 
         Parameters
         ----------
         margin : float
-            In the unit of the rates, chosen before the results are known: 0.02 is two points.
+            In the unit of what is compared, chosen before the results are known: 0.02 is two points of success rates.
         level : str, optional
             ``"models"`` or ``"frameworks"`` (default: that of `verdicts`). Frameworks whose trainings are `twins` are
             compared pair by pair.
+        of : str, default "success rates"
+            Or ``"distances"``: the median distances of frameworks' trainings, under attacks that are about distances.
 
         Returns
         -------
@@ -341,9 +345,10 @@ class Results(Recorded):
         Raises
         ------
         UsageError
-            The margin is not above 0, or frameworks have one training each.
+            The margin is not above 0, or frameworks have one training each. It is of distances, and models are
+            compared, or no attack is about distances.
         """
-        return equivalence(self.outcomes, level or self.level, margin)
+        return equivalence(self.outcomes, level or self.level, margin, of)
 
     @property
     def has_deployments(self) -> bool:

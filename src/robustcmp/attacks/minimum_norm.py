@@ -37,6 +37,9 @@ class MinimumNorm(Attack):
     fooled and grows while it is not: before it is fooled for the first time, to where the margin would end. Step sizes
     fall along a cosine. It asks about the clean images first, so it runs on all.
 
+    What it finds is an upper bound on the smallest distance. It knows no defence: against one, only attacks adapted to
+    it tell (Tramèr et al. 2020, "On Adaptive Attacks to Adversarial Example Defenses").
+
     It departs from the authors' algorithm in two ways. Steps are clipped to the bounds before they are projected, not
     only afterwards: what lies outside the bounds would count in the norm and hold the rest back, in L2 until the end.
     And the authors follow the gradient of the margin, which names one other class; the cross-entropy weighs all.

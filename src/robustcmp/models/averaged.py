@@ -59,6 +59,9 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0, of: Mean = "proba
     A query costs `passes` passes with one image each, as a batch would share its draws; attacks count it as one query.
     A model that draws from a generator of its own cannot be averaged: `evaluate` notices that its answers vary.
 
+    Attacks on the mean know that the defence draws, and nothing else of it. Attacks adapted to the defence may fool it
+    more often (Tramèr et al. 2020, "On Adaptive Attacks to Adversarial Example Defenses").
+
     An adversarial image fools the mean over these draws. How often it fools the defence, which draws anew, a model with
     another seed shows; with few passes, it is seldom as often.
 

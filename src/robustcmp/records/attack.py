@@ -163,6 +163,11 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
     expected_failures: list[str] = []
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether it searches within a fixed distance, its setting ``epsilon``: its distances are then no result."""
+        return self.settings.get("epsilon") is not None
+
+    @property
     def outcome(self) -> dict[str, Any]:
         """What determines the outcomes of the attack, as JSON types."""
         return {

@@ -58,6 +58,16 @@ def distance(value: float) -> str:
     return fixed(value, min(1 - math.floor(math.log10(abs(value))), 5))
 
 
+def bound(value: float) -> str:
+    """A bound on a distance, in 255ths where that is shorter.
+
+    >>> [bound(value) for value in (0.1, 8 / 255, 2.5)]
+    ['0.1', '8/255', '2.5']
+    """
+    plain, part = f"{value:g}", 255 * value
+    return f"{round(part)}/255" if abs(part - round(part)) < 1e-6 and len(plain) > 6 else plain
+
+
 def duration(seconds: float) -> str:
     """A time, in the unit that a person would use.
 

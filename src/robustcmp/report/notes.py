@@ -10,12 +10,14 @@ import numpy as np
 from ..analysis.control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED
 from ..analysis.indicator import NO_SPREAD, reversed_pairs
 from ..analysis.results import Results
+from ..records.attack import NORMS, Norm
 from ..records.checks import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from . import deployments
-from .format import percent, points
+from .format import bound, percent, points
 from .tables import WITHIN_NOISE
 
 NARROW = 0.25  # range of images
+OF_THE_PAPER = 6  # models that its images are common to, if they are those of a whole dataset
 NAMED = 3  # models of which a failed check gives its figure
 
 
@@ -47,7 +49,7 @@ def notes(results: Results) -> list[str]:
             if results.checked
             else ["Health checks have not been run; `ev.run_checks()` runs them."]
         ),
-        *(["paper: Guo et al., Fig. 6, measured on their own trained models and images."] if results.paper else []),
+        *([_paper_note(results)] if results.paper else []),
     ]
 
 
@@ -60,6 +62,16 @@ def key_notes(results: Results) -> list[str]:
     varying = [*behaviour_notes(results.manifest["models"]), *_kept_notes(results)]
     found = [*_model_notes(results), *varying, *_attack_notes(results), conditional, *r, *_fewer_images(results)]
     return [*deployments.reading(results), *found]
+
+
+def _paper_note(results: Results) -> str:
+    said = "paper: Guo et al., Fig. 6, measured on their own trained models and images"
+    if results.on_all_images or len(results.labels) <= OF_THE_PAPER:
+        return f"{said}."
+    return (
+        f"{said}. These images are common to few models. Those common to all {len(results.labels)} here are harder to "
+        "fool: `ev.conditioning()` says by how much."
+    )
 
 
 def _weight_note(results: Results) -> str:
@@ -80,14 +92,35 @@ def _subset_changes(results: Results) -> str:
     return "" if results.on_all_images else "; adding or removing a model changes the subset, every rate and R"
 
 
+def _bounds(results: Results) -> str:
+    """Name the attacks that search within a distance, and the distances; "" if there are none."""
+    within: dict[Norm, dict[str, str]] = {}
+    for attack in results.attacks:
+        record = results.attack_records[attack]
+        if record.is_bounded:
+            within.setdefault(record.norm, {})[attack] = bound(_epsilon(results, attack))
+    return "; ".join(f"{', '.join(its)}: {NORMS[norm]} ≤ {', '.join(its.values())}" for norm, its in within.items())
+
+
+def _epsilon(results: Results, attack: str) -> float:
+    """Return within which distance an attack has searched; for images in colour, that may be another."""
+    record = results.attack_records[attack]
+    if "radius" in record.extras:
+        for model in results.models:
+            radius = results.values(model, attack, "radius")
+            if radius.size:
+                return float(radius.flat[0])
+    return float(record.settings["epsilon"])
+
+
 def _conditional(results: Results) -> str:
     if results.on_all_images:
         text = (
             "All rates are of all images attacked, also those that a model misclassifies: these have fallen without an "
             "attack"
         )
-        is_bounded = any(record.settings.get("epsilon") is not None for record in results.attack_records.values())
-        return text + ". Under a bound, 100 % minus the rate is at least the robust accuracy" * is_bounded
+        bounds = _bounds(results)
+        return text + f". Under a bound ({bounds}), 100 % minus the rate is at least the robust accuracy" * bool(bounds)
     count = len(results.manifest["models"])
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
     share = percent(results.correct_by_all)

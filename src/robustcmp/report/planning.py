@@ -37,6 +37,8 @@ def _cost(plan: pandas.DataFrame) -> Column:
 def sentences(plan: pandas.DataFrame, difference: float, power: float) -> list[str]:
     """What the designs mean, and what they rest on."""
     reasons = [f"{row.attack}: {row.why}." for row in plan[plan.why != ""].itertuples()]
+    if reasons:
+        reasons.append("Plans are for success rates, not for distances.")
     same = plan[plan.design == SAME]
     described = same.room >= difference
     needed = _needed(same[described], difference, power)

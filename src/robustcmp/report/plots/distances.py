@@ -22,8 +22,12 @@ SHOWN = 0.995  # of the distances: the few longest would press the others togeth
 
 
 def that_vary(results: Results) -> list[str]:
-    """Return the attacks whose adversarial images do not all have one distance."""
-    return [attack for attack in results.attacks if len(np.unique(_finite(results, attack))) > 1]
+    """Return the attacks whose distances say something: they look for a small one, and images differ in it."""
+    return [
+        attack
+        for attack in results.attacks
+        if not results.attack_records[attack].is_bounded and len(np.unique(_finite(results, attack))) > 1
+    ]
 
 
 def _finite(results: Results, attack: str) -> NDArray[np.float64]:
