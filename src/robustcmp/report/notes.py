@@ -69,8 +69,8 @@ def _paper_note(results: Results) -> str:
     if results.on_all_images or len(results.labels) <= OF_THE_PAPER:
         return f"{said}."
     return (
-        f"{said}. These images are common to few models. Those common to all {len(results.labels)} here are harder to "
-        "fool: `ev.conditioning()` says by how much."
+        f"{said}. Its images are common to few models; those common to all {len(results.labels)} here are, as a rule, "
+        "harder to fool: see `ev.conditioning()`."
     )
 
 
