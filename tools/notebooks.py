@@ -23,7 +23,9 @@ def execute(notebook: nbformat.NotebookNode) -> None:
         place = Path(root) / NOTEBOOKS.name
         place.mkdir()
         resources = {"metadata": {"path": str(place)}}
-        nbclient.NotebookClient(notebook, timeout=1200, kernel_name="python3", resources=resources).execute()
+        nbclient.NotebookClient(
+            notebook, timeout=1200, kernel_name="python3", resources=resources, coalesce_streams=True
+        ).execute()
 
 
 def clean(notebook: nbformat.NotebookNode) -> None:
