@@ -21,6 +21,7 @@ from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
+from robustcmp.report.page import to_html
 from robustcmp.report.verdict_text import said_together
 
 EPSILON = 0.05
@@ -223,7 +224,12 @@ def test_the_suite_is_on_all_images_and_beside_r(zoo_model: Zoo, digits: Dataset
     for text in (str(ev), ev.summary()):
         assert "misclassif" in text
         assert "conditional on" not in text
-        assert "100 % minus the rate is at least the robust accuracy" in " ".join(text.split())
+        bounded = "Under a bound (small: L∞ ≤ 0.02), 100 % minus the rate is at least the robust accuracy"
+        assert bounded in " ".join(text.split())
+    page = to_html(ev)
+    assert "near: L2 distance within which this share" in page
+    assert "small: L∞ distance within which this share" not in page  # it looks for none that is smaller
+    assert "R and its ranks" not in page
     assert len(ev.run_transfer().attack) == 2
 
     file.write_text('subset = "all"\n[attacks.near]\nattack = "MinimumL2"\nsteps = 5\n')

@@ -141,6 +141,8 @@ def test_where_distances_cannot_be_equivalent() -> None:
         ev.equivalence(0.01, level="models", of="distances")
     with pytest.raises(UsageError, match="margin"):
         ev.equivalence(0.0, of="distances")
+    with pytest.raises(UsageError, match="did you mean 'distances'"):
+        ev.equivalence(0.01, of="distance")  # type: ignore[arg-type]
     small = rc.open_run(RUNS / "reference" / "resnet20-cifar10-small-epsilon-five-trainings")
     with pytest.raises(UsageError, match="no attack of this run has distances"):
         small.equivalence(0.01, of="distances")
@@ -192,6 +194,13 @@ def test_all_attacks_together(run: str, p: dict[str, float], different: bool | N
     assert found is not None
     assert found.p == pytest.approx(p, abs=1e-3)
     assert found.different is different
+
+
+def test_the_papers_images_are_common_to_fewer_models() -> None:
+    text = {run: rc.open_run(RUNS / run).to_text() for run in ("lenet5-mnist-ten-trainings", "lenet5-mnist-guo2019")}
+    said = {run: " ".join(its.split()) for run, its in text.items()}
+    assert "those common to all 30 here are, as a rule, harder to fool" in said["lenet5-mnist-ten-trainings"]
+    assert "as a rule, harder to fool" not in said["lenet5-mnist-guo2019"]
 
 
 def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:

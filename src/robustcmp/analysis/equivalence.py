@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import UsageError, unknown
 from .outcomes import Outcomes
 from .significance import ALL, ALPHA, Level
 from .statistics.equivalence import (
@@ -56,11 +56,14 @@ def equivalence(
     Raises
     ------
     UsageError
-        The margin is not above 0; or it is of distances, and models are compared, or no attack is about distances.
+        The margin is not above 0; `of` is neither of the two; or it is distances, and models are compared, or no attack
+        is about distances.
     """
     import pandas
 
     check_margin(margin)
+    if of not in get_args(Compared):
+        raise unknown("value", of, get_args(Compared))
     if of == "distances":
         if level == "models":
             raise UsageError(

@@ -345,8 +345,8 @@ class Results(Recorded):
         Raises
         ------
         UsageError
-            The margin is not above 0, or frameworks have one training each. It is of distances, and models are
-            compared, or no attack is about distances.
+            The margin is not above 0, `of` is neither of the two, or frameworks have one training each. With distances:
+            models are compared, or no attack is about distances.
         """
         return equivalence(self.outcomes, level or self.level, margin, of)
 

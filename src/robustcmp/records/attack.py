@@ -165,7 +165,7 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
     @property
     def is_bounded(self) -> bool:
         """Whether it searches within a fixed distance, its setting ``epsilon``: its distances are then no result."""
-        return self.settings.get("epsilon") is not None
+        return isinstance(self.settings.get("epsilon"), int | float)
 
     @property
     def outcome(self) -> dict[str, Any]:
