@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
 from robustcmp.report.format import number
 from robustcmp.report.page import to_html
+from robustcmp.report.summary import verdict_line
 from robustcmp.report.verdict_text import said, said_together
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -201,6 +203,17 @@ def test_the_papers_images_are_common_to_fewer_models() -> None:
     said = {run: " ".join(its.split()) for run, its in text.items()}
     assert "those common to all 30 here are, as a rule, harder to fool" in said["lenet5-mnist-ten-trainings"]
     assert "as a rule, harder to fool" not in said["lenet5-mnist-guo2019"]
+
+
+def test_no_rates_differ_by_more_than_a_hundred_points() -> None:
+    """Two trainings of each say little."""
+    fgsm = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").verdicts[0]
+    assert "(4.3 detectable*)" in verdict_line(fgsm)[2]
+    beyond = replace(fgsm, detectable=1.155)
+    assert "(not even 100 detectable*)" in verdict_line(beyond)[2]
+    assert said(beyond).sentences[1].startswith("Not even a true difference of 100 points would be detected in 8 of")
+    medians = replace(beyond, measure="median L2", norm="L2")
+    assert "(1.155 detectable*)" in verdict_line(medians)[2]
 
 
 def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:

@@ -33,6 +33,15 @@ def points(value: float) -> str:
     return NOTHING if math.isnan(value) else fixed(100 * value, 1 if abs(value) >= 0.01 or value == 0 else 2)
 
 
+def detectable_points(value: float) -> str:
+    """The smallest difference of rates that would be detected, in points: two rates differ by 100 at most.
+
+    >>> detectable_points(0.043), detectable_points(1.155)
+    ('4.3', 'not even 100')
+    """
+    return "not even 100" if value > 1 else points(value)
+
+
 def p_value(value: float) -> str:
     """A p value."""
     if math.isnan(value):

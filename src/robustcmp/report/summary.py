@@ -14,7 +14,7 @@ from ..analysis.verdicts import MEDIANS, Measure, Verdict
 from ..records.checks import FAIL
 from ..records.suite_file import suite_names
 from . import deployments
-from .format import distance, fixed, p_value, percent, points, shares
+from .format import detectable_points, distance, fixed, p_value, percent, points, shares
 from .notes import key_notes, repeats_text
 from .table import Column, Table
 from .tables import absent
@@ -226,7 +226,9 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
     apart = (
         APART[verdict.measure] if verdict.difference or verdict.measure != "nearness" else "{norm} smaller for none†"
     )
-    seen = f"{verdict.few}: too few" if verdict.few else f"{_written(verdict, verdict.detectable)} detectable*"
+    is_of_medians = verdict.measure in MEDIANS.values()
+    detectable = distance(verdict.detectable) if is_of_medians else detectable_points(verdict.detectable)
+    seen = f"{verdict.few}: too few" if verdict.few else f"{detectable} detectable*"
     rests_on = [
         f"{apart.format(by=_written(verdict, verdict.difference), highest=verdict.highest, norm=verdict.norm)} "
         f"({seen})",

@@ -84,10 +84,12 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
     if not verdict.difference:
         alike = "rates are the same" if verdict.measure == "success rate" else "models are alike in their distances"
         first = f"All {alike} ({p})."
+    is_out_of_reach = verdict.measure not in MEDIANS.values() and verdict.detectable > 1
+    true = "Not even a true difference of 100 points" if is_out_of_reach else f"A true difference of {detectable}"
     seen = (
         f"Only {verdict.few}, too few to say which difference would be detected, or is excluded."
         if verdict.few
-        else f"A true difference of {detectable} would be detected in 8 of 10 such comparisons."
+        else f"{true} would be detected in 8 of 10 such comparisons."
     )
     sentences = [first, seen, *[NOMINAL] * (nominal and not verdict.few)]
     if verdict.measure in MEDIANS.values():
