@@ -430,7 +430,7 @@ def test_a_run_with_a_broken_manifest(run: Call, elsewhere: Path, content: str) 
     done = run(eval_command.main, *quick(out="run"))
     assert done.status == 1
     assert "manifest.json is not the manifest of a run" in done.err
-    assert "robustcmp runs repair run" in done.err
+    assert "robustcmp verify run --repair" in done.err
 
 
 def test_a_framework_that_is_not_installed(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import foolbox as fb
-import h5py
 import numpy as np
 import pytest
 from conftest import linear
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp import Evaluation, sealed
+from robustcmp import Evaluation
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError
-from robustcmp.files import digest, json_digest
 from robustcmp.models.classifier import Classifier, unwrapped
 from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_model
@@ -206,107 +202,6 @@ def test_weights_that_no_image_shows_are_in_the_key(
     assert one["weights"] != two["weights"]
 
 
-# runs that were stored under former keys -----------------------------------------------------------------------------
-
-
-def as_before(directory: Path, tampered: Callable[[dict[str, Any]], object] = lambda manifest: None) -> None:
-    """Make a run what it was before keys named more than the logits: former names, no seal, no identity."""
-    run = Run(directory)
-    manifest = run.manifest()
-    attacks = manifest["suite"]["attacks"]
-    attacked = np.asarray(rc.open_run(directory).dataset.image)
-    data = rc.load_dataset("digits", "test")
-    images = digest({"images": data.images[attacked], "labels": data.labels[attacked]})
-    models = {model["name"]: model for model in manifest["models"]}
-    for model in manifest["models"]:
-        del model["identity"]
-    for cell in manifest["cells"]:
-        model, attack = models[cell["model"]], attacks[cell["attack"]]
-        key = json_digest(
-            {
-                "model": model["logits"],
-                "framework": [model["framework"], model["framework_version"]],
-                "images": images,
-                "batch_size": model["batch_size"],
-                "seed": manifest["seed"],
-                "attack": [attack["class"], attack["semantics"], attack["settings"]],
-                "repeat": cell["repeat"],
-            }
-        )[:32]
-        path = directory / "cells" / f"{cell['key']}.h5"
-        if path.exists():
-            path = path.rename(path.with_name(f"{key}.h5"))
-            os.truncate(path, path.stat().st_size - sealed.BLOCK)
-            with h5py.File(path, "r+") as file:
-                del file.attrs["key"], file.attrs["manifest"]
-        cell["key"] = key
-    manifest["format"] = "robustcmp run 2"
-    tampered(manifest)
-    (directory / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    (directory / "results.h5").unlink()
-
-
-def test_a_run_of_yesterday_is_taken_over(
-    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    models = {name: zoo_model("torch", name) for name in ("lenet1", "lenet5")}
-    before = compare(models)
-    as_before(tmp_path / "run")
-    saved.clear()
-    asked: list[int] = []
-    forward = Classifier.forward
-    monkeypatch.setattr(Classifier, "forward", lambda self, x: (asked.append(len(x)), forward(self, x))[1])
-    after = compare(models)
-    assert saved == []
-    assert after.dataset.identical(before.dataset)
-    assert sum(asked) < 2 * (3 * 500 + 500)  # the test set, checks and probes of two models
-    assert rc.open_run(tmp_path / "run").dataset.identical(before.dataset)
-
-
-def test_what_a_former_key_cannot_vouch_for_is_computed_again(
-    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, tmp_path: Path
-) -> None:
-    """Without the same digest of weights in both, a cell may be of another model with these logits."""
-    compare({"linear": linear(0)})
-    as_before(tmp_path / "run")
-    saved.clear()
-    compare({"linear": linear(0)})
-    assert {attack for _, attack in saved} == {"fgsm", "pixel", "boundary"}
-
-    def others(manifest: dict[str, Any]) -> None:
-        manifest["models"][0]["info"]["sha256"] = "0" * 64
-
-    compare({"torch": zoo_model("torch", "lenet1")}, out=tmp_path / "zoo")
-    as_before(tmp_path / "zoo", others)
-    saved.clear()
-    compare({"torch": zoo_model("torch", "lenet1")}, out=tmp_path / "zoo")
-    assert {attack for _, attack in saved} == {"fgsm", "pixel", "boundary"}
-
-
-def test_former_cells_of_two_models_with_the_same_logits_are_nobodys(
-    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, tmp_path: Path
-) -> None:
-    plain = zoo_model("torch", "lenet1")
-    models = {"plain": plain, "masked": rc.wrap(without_gradient(plain.native))}
-    compare(models)
-    as_before(tmp_path / "run")
-    saved.clear()
-    compare(models)
-    assert {("masked", "fgsm"), ("plain", "fgsm")} < {*saved}
-    assert {attack for _, attack in saved} == {"fgsm", "pixel", "boundary"}
-
-
-def test_a_former_cell_is_not_given_to_a_defence(
-    compare: Compare, saved: list[tuple[str, str]], digits: Dataset, tmp_path: Path
-) -> None:
-    logits, vjp = functions(linear(0))
-    compare({"mine": rc.wrap_functions(logits=logits, vjp=vjp)})
-    as_before(tmp_path / "run")
-    saved.clear()
-    compare({"mine": rc.wrap_functions(logits=guarded(logits, digits.images), vjp=vjp)})
-    assert {attack for _, attack in saved} == {"fgsm", "pixel", "boundary"}
-
-
 # answers that depend on the batch ------------------------------------------------------------------------------------
 
 
@@ -430,128 +325,6 @@ def test_noise_hides_no_other_network(compare: Compare, saved: list[tuple[str, s
     compare({"mine": rc.wrap(noisy(without_gradient(native)))})
     saved.clear()
     compare({"mine": rc.wrap(noisy(native))})
-    assert ("mine", "fgsm") in saved
-
-
-@pytest.fixture
-def other_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function from which on every model answers with other last bits, on another CPU."""
-
-    def move() -> None:
-        forward, pull_back = Classifier.forward, Classifier._pull_back
-        factor = np.float32(1 + 2e-7)
-        monkeypatch.setattr(Classifier, "forward", lambda self, x: forward(self, x) * factor)
-        monkeypatch.setattr(Classifier, "_pull_back", lambda self, x, v: pull_back(self, x, v) * factor)
-        monkeypatch.setattr("robustcmp.comparison.processor", lambda: "Another CPU")
-
-    return move
-
-
-def test_other_last_bits_are_said_before_anything_is_redone(
-    compare: Compare,
-    saved: list[tuple[str, str]],
-    zoo_model: Zoo,
-    other_machine: Callable[[], None],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    models = {"torch": zoo_model("torch", "lenet1")}
-    compare(models)
-    saved.clear()
-    other_machine()
-    with caplog.at_level(logging.WARNING, "robustcmp"):
-        compare(models)
-    assert len(saved) == 3
-    for said in ("3 of 3 cells", "Another CPU", "keep_cells"):
-        assert said in caplog.text
-    saved.clear()
-    caplog.clear()
-    compare(models)
-    assert (saved, caplog.text) == ([], "")
-
-
-@pytest.mark.parametrize("yesterday", [False, True], ids=["today's keys", "former keys"])
-def test_cells_of_another_machine_can_be_kept(
-    compare: Compare,
-    saved: list[tuple[str, str]],
-    zoo_model: Zoo,
-    other_machine: Callable[[], None],
-    tmp_path: Path,
-    yesterday: bool,
-) -> None:
-    models = {"torch": zoo_model("torch", "lenet1")}
-    first = compare(models)
-    if yesterday:
-        as_before(tmp_path / "run")
-    saved.clear()
-    other_machine()
-    kept = compare(models, keep_cells=True)
-    assert saved == []
-    assert kept.dataset.drop_vars("margin").identical(first.dataset.drop_vars("margin"))
-    assert "3 cells were computed on another machine" in kept.to_text()
-    assert "3 cells were computed on another machine" in compare(models).to_text()  # they are this run's now
-    assert saved == []
-
-
-def test_cells_are_kept_also_if_their_keeping_is_interrupted(
-    compare: Compare,
-    saved: list[tuple[str, str]],
-    zoo_model: Zoo,
-    other_machine: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    models = {"torch": zoo_model("torch", "lenet1")}
-    compare(models)
-    saved.clear()
-    other_machine()
-    adopt, adopted = Run.adopt, []
-
-    def once(self: Run, cell: Cell, other: str, manifest: dict[str, Any]) -> None:
-        if adopted:
-            raise KeyboardInterrupt
-        adopted.append(cell.key)
-        adopt(self, cell, other, manifest)
-
-    monkeypatch.setattr(Run, "adopt", once)
-    with pytest.raises(KeyboardInterrupt):
-        compare(models, keep_cells=True)
-    monkeypatch.setattr(Run, "adopt", adopt)
-    assert "3 cells were computed on another machine" in compare(models, keep_cells=True).to_text()
-    assert saved == []
-
-
-def test_the_command_keeps_cells(
-    saved: list[tuple[str, str]],
-    other_machine: Callable[[], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    from robustcmp.cli.eval import main
-
-    out, options = tmp_path / "run", "--model lenet1 --dataset digits --framework torch --training-seeds 0 --repeats 1"
-    arguments = [*options.split(), "--suite", "smoke", "--images", "5", "--batch-size", "64", "--out", str(out)]
-    assert main(arguments) == 0
-    saved.clear()
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # otherwise the finished run is shown, and no model is asked
-    other_machine()
-    assert main([*arguments, "--dry-run"]) == 0
-    assert "fgsm: 1 of 1 cells to do" in capsys.readouterr().out
-    assert main([*arguments, "--keep-cells", "--dry-run"]) == 0
-    assert "fgsm: 0 of 1 cells to do" in capsys.readouterr().out
-    assert main([*arguments, "--keep-cells"]) == 0
-    assert "3 cells were computed on another machine" in capsys.readouterr().out
-    assert main([*arguments, "--keep-cells"]) == 0
-    assert saved == []
-
-
-def test_nothing_of_another_network_is_kept(
-    compare: Compare, saved: list[tuple[str, str]], zoo_model: Zoo, other_machine: Callable[[], None]
-) -> None:
-    native = zoo_model("torch", "lenet1").native
-    compare({"mine": rc.wrap(without_gradient(native))})
-    saved.clear()
-    other_machine()
-    compare({"mine": rc.wrap(native)}, keep_cells=True)
     assert ("mine", "fgsm") in saved
 
 

@@ -19,7 +19,6 @@ import foolbox as fb
 import h5py
 import numpy as np
 import pytest
-import xarray
 from conftest import PIXEL_AND_WALK
 from numpy.typing import NDArray
 
@@ -32,7 +31,6 @@ from robustcmp.files import (
     remove_left_over,
     temporary_beside,
     write_atomically,
-    write_text_atomically,
 )
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import read_weights, write_weights
@@ -98,25 +96,6 @@ def used(run: Path) -> None:
     for cell in ev.manifest["cells"]:
         ev.run.load(cell["key"])
         ev.run.adversarials(cell["key"])
-
-
-def older(run: Path) -> None:
-    """Make of a run one from before files were sealed."""
-    for path in [*run.rglob("*.json"), run / "costs.jsonl"]:
-        lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-        contents = [json.loads(line) for line in lines]
-        for content in contents:
-            content.pop("seal", None)
-            if "format" in content:
-                content["format"] = "robustcmp run 2"
-        path.write_text("\n".join(map(json.dumps, contents)) + "\n")
-    for path in run.rglob("*.h5"):
-        with h5py.File(path, "r+") as file:  # HDF5 cuts off what is behind its content
-            for name in ("key", "manifest") if path.parent.name == "cells" else ():
-                file.attrs.pop(name, None)
-            if path.name == "results.h5":
-                manifest = json.loads(file.attrs["manifest"]) | {"format": "robustcmp run 2"}
-                file.attrs["manifest"] = json.dumps(manifest)
 
 
 def cells(run: Path) -> list[Path]:
@@ -246,7 +225,6 @@ def replaced(name: str, values: Any, **options: Any) -> Damage:
     return damage
 
 
-@pytest.mark.parametrize("by", ["a stranger who seals", "an older run"])
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -263,16 +241,9 @@ def replaced(name: str, values: Any, **options: Any) -> Damage:
         (lambda file: file.pop("linf"), "linf is missing"),
     ],
 )
-def test_a_cell_of_other_values(run: Path, by: str, damage: Damage, said: str) -> None:
-    if by == "an older run":
-        older(run)
+def test_a_cell_of_other_values(run: Path, damage: Damage, said: str) -> None:
     path = next(path for path in cells(run) if "extras/start" in h5py.File(path))
-    changed_path = path if by == "an older run" else None
-    if changed_path:
-        with h5py.File(path, "r+") as file:
-            damage(file)
-    else:
-        changed(path, damage, "cell")
+    changed(path, damage, "cell")
     with pytest.raises(StoreError, match=rf"{path.name} is broken \({said}"):
         used(run)
 
@@ -361,7 +332,7 @@ def test_a_large_file_of_holes_is_refused_unread_whatever_its_seal(
         "contested": (run / "contested.h5", lambda: stored.read_arrays("contested", "", lambda file: None)),
         "results": (run / "results.h5", stored.read_results),
         "costs": (run / "costs.jsonl", stored.costs),
-        "manifest": (run / "manifest.json", stored.stored_manifest),
+        "manifest": (run / "manifest.json", stored.manifest),
         "weights": (weights, lambda: read_weights(weights, lenet)),
     }
     path, read = files[name]
@@ -533,112 +504,6 @@ def test_a_pipe_is_no_file(run: Path) -> None:
         [sys.executable, "-c", READER, str(run), cells(run)[0].stem], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-
-
-# older runs ----------------------------------------------------------------------------------------------------------
-
-
-def test_an_older_run_opens_as_it_was_and_is_sealed_when_it_goes_on(run: Path, tmp_path: Path) -> None:
-    before = rc.open_run(run)
-    arrays = {path.stem: before.run.load(path.stem) for path in cells(run)}
-    shown, checked, transferred, costs = repr(before), before.checked, before.transferred, before.run.costs()
-    older(run)
-    kept = {path: path.read_bytes() for path in run.rglob("*.*")}
-    used(run)
-    opened = rc.open_run(run)
-    assert repr(opened) == shown
-    assert opened.dataset.identical(before.dataset)
-    assert {finding.state for finding in verify(Run(run))} == {"unsealed"}
-    assert {path: path.read_bytes() for path in run.rglob("*.*")} == kept
-    ev = evaluated(tmp_path)
-    assert list(verify(ev.run)) == []
-    assert ev.dataset.identical(before.dataset)
-    assert ev.checked == checked
-    assert checked is not None
-    assert list(ev.checked.pgd) == list(checked.pgd)  # in the order of the models
-    assert transferred is not None
-    assert transferred.identical(ev.transferred)
-    assert ev.run.costs() == costs
-    assert {path.stem for path in cells(run)} == arrays.keys()
-    for key, of_cell in arrays.items():
-        now = ev.run.load(key)
-        assert all(np.array_equal(now[name], values, equal_nan=True) for name, values in of_cell.items())
-
-
-def test_a_cell_without_a_seal_in_a_run_of_today(run: Path, tmp_path: Path) -> None:
-    path = cells(run)[0]
-    path.write_bytes(path.read_bytes()[: -sealed.BLOCK])
-    with pytest.raises(StoreError, match=r"is broken \(it has no seal\)\. Delete it, and rerun"):
-        evaluated(tmp_path)
-
-
-def test_weights_are_written_as_they_were(tmp_path: Path) -> None:
-    write_weights(tmp_path / "w.h5", read_weights(WEIGHTS))
-    assert (tmp_path / "w.h5").read_bytes() == WEIGHTS.read_bytes()
-
-
-@pytest.mark.parametrize("engine", ["h5netcdf", None])
-def test_results_open_in_xarray(run: Path, engine: Any) -> None:
-    with xarray.open_dataset(run / "results.h5", engine=engine) as content:
-        assert content.success.shape == (2, 1, 2, 2, 5)
-
-
-# names and locks -----------------------------------------------------------------------------------------------------
-
-
-def test_threads_that_write_one_file(tmp_path: Path) -> None:
-    path, failures = tmp_path / "file", []
-
-    def write(letter: str) -> None:
-        for _ in range(30):
-            try:
-                write_text_atomically(path, letter * 50_000)
-            except OSError as error:
-                failures.append(error)
-
-    threads = [threading.Thread(target=write, args=(letter,)) for letter in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert len(set(path.read_text())) == 1
-    assert os.listdir(tmp_path) == ["file"]
-
-
-WRITER = """
-import os, sys
-from pathlib import Path
-from robustcmp.files import remove_left_over, write_text_atomically
-path = Path(sys.argv[1])
-for _ in range(40):
-    remove_left_over(path.parent)
-    write_text_atomically(path, sys.argv[2] * 50_000)
-print(os.getpid())
-"""
-UNSHARED = ["unshare", "--pid", "--fork"]
-
-
-def has_namespaces() -> bool:
-    return bool(shutil.which("unshare")) and subprocess.run([*UNSHARED, "true"], capture_output=True).returncode == 0
-
-
-@pytest.mark.skipif(not has_namespaces(), reason="needs namespaces of process numbers, as containers have them")
-def test_containers_that_write_one_file(tmp_path: Path) -> None:
-    writers = [
-        subprocess.Popen(
-            [*UNSHARED, sys.executable, "-c", WRITER, str(tmp_path / "file"), letter],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for letter in "abc"
-    ]
-    outputs = [writer.communicate(timeout=100) for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0, 0], outputs
-    assert {output for output, _ in outputs} == {"1\n"}  # they all have one process number
-    assert len(set((tmp_path / "file").read_text())) == 1
-    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_left_over_files_of_whom_has_surely_ended(tmp_path: Path) -> None:
@@ -866,11 +731,11 @@ def identities(run: Path) -> dict[str, tuple[int, int]]:
 def test_a_manifest_is_made_again_from_the_results(run: Path, damage: Callable[[Path], object]) -> None:
     manifest = (run / "manifest.json").read_bytes()
     damage(run / "manifest.json")
-    with pytest.raises(StoreError, match=r"manifest\.json is .*robustcmp runs repair .*run"):
+    with pytest.raises(StoreError, match=r"manifest\.json is .*robustcmp verify .*run --repair"):
         rc.open_run(run)
-    with pytest.raises(StoreError, match="robustcmp runs repair"):
+    with pytest.raises(StoreError, match="robustcmp verify"):
         evaluated(run.parent)
-    assert command.main(["runs", "repair", str(run)]) == 0
+    assert command.main(["verify", str(run), "--repair"]) == 0
     assert (run / "manifest.json").read_bytes() == manifest
     used(run)
 
@@ -881,11 +746,11 @@ def test_a_manifest_is_made_again_from_the_cells(tmp_path: Path, capsys: pytest.
     before = identities(run)
     for name in ("manifest.json", "results.h5"):
         (run / name).unlink()
-    with pytest.raises(StoreError, match=r"manifest\.json is missing\. Make it again with: robustcmp runs repair"):
+    with pytest.raises(StoreError, match=r"manifest\.json is missing\. Make it again with: robustcmp verify"):
         evaluated(tmp_path, batch_size=None)
     assert command.main(["runs", str(tmp_path), "--json"]) == 0
-    assert "runs repair" in json.loads(capsys.readouterr().out)[0]["state"]
-    assert command.main(["runs", "repair", str(run)]) == 0
+    assert "--repair" in json.loads(capsys.readouterr().out)[0]["state"]
+    assert command.main(["verify", str(run), "--repair"]) == 0
     said = capsys.readouterr().err
     assert "manifest.json is made again from 8 cells" in said
     assert "not recovered: the repeats that were asked for" in said
@@ -898,39 +763,25 @@ def test_a_manifest_is_made_again_from_the_cells(tmp_path: Path, capsys: pytest.
     assert again.manifest == first.manifest
 
 
-def test_the_manifest_of_an_older_run_is_made_again_as_it_was(run: Path) -> None:
-    older(run)
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").unlink()
-    repair(Run(run))
-    assert json.loads((run / "manifest.json").read_text()) == manifest
-    used(run)
-
-
-def test_cells_that_say_nothing_make_no_manifest(run: Path) -> None:
-    older(run)
-    for name in ("manifest.json", "results.h5"):
-        (run / name).unlink()
-    with pytest.raises(StoreError, match="cannot be made again"):
-        repair(Run(run))
-
-
 def test_what_is_wrong_with_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["runs", "verify", str(run)]) == 0
+    assert command.main(["verify", str(run)]) == 0
     assert "every file is as it was written" in capsys.readouterr().err
+    assert command.main(["verify", str(run), "--sums"]) == 0
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=run, check=True)
+    assert len((run / "SHA256SUMS").read_text().splitlines()) == sum(path.is_file() for path in run.rglob("*")) - 1
     first, second, third, *_ = cells(run)
     first.unlink()
     second.write_bytes(second.read_bytes()[:-1])
     changed(third, replaced("l0", 1.0))
     (run / "checks.json").write_text("{}")
-    assert command.main(["runs", "verify", str(run), "--json"]) == 1
+    assert command.main(["verify", str(run), "--json"]) == 1
     out, err = capsys.readouterr()
     found = {(Path(row["file"]).name, row["state"]) for row in json.loads(out)}
     broken = {(path.name, "broken") for path in (second, third, run / "checks.json")}
     assert found == broken | {(first.name, "missing")}
     assert "is not whole: 3 broken, 1 missing" in err
-    assert command.main(["runs", "verify", "nowhere"]) == 2
-    assert command.main(["runs", "verify"]) == 2
+    assert command.main(["verify", "nowhere"]) == 2
+    assert command.main(["verify"]) == 2
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("{")])
@@ -944,15 +795,6 @@ def test_without_a_manifest_the_other_files_are_verified(run: Path, damage: Call
     found = {finding.file.name: finding.state for finding in verify(Run(run))}
     assert found.pop("manifest.json") in ("broken", "missing")
     assert found == dict.fromkeys((second.name, "results.h5", "checks.json"), "broken")
-
-
-def test_an_older_run_without_a_manifest_is_unsealed_not_broken(run: Path) -> None:
-    older(run)
-    (run / "manifest.json").unlink()
-    states = {finding.file.name: finding.state for finding in verify(Run(run))}
-    assert states.pop("manifest.json") == "missing"
-    assert {path.name for path in cells(run)} <= {*states}
-    assert {*states.values()} == {"unsealed"}
 
 
 def test_a_finding_names_its_file_once(run: Path) -> None:
@@ -1153,7 +995,6 @@ MADE_UP: dict[str, Callable[[dict[str, Any]], object]] = {
     "repeats": lambda said: said.update(repeats=10**40),
     "twins": lambda said: said.update(twins=[{"a": ["a", 0], "b": ["c", 0], "correlation": 0.99}]),
     "the same weights": lambda said: said.update(same_weights={"logits": 0.0, "predictions": 0.0}),
-    "cells of another machine": lambda said: said.update(kept=[{"environment": {}, "cells": []}]),
     "versions": lambda said: said["environment"].update(versions=None),
     "a machine": lambda said: said["environment"].pop("cpus"),
     "headings": lambda said: said["about"].update(model=["lenet1"]),
@@ -1279,7 +1120,10 @@ def test_an_answer_of_another_form(run: Path, kind: str, answer: Any) -> None:
 def test_a_manifest_made_again_has_the_latest_of_two_cells_of_one_place(run: Path) -> None:
     ev = rc.open_run(run)
     cell = Cell(**ev.manifest["cells"][0])
-    ev.run.write_cell(replace(cell, key="0" * 32), ev.run.load(cell.key), None, ev.manifest)
+    other = Path(shutil.copyfile(ev.run.cell_path(cell.key), ev.run.cell_path("0" * 32)))
+    changed(
+        other, lambda file: file.attrs.update(manifest=file.attrs["manifest"].replace(cell.key, other.stem)), "cell"
+    )
     (run / "manifest.json").unlink()
     (run / "results.h5").unlink()
     repair(Run(run))

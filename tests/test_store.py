@@ -23,6 +23,7 @@ from conftest import PIXEL_AND_WALK
 from numpy.typing import NDArray
 
 import robustcmp as rc
+from robustcmp import sealed
 from robustcmp.attacks import FGSM, AttackResult, Boundary
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.errors import ModelError, StoreError, UsageError
@@ -207,11 +208,14 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest
         Run.create(tmp_path / "run")
 
 
-@pytest.mark.parametrize("content", ["no JSON", "[]", "{}", "3", '{"format": "robustcmp run 99"}', "\xff", "[" * 9999])
+OTHER_FORMAT = sealed.to_json("manifest", {"format": "robustcmp run 99"})
+
+
+@pytest.mark.parametrize("content", ["no JSON", "[]", "{}", "3", OTHER_FORMAT, "\xff", "[" * 9999])
 def test_a_manifest_that_is_none(tmp_path: Path, evaluate: Evaluate, content: str) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text(content, encoding="latin-1")
-    said = r"manifest\.json( is not the manifest of a run.* runs repair |: expected 'robustcmp run 3')"
+    said = r"manifest\.json( is not the manifest of a run.* --repair|: expected 'robustcmp run 3')"
     with pytest.raises((StoreError, UsageError), match=said):
         evaluate()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["manifest.json"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import runpy
-import shutil
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import scipy.stats
@@ -243,21 +241,6 @@ def test_transfer_leaves_twins_out(run: Path) -> None:
     apart = [shares[i, j] for i in range(6) for j in range(6) if names[i] != names[j] and np.isfinite(shares[i, j])]
     assert blocks.of_successes["across"] == pytest.approx(np.mean(apart))
     assert blocks.p["within"] == mantel(shares, names).p
-
-
-def test_an_older_manifest_has_no_twins(run: Path, tmp_path: Path) -> None:
-    now = rc.open_run(run)
-    run = Path(shutil.copytree(run, tmp_path / "older"))
-    manifest = {key: value for key, value in now.manifest.items() if key != "twins"} | {"format": "robustcmp run 2"}
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    with h5py.File(run / "results.h5", "r+") as file:
-        file.attrs["manifest"] = json.dumps(manifest)
-    older = rc.open_run(run)
-    assert older.twins == []
-    assert "paired t" not in set(older.tests("frameworks").test)
-    assert older.transfer_blocks.query("attack == 'fgsm' and block == 'across'").pairs.item() == 24
-    assert "Twins" not in " ".join(notes(older))
-    assert "twins" not in older.to_json()
 
 
 def test_unknown_weights_and_the_control_have_no_twins(zoo_model: Any, digits: Dataset) -> None:

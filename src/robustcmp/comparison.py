@@ -29,10 +29,9 @@ from .records.contested import Contested
 from .records.manifest import FORMAT
 from .records.manifest import check as check_manifest
 from .records.store import Run
-from .records.upkeep import discard_broken, seal_older
+from .records.upkeep import discard_broken
 from .report.notes import behaviour_notes
 from .report.progress import shown_progress
-from .runs.adoption import AdoptingStore, kept_cells, redone
 from .runs.assembly import assemble
 from .runs.checks import Clean, run_checks
 from .runs.conditioning import repeats_of, run_conditioning
@@ -41,7 +40,7 @@ from .runs.deployed import converted, deployed, not_asked, parted, twins_by_depl
 from .runs.executor import Executor, Failures, InProcess, LooksAhead, SurvivesModels, execute
 from .runs.isolated import Isolated, try_out
 from .runs.loading import Models, load, ready, with_batch_sizes
-from .runs.plan import CellStore, Plan, TrainedModel, plan
+from .runs.plan import Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
 from .runs.subset import Subset, common
@@ -72,7 +71,6 @@ def evaluate(
     about: dict[str, Any] | None = None,
     device: Device = "auto",
     executor: Executor | Literal["auto"] | None = None,
-    keep_cells: bool = False,
 ) -> Evaluation:
     """Attack the images that all models classify correctly, and compare how often each model is fooled.
 
@@ -119,10 +117,6 @@ def evaluate(
     executor : Executor or "auto", optional
         Runs the cells: `robustcmp.executors.InProcess` (the default), `Isolated` or `Distributed`. ``"auto"`` is
         `Isolated` where the attacks that are missing take more than about three minutes, `InProcess` elsewhere.
-    keep_cells : bool, default False
-        Use stored cells of the same weights even if they were computed on a machine whose results differ in the last
-        bits; the run then says so. Without it these cells are computed again, after a warning. Cells are only kept
-        where the weights are known and the logits agree to three digits.
 
     Returns
     -------
@@ -170,7 +164,7 @@ def evaluate(
         if isinstance(executor, SurvivesModels) and (tried := trials(models, question, store.manifest(), device)):
             shown.begin("trying models in another process", len(tried))
             try_out(tried, executor.limits, shown)
-        comparison = prepare(models, question, store, about or {}, device, shown, keep_cells)
+        comparison = prepare(models, question, store, about or {}, device, shown)
         return comparison.execute(executor, shown)
 
 
@@ -217,14 +211,13 @@ def estimate(
     out: str | os.PathLike[str],
     progress: bool | Progress,
     device: Device,
-    keep_cells: bool = False,
 ) -> Estimate:
     """Return what `evaluate` would do for a question; nothing is attacked, and nothing is written."""
     with progress_of(progress) as shown:
         begun = out if Path(out).exists() else None
-        comparison = prepare(models, question, Run.create(begun), {}, device, shown, keep_cells)
+        comparison = prepare(models, question, Run.create(begun), {}, device, shown)
     planned = comparison.plan
-    queries = planned.queries(comparison.known)
+    queries = planned.queries(comparison.store)
     missing = Counter(cell.attack for cell, count in queries.items() if count)
     return Estimate(
         len(planned.models),
@@ -252,7 +245,6 @@ def prepare(
     about: dict[str, Any],
     device: Device,
     progress: Progress,
-    keep_cells: bool = False,
 ) -> Comparison:
     """Load the models, make them ready, choose the subset and plan the cells: everything before the first attack."""
     models, only_converted = parted(models)
@@ -260,7 +252,6 @@ def prepare(
     networks = converted(only_converted, device)
     trained = ready(loaded, question.suite, question.images, question.labels, question.batch_size, progress)
     question = question.shared_by(trained)
-    stored = store.manifest()
     trained, batch_sizes = with_batch_sizes(trained, store, question.images, question.batch_size)
     on_all = question.suite.subset == "all"
     subset = common(trained, question.images, question.labels, question.n, question.seed, on_all)
@@ -274,7 +265,7 @@ def prepare(
         question.repeats,
         question.seed,
         question.spread,
-        stored,
+        store.manifest(),
     )
     planned = replace(planned, keep_images=store.keep_images)
     manifest = manifest_of(question, planned, subset, batch_sizes, about)
@@ -286,14 +277,7 @@ def prepare(
         raise UsageError(f"a run cannot keep what is said of it or of a model: {error}") from None
     for sentence in behaviour_notes(manifest["models"]):
         _log.warning("%s", sentence)
-    adopted = planned.adoptable(store)
-    elsewhere = planned.from_elsewhere(store)
-    if elsewhere and keep_cells:
-        adopted |= elsewhere
-    elif elsewhere:
-        _log.warning("%s", redone(len(elsewhere), len(planned.cells), stored, manifest))
-    kept = kept_cells(store, stored, manifest, elsewhere if keep_cells else {})
-    return Comparison(store, planned, subset, question, manifest | ({"kept": kept} if kept else {}), adopted)
+    return Comparison(store, planned, subset, question, manifest)
 
 
 @dataclass(frozen=True)
@@ -312,8 +296,6 @@ class Comparison:
         What was asked.
     manifest : dict
         What the run keeps about it.
-    adopted : dict of str to str
-        The cells that are there under other keys, by their keys.
     failures : dict
         Why attacks failed, by the model's key and the attack's name; what failed has no cells in the plan.
     """
@@ -323,18 +305,10 @@ class Comparison:
     subset: Subset
     question: Question
     manifest: dict[str, Any]
-    adopted: dict[str, str]
     failures: Failures = field(default_factory=dict)
-
-    @property
-    def known(self) -> CellStore:
-        """The store as it is once cells have been adopted; nothing is written."""
-        return AdoptingStore(self.store, self.adopted)
 
     def execute(self, executor: Executor | Literal["auto"] | None, progress: Progress) -> Evaluation:
         """Run the attacks that are missing, and put all results together."""
-        seal_older(self.store)
-        self._adopt()
         self.store.write_manifest(self.manifest)
         discard_broken(self.store)
         failures = execute(self.plan, self.store, self._by_length() if executor == "auto" else executor, progress)
@@ -374,24 +348,11 @@ class Comparison:
         self.store.write_clean(evaluation.question, self.plan.images)
         return evaluation
 
-    def _adopt(self) -> None:
-        """Give cells that are there under other keys their keys; killed in between, the same command goes on with it.
-
-        The last question's manifest, by which they are found, stays until all have theirs. Where some come from another
-        machine, it says so from the first on.
-        """
-        stored = self.store.manifest()
-        if self.adopted and "kept" in self.manifest:
-            self.store.write_manifest(stored | {"kept": self.manifest["kept"]})
-        for cell in self.plan.cells:
-            if cell.key in self.adopted:
-                self.store.adopt(cell, self.adopted[cell.key], self.manifest)
-
     def seconds(self) -> dict[str, float]:
         """Return about how long each attack would take for what is missing, by the forward rates of the models now."""
         rates: dict[str, float] = {}
         taken = dict.fromkeys(self.question.suite.attacks, 0.0)
-        for cell, queries in self.plan.queries(self.known).items():
+        for cell, queries in self.plan.queries(self.store).items():
             if not queries:
                 continue
             if cell.model not in rates:

@@ -353,7 +353,7 @@ def answered(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evalua
         if any(model.get("failed") for model in manifest.get("models", [])):
             return None  # it is tried again
         same = _without_command(manifest.get("about", {})) == _without_command(about)
-        if same and not any(finding.is_broken for finding in verify(run)):  # what is broken should not be hidden
+        if same and not any(verify(run)):  # what is broken should not be hidden
             return open_run(directory)
     except RobustcmpError:
         pass  # whatever it is, `robustcmp.evaluate` says so or mends it

@@ -84,13 +84,13 @@ def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:
 
 def check(path: str | os.PathLike[str], kind: str, limit: int = LARGEST) -> None:
     """Raise `SealError` unless a file is as it was sealed; its content is not looked at."""
-    _check(_bytes(path, kind, True, limit), kind, required=True)
+    _check(_bytes(path, kind, limit), kind)
 
 
-def _bytes(path: str | os.PathLike[str], kind: str, required: bool, limit: int) -> bytes:
-    """Return the bytes of a file; where a seal is required, one without is refused before it is read whole."""
+def _bytes(path: str | os.PathLike[str], kind: str, limit: int) -> bytes:
+    """Return the bytes of a file; one without a seal is refused before it is read whole."""
     with distrusted():
-        return read_regular(path, limit, (lambda first, last: _seal_of(first, last, kind)) if required else None)
+        return read_regular(path, limit, lambda first, last: _seal_of(first, last, kind))
 
 
 def _seal_of(first: bytes, last: bytes, kind: str) -> str:
@@ -105,11 +105,9 @@ def _seal_of(first: bytes, last: bytes, kind: str) -> str:
     return said
 
 
-def _check(content: bytes, kind: str, required: bool) -> bytes:
+def _check(content: bytes, kind: str) -> bytes:
     """Return HDF5's part of a file's bytes, or raise `SealError` unless they are as they were sealed."""
     in_front = content.startswith(MARK)
-    if not required and not in_front and not content[-BLOCK:].startswith(MARK):
-        return content
     said = _seal_of(content[:BLOCK], content[-BLOCK:], kind)
     received = seal(kind, memoryview(content)[BLOCK:] if in_front else memoryview(content)[:-BLOCK])
     if said != received:
@@ -137,7 +135,7 @@ def hdf5(kind: str, write: Callable[[h5py.File], object]) -> bytes:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], kind: str, *, required: bool = True, limit: int = LARGEST) -> Iterator[Hdf5]:
+def opened(path: str | os.PathLike[str], kind: str, *, limit: int = LARGEST) -> Iterator[Hdf5]:
     """Open a sealed HDF5 file for reading.
 
     Parameters
@@ -146,8 +144,6 @@ def opened(path: str | os.PathLike[str], kind: str, *, required: bool = True, li
         The file.
     kind : str
         What it should be.
-    required : bool
-        Whether a file without a seal is refused.
     limit : int
         The most bytes that it may have.
 
@@ -159,15 +155,15 @@ def opened(path: str | os.PathLike[str], kind: str, *, required: bool = True, li
         It is not as it was written, or holds what robustcmp does not write. So is everything that goes wrong while it
         is open.
     """
-    with from_bytes(_bytes(path, kind, required, limit), kind, required=required) as file:
+    with from_bytes(_bytes(path, kind, limit), kind) as file:
         yield file
 
 
 @contextmanager
-def from_bytes(content: bytes, kind: str, *, required: bool = True) -> Iterator[Hdf5]:
+def from_bytes(content: bytes, kind: str) -> Iterator[Hdf5]:
     """Open the bytes of a sealed HDF5 file, as `opened` opens a file."""
     with distrusted():
-        image = _check(content, kind, required)
+        image = _check(content, kind)
         access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
         access.set_fapl_core(backing_store=False)
         access.set_file_image(image)
@@ -325,33 +321,29 @@ def to_json(kind: str, content: dict[str, Any], indent: int | None = 1, sort_key
     return text if indent is None else f"{text}\n"
 
 
-def from_json(text: bytes, kind: str, *, required: bool | Callable[[dict[str, Any]], bool] = True) -> dict[str, Any]:
+def from_json(text: bytes, kind: str) -> dict[str, Any]:
     """Return the content of sealed JSON, without its seal.
-
-    `required` says whether JSON without a seal is refused, by its content if it can be called.
 
     Raises
     ------
     SealError
-        It is no JSON, or not as it was written; or it has no seal, and that is required.
+        It is no JSON, has no seal, or is not as it was written.
     """
     with distrusted():
         content = json.loads(text)
         if not isinstance(content, dict):
             raise SealError(f"expected a JSON object, received {type(content).__name__}")
         said = content.pop(MEMBER, None)
-        if said is None and (required(content) if callable(required) else required):
+        if said is None:
             raise SealError("it has no seal")
-        if said is not None and said != (received := _json_seal(kind, content)):
+        if said != (received := _json_seal(kind, content)):
             raise SealError(f"its seal is {str(said)[:100]!r}, but its content has {received!r}: it was changed")
         return content
 
 
-def read_json(
-    path: str | os.PathLike[str], kind: str, *, required: bool | Callable[[dict[str, Any]], bool] = True
-) -> dict[str, Any]:
+def read_json(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Return the content of a sealed JSON file, as `from_json` does; raise `FileNotFoundError` if there is none."""
-    return from_json(read_bytes(path, LARGEST_JSON), kind, required=required)
+    return from_json(read_bytes(path, LARGEST_JSON), kind)
 
 
 def _json_seal(kind: str, plain: dict[str, Any]) -> str:

@@ -32,7 +32,8 @@ COMMANDS = {
     "suites": "list the suites of attacks",
     "deployments": "list what models can be converted to",
     "data": "list the datasets, and where they are",
-    "runs": "list the runs in a directory, verify or repair one",
+    "runs": "list the runs in a directory",
+    "verify": "check that every file of a run is as it was written",
     "hosts": "manage frameworks that run in separate environments",
     "completion": "print a shell's completion script",
 }
@@ -106,7 +107,6 @@ OPTIONS = {
     "group_memory": "--group-memory",
     "group_seconds": "--group-seconds",
     "images": "--images",
-    "keep_cells": "--keep-cells",
     "keep_images": "--no-images",
     "n": "--images",
     "out": "--out",

@@ -157,11 +157,6 @@ def _add_attacks(group: _ArgumentGroup) -> None:
 def _add_machine(group: _ArgumentGroup) -> None:
     group.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     group.add_argument("--batch-size", type=int, metavar="N", help="images per forward pass (default: measured)")
-    group.add_argument(
-        "--keep-cells",
-        action="store_true",
-        help="use stored cells also if this machine's results differ from them in the last bits",
-    )
     group.add_argument("--workers", type=int, metavar="N", help="attack in N workers of Dask on this machine")
     group.add_argument("--scheduler", metavar="ADDRESS", help="attack in the workers of a scheduler, tcp://HOST:8786")
     group.add_argument(
@@ -310,7 +305,6 @@ def _arguments(
         | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
         "device": options.device,
         "progress": not options.quiet,
-        "keep_cells": options.keep_cells,
     }
 
 
@@ -338,9 +332,7 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
 
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size")
     question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
-    work = estimate(
-        asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device", "keep_cells")}
-    )
+    work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
     show(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
     for attack, seconds in work.seconds.items():

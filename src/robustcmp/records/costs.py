@@ -35,7 +35,7 @@ class Cost(msgspec.Struct, frozen=True):
         not count.
     peak_memory : int, optional
         The largest resident memory of its process meanwhile, in bytes; since the process began on other systems than
-        Linux, and in older logs; None where the system does not tell.
+        Linux; None where the system does not tell.
     worker : str, optional
         Who did it, None for the process of the comparison itself.
     """
@@ -56,33 +56,29 @@ def log(path: Path, cost: Cost) -> None:
     append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None), lambda line: _record(line) is not None)
 
 
-def logged(path: Path, required: bool = True) -> Iterator[Cost]:
-    """Yield the records of a log, none if there is no log.
-
-    A line that is no record, or is not as it was written, is left out. A record without a seal counts only if none is
-    required.
-    """
-    return (cost for cost in _read(path, required) if cost is not None)
+def logged(path: Path) -> Iterator[Cost]:
+    """Yield the records of a log, none if there is no log; what is no record, or was changed, is left out."""
+    return (cost for cost in _read(path) if cost is not None)
 
 
-def broken(path: Path, required: bool = True) -> int:
+def broken(path: Path) -> int:
     """Return how many lines of a log are no records; a last one without a line break is what a killed process left."""
-    return sum(cost is None for cost in _read(path, required))
+    return sum(cost is None for cost in _read(path))
 
 
-def _read(path: Path, required: bool) -> Iterator[Cost | None]:
+def _read(path: Path) -> Iterator[Cost | None]:
     """Yield the records of a log, None for a line that is none."""
     try:
         *lines, last = read_bytes(path, LARGEST_JSON).split(b"\n")
     except FileNotFoundError:
         return
-    yield from (_record(line, required) for line in lines if line.strip())
-    if (cost := _record(last, required)) is not None:
+    yield from (_record(line) for line in lines if line.strip())
+    if (cost := _record(last)) is not None:
         yield cost
 
 
-def _record(line: bytes, required: bool = True) -> Cost | None:
+def _record(line: bytes) -> Cost | None:
     try:
-        return msgspec.convert(from_json(line, KIND, required=required), Cost)
+        return msgspec.convert(from_json(line, KIND), Cost)
     except (SealError, msgspec.ValidationError):
         return None

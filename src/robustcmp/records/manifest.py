@@ -13,14 +13,11 @@ from typing import Annotated, Any
 import msgspec
 
 from ..errors import SealError, UsageError
-from . import format_1
 from .attack import AttackRecord, declared_extras
 from .cell import Cell
 from .suite_file import Subset
 
 FORMAT = "robustcmp run 3"
-UNSEALED = (format_1.FORMAT, "robustcmp run 2")
-"""The formats from before files were sealed."""
 OF_THE_QUESTION = {
     "about": ("command", "question"),
     "images": ("asked", "correct_by_all", "most_frequent", "range"),
@@ -110,11 +107,6 @@ class _Environment(msgspec.Struct):
     processor: str | None = None
 
 
-class _Kept(msgspec.Struct):
-    environment: _Environment
-    cells: list[CellKey]
-
-
 class _Twins(msgspec.Struct):
     a: ModelKey
     b: ModelKey
@@ -164,11 +156,10 @@ class _Manifest(msgspec.Struct):
     deployments: list[_Deployed] = []
     not_asked: list[_NotAsked] = []
     spread: bool = False
-    kept: list[_Kept] = []
 
 
 def check(manifest: dict[str, Any]) -> None:
-    """Check a manifest of today's format.
+    """Check a manifest.
 
     Raises
     ------
@@ -220,20 +211,6 @@ def check_finished(manifest: dict[str, Any]) -> None:
 
 
 PLACE = ("model", "training_seed", "attack", "repeat")  # of a cell among those of a question
-
-
-def is_known(manifest: dict[str, Any]) -> bool:
-    """Say whether a manifest has a format that can be read."""
-    return manifest["format"] in (FORMAT, *UNSEALED)
-
-
-def upgraded(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest of any format that is known as one of today's."""
-    if manifest.get("format", FORMAT) != format_1.FORMAT:
-        return manifest | {"format": FORMAT}
-    suite = manifest["suite"]
-    attacks = {name: format_1.declared(said) for name, said in suite["attacks"].items()}
-    return manifest | {"format": FORMAT, "suite": suite | {"attacks": attacks}}
 
 
 def attack_records(manifest: dict[str, Any]) -> dict[str, AttackRecord]:

@@ -18,15 +18,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import sealed
 from ..errors import SealError
-from . import format_1
 from .attack import DIMS, OWN_NAMES, OWN_TYPES, AttackRecord, declared_extras
-from .manifest import attack_records, check, check_finished, upgraded
+from .manifest import FORMAT, attack_records, check, check_finished
 
 if TYPE_CHECKING:
     import xarray
 
 INDEXES = ("training_seed", "repeat", "image")  # those that are integers
-OLDER_LACK = ("margin",)  # what not every file has
 NUMBERS = "biuf"
 
 
@@ -43,15 +41,17 @@ def write(file: h5py.File, content: xarray.Dataset) -> None:
 
 
 def manifest_of(file: sealed.Hdf5) -> dict[str, Any]:
-    """Return the manifest that the results answer, in today's format, checked.
+    """Return the manifest that the results answer, checked.
 
     Raises
     ------
     SealError
-        There is none, or it contradicts itself.
+        There is none, it has another format, or it contradicts itself.
     """
     with sealed.distrusted():
-        manifest = upgraded({"format": format_1.FORMAT} | json.loads(file.attribute("manifest")))
+        manifest: dict[str, Any] = json.loads(file.attribute("manifest"))
+        if manifest["format"] != FORMAT:
+            raise SealError(f"expected {FORMAT!r}, received {manifest['format']!r}")
         check(manifest)
         check_finished(manifest)
         return manifest

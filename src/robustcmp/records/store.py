@@ -3,7 +3,7 @@
 ``manifest.json`` says what was asked for and with what; ``cells/KEY.h5`` is one cell; ``results.h5`` holds a value an
 image of every cell that was asked for last, for xarray or h5py; ``costs.jsonl`` logs what each task cost. No pickle
 anywhere. A file appears whole or not at all, and the log line by line, so a run can be killed at any moment. Every file
-is sealed, see `robustcmp.sealed`; those of runs that are older than seals are read without.
+is sealed, see `robustcmp.sealed`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import sealed
-from ..errors import RobustcmpError, SealError, StoreError, UsageError, nearest
+from ..errors import SealError, StoreError, UsageError, nearest
 from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
 from ..limits import LAYER_VALUES
 from ..locks import NAME as LOCK
@@ -34,7 +34,7 @@ from ..locks import Lock, sole_writer
 from . import costs, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
-from .manifest import FORMAT, UNSEALED, attack_records, check, is_known, part_of, upgraded
+from .manifest import FORMAT, attack_records, check, part_of
 
 if TYPE_CHECKING:
     import xarray
@@ -122,7 +122,7 @@ class Run:
                 f"{run.directory} is not a run of robustcmp: it has no manifest.json{_hint(run.directory)}"
             )
         if not run.has_results:
-            run.stored_manifest()  # or it says what else the directory is
+            run.manifest()  # or it says what else the directory is
             raise UsageError(run._interrupted)
         return run
 
@@ -130,7 +130,7 @@ class Run:
     def lost_manifest(self) -> StoreError:
         """The error for a run whose manifest is missing."""
         return StoreError(
-            f"{self._manifest_path} is missing. Make it again with: robustcmp runs repair {self.directory}"
+            f"{self._manifest_path} is missing. Make it again with: robustcmp verify {self.directory} --repair"
         )
 
     @property
@@ -159,7 +159,7 @@ class Run:
     # the manifest ------------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
-        """Return what was asked for last, in today's format, or an empty dict if nothing was yet.
+        """Return what was asked for last, or an empty dict if nothing was yet.
 
         Raises
         ------
@@ -168,26 +168,20 @@ class Run:
         StoreError
             It is no manifest, or was changed after it was written.
         """
-        stored = self.stored_manifest()
-        return upgraded(stored) if stored else {}
-
-    def stored_manifest(self) -> dict[str, Any]:
-        """Return the manifest in the format in which it is stored; raise as `manifest` does."""
-        path, manifest = self._manifest_path, {}
+        path = self._manifest_path
         try:
             with sealed.distrusted():
-                manifest = sealed.read_json(path, "manifest", required=lambda said: said["format"] == FORMAT)
-                known = is_known(manifest)
+                manifest = sealed.read_json(path, "manifest")
+                known = manifest["format"] == FORMAT
                 if known:
-                    today = upgraded(manifest)
-                    check(today)
-                    self._know(today, manifest["format"])
+                    check(manifest)
+                    self._know(manifest)
         except FileNotFoundError:
             return {}
         except SealError as error:
             raise StoreError(
                 f"{path} is not the manifest of a run, or it is broken ({error}). "
-                f"Make it again with: robustcmp runs repair {self.directory}"
+                f"Make it again with: robustcmp verify {self.directory} --repair"
             ) from None
         if not known and str(manifest.get("format", "")).startswith("robustcmp benchmark"):
             raise UsageError(f"{self.directory} is a benchmark, not a run: open it with robustcmp.open_benchmark")
@@ -201,27 +195,17 @@ class Run:
         text = sealed.to_json("manifest", content, sort_keys=True).encode()
         if not self._manifest_path.exists() or sealed.read_bytes(self._manifest_path) != text:
             self.write_file(self._manifest_path, text)
-        self._know(content, FORMAT)
+        self._know(content)
 
-    def _know(self, manifest: dict[str, Any], stored_format: str) -> None:
+    def _know(self, manifest: dict[str, Any]) -> None:
         """Keep what a manifest says that is needed for each cell."""
-        self._known = manifest | {"format": stored_format}
+        self._known = manifest
         self._keys = dict.fromkeys((cell["key"] for cell in manifest["cells"]), manifest["images"]["used"])
         axes = {
             attack: {name: 1 + len(extra.dims) for name, extra in record.extras.items() if extra.in_results}
             for attack, record in attack_records(manifest).items()
         }
         self._axes = {cell["key"]: axes[cell["attack"]] for cell in manifest["cells"]}
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether a file without a seal is refused: not in a run whose manifest is from before there were seals."""
-        if self._known is None:
-            try:
-                self.stored_manifest()
-            except RobustcmpError:
-                return True
-        return self._known is None or self._known["format"] not in UNSEALED
 
     # cells -------------------------------------------------------------------------------------------------------
 
@@ -253,21 +237,8 @@ class Run:
         arrays = {name: np.asarray(getattr(result, name)) for name in OWN_NAMES}
         arrays |= {f"extras/{name}": np.asarray(values) for name, values in result.extras.items()}
         images = result.adversarials.astype(np.float32) if self.keep_images else None
-        self.write_cell(cell, arrays, images)
-
-    def write_cell(
-        self,
-        cell: Cell,
-        arrays: Mapping[str, NDArray[Any]],
-        images: NDArray[np.float32] | None,
-        manifest: dict[str, Any] | None = None,
-    ) -> None:
-        """Write a cell from its arrays, named as `load` names them, and from its adversarial images, if any.
-
-        It keeps what the manifest says about it: the run's, if no other is passed.
-        """
-        known = manifest or (self._known if cell.key in self._keys else None)
-        said = {"cells": [asdict(cell)]} if known is None else part_of(known | {"format": FORMAT}, cell)
+        known = self._known if cell.key in self._keys else None
+        said = {"cells": [asdict(cell)]} if known is None else part_of(known, cell)
 
         def write(file: h5py.File) -> None:
             for name, values in arrays.items():
@@ -289,7 +260,7 @@ class Run:
         self.write_file(path, content)
 
     @contextmanager
-    def cell(self, key: str, required: bool | None = None) -> Iterator[sealed.Hdf5]:
+    def cell(self, key: str) -> Iterator[sealed.Hdf5]:
         """Open a cell's file.
 
         Raises
@@ -298,8 +269,7 @@ class Run:
             It is missing or broken.
         """
         path = self.cell_path(key)
-        required = self.is_sealed if required is None else required
-        with _cell_errors(path), sealed.opened(path, _kind(key), required=required) as file:
+        with _cell_errors(path), sealed.opened(path, _kind(key)) as file:
             yield file
 
     def _read_cell(self, file: sealed.Hdf5, key: str) -> dict[str, NDArray[Any]]:
@@ -315,18 +285,6 @@ class Run:
             if received is not None and received.ndim != axes:
                 raise SealError(f"extras/{name} should have {axes} axes, received the shape {received.shape}")
         return arrays
-
-    def adopt(self, cell: Cell, other: str, manifest: dict[str, Any]) -> None:
-        """Let what is kept under another key also be a cell, with what a manifest says about it.
-
-        Raises
-        ------
-        StoreError
-            The other cell's file is broken.
-        """
-        if cell.key not in self:
-            images = self.adversarials(other) if self.has_images(other) else None
-            self.write_cell(cell, self.load(other), images, manifest)
 
     def load(self, key: str) -> dict[str, NDArray[Any]]:
         """Return a cell's arrays by name, extras as ``extras/NAME``, without the adversarial images.
@@ -376,7 +334,7 @@ class Run:
             return images
 
     def check_cell(self, key: str) -> None:
-        """Check that a cell's file is as it was written; of one that is older than seals, all but its images.
+        """Check that a cell's file is as it was written.
 
         A cell was checked before it was sealed, so its seal is enough, and reading 100,000 of them takes seconds.
 
@@ -385,16 +343,6 @@ class Run:
         StoreError
             It is missing or broken.
         """
-        if self.is_sealed:
-            self.check_seal(key)
-            return
-        with self.cell(key) as file:
-            arrays = self._read_cell(file, key)
-            if "adversarials" in file.arrays:
-                _check_images(file, "adversarials", len(arrays["success"]))
-
-    def check_seal(self, key: str) -> None:
-        """Check that a cell's file is as it was written, whatever the manifest says; raise as `check_cell` does."""
         path = f"{self._cells}{os.sep}{key}.h5"
         with _cell_errors(path):
             sealed.check(path, _kind(key))
@@ -425,7 +373,7 @@ class Run:
         """
         path = self.directory / f"{name}.h5"
         try:
-            with sealed.opened(path, name, required=self.is_sealed, limit=limit) as file:
+            with sealed.opened(path, name, limit=limit) as file:
                 if file.attribute("answers") != answers:
                     return None
                 return read(file)
@@ -468,7 +416,7 @@ class Run:
         costs.log(self._costs_path, cost)
 
     def costs(self) -> list[costs.Cost]:
-        """Return what the tasks of all sessions and questions cost; nothing of those before costs were logged.
+        """Return what the tasks of all sessions and questions cost.
 
         Records that were changed are left out, with a warning.
 
@@ -478,11 +426,11 @@ class Run:
             The log cannot be read.
         """
         try:
-            if changed := costs.broken(self._costs_path, self.is_sealed):
+            if changed := costs.broken(self._costs_path):
                 _log.warning(
                     "%s: %d lines are no records, or were changed, and are left out", self._costs_path, changed
                 )
-            return list(costs.logged(self._costs_path, self.is_sealed))
+            return list(costs.logged(self._costs_path))
         except SealError as error:
             raise StoreError(
                 f"{self._costs_path} cannot be read ({error}). Delete it: nothing depends on it."
@@ -520,13 +468,7 @@ class Run:
         return content, self._asked(answered)
 
     def check_results(self) -> None:
-        """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does.
-
-        Of results that have no seal, all arrays are read.
-        """
-        if not self.is_sealed:
-            self.read_results()
-            return
+        """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does."""
         with self._results() as file:
             answered = results_file.manifest_of(file)
         self._asked(answered)
@@ -554,7 +496,7 @@ class Run:
         path = self.directory / f"{name}.json"
         try:
             with sealed.distrusted():
-                content = sealed.read_json(path, name, required=self.is_sealed)
+                content = sealed.read_json(path, name)
                 json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
                 return read(content[name]) if content["answers"] == answers else None
         except FileNotFoundError:
@@ -569,7 +511,7 @@ class Run:
     @contextmanager
     def _results(self) -> Iterator[sealed.Hdf5]:
         try:
-            with sealed.opened(self._results_path, "results", required=self.is_sealed) as file:
+            with sealed.opened(self._results_path, "results") as file:
                 yield file
         except FileNotFoundError as error:
             raise self._broken_results(error) from None

@@ -1,30 +1,26 @@
-"""The upkeep of a run's files: what is wrong with them, a lost manifest made again, older files sealed."""
+"""The upkeep of a run's files: what is wrong with them, their checksums, a lost manifest made again."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError
+from ..files import file_digest, write_text_atomically
 from ..threads import cores, in_order
 from . import costs, results_file
-from .cell import Cell
-from .manifest import UNSEALED, check, merged
+from .manifest import check, merged
 from .store import Run
 
 ANSWERS = ("checks", "transfer")  # in JSON
 ARRAYS = ("clean", "contested")  # in HDF5
 RERUN = "Rerun the same command to recreate it."
-OLDER = "It is older than seals. Rerun the same command to seal it."
 READERS = 4  # threads, with more of which Python's own share is the limit, and
 AT_ONCE = 500  # cells for one of them
 
@@ -39,19 +35,14 @@ class Finding(NamedTuple):
     file : Path
         The file.
     state : str
-        ``"broken"``; ``"missing"``; or ``"unsealed"``, for one that can be read and is older than seals.
+        ``"broken"`` or ``"missing"``.
     reason : str
         What is wrong, and what to do about it.
     """
 
     file: Path
-    state: Literal["broken", "missing", "unsealed"]
+    state: Literal["broken", "missing"]
     reason: str
-
-    @property
-    def is_broken(self) -> bool:
-        """Whether the file cannot be read as it is, so that an opened run may be wrong or fail."""
-        return self.state != "unsealed"
 
 
 def verify(run: Run) -> Iterator[Finding]:
@@ -66,26 +57,23 @@ def verify(run: Run) -> Iterator[Finding]:
         manifest = run.manifest()
         if not manifest:
             yield _finding(path, "missing", run.lost_manifest)
-        elif not run.is_sealed:
-            yield Finding(path, "unsealed", OLDER)
     except RobustcmpError as error:
         yield _finding(path, "broken", error)
     kept = run.kept()
-    required = run.is_sealed if manifest else _has_seals(run, kept)
     yield from _missing(run, manifest, {*kept})
-    for key in _suspects(run, kept) if required else kept:
-        file = run.cell_path(key)
-        older = not manifest and not required
-        yield from _wrong(file, partial(has_seal, file) if older else partial(run.check_cell, key), required)
+    yield from _broken_cells(run, kept)
     readers = _answers(run) | ({run.directory / "results.h5": run.check_results} if run.has_results else {})
     for file, read in readers.items():
-        yield from _wrong(file, read if manifest else partial(_check_alone, file, required), required)
+        try:
+            if manifest:
+                read()
+            else:
+                _check_alone(file)
+        except RobustcmpError as error:
+            yield _finding(file, "broken", error)
     log = run.directory / "costs.jsonl"
-    with suppress(FileNotFoundError):
-        if changed := costs.broken(log, required):
-            yield Finding(log, "broken", f"{changed} of its lines are no records, or were changed. They are left out.")
-        elif costs.broken(log):
-            yield Finding(log, "unsealed", OLDER)
+    if changed := costs.broken(log):
+        yield Finding(log, "broken", f"{changed} of its lines are no records, or were changed. They are left out.")
 
 
 def _missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Finding]:
@@ -99,55 +87,31 @@ def _missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Fin
         yield Finding(run.directory / "results.h5", "missing", RERUN)
 
 
-def _suspects(run: Run, keys: list[str]) -> Iterator[str]:
+def _broken_cells(run: Run, keys: list[str]) -> Iterator[Finding]:
     """Yield the cells that are not as they were sealed; several are read at once."""
 
-    def broken(some: list[str], stop: Callable[[], None]) -> list[str]:
+    def findings(some: list[str], stop: Callable[[], None]) -> list[Finding]:
         stop()
-        return [key for key in some if not _is_whole(run, key)]
+        broken = []
+        for key in some:
+            try:
+                run.check_cell(key)
+            except StoreError as error:
+                broken.append(_finding(run.cell_path(key), "broken", error))
+        return broken
 
     some = (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
-    return chain.from_iterable(in_order(broken, some, min(READERS, cores())))
+    return chain.from_iterable(in_order(findings, some, min(READERS, cores())))
 
 
-def _is_whole(run: Run, key: str) -> bool:
-    try:
-        run.check_seal(key)
-    except StoreError:
-        return False
-    return True
-
-
-def _wrong(file: Path, read: Callable[[], object], required: bool) -> Iterator[Finding]:
-    """Yield what is wrong with a file: that it cannot be read, or has no seal where that is no error."""
-    try:
-        read()
-        lacks = not required and file.exists() and not has_seal(file)
-    except RobustcmpError as error:
-        yield _finding(file, "broken", error)
-    else:
-        if lacks:
-            yield Finding(file, "unsealed", OLDER)
-
-
-def _has_seals(run: Run, keys: list[str]) -> bool:
-    """Say whether any file of a run without a manifest has a seal, so that the run is not older than seals."""
-    files = [run.directory / "results.h5", *map(run.cell_path, keys), *_answers(run)]
-    for file in files:
-        with suppress(SealError, FileNotFoundError):
-            if has_seal(file):
-                return True
-    return not files
-
-
-def _check_alone(file: Path, required: bool) -> None:
-    """Check the seal of a file that is no cell, if there is one; raise `StoreError` if it is broken."""
+def _check_alone(file: Path) -> None:
+    """Check the seal of a file that is no cell; raise `StoreError` if it is broken."""
     if not file.exists():
         return
     try:
         if file.suffix == ".json":
-            sealed.read_json(file, file.stem, required=required)
-        elif required:
+            sealed.read_json(file, file.stem)
+        else:
             sealed.check(file, file.stem)
     except SealError as error:
         raise StoreError(f"{file} is broken ({error}). Rerun the same command once the manifest is there.") from None
@@ -159,13 +123,13 @@ def _finding(file: Path, state: Literal["broken", "missing"], error: RobustcmpEr
     return Finding(file, state, reason[:1].upper() + reason[1:])
 
 
-def has_seal(path: Path) -> bool:
-    """Say whether a file of a run has a seal, whatever it is."""
-    content = sealed.read_bytes(path)
-    if path.suffix == ".json":
-        with sealed.distrusted():
-            return sealed.MEMBER in json.loads(content)
-    return content[-sealed.BLOCK :].startswith(sealed.MARK)
+def write_sums(directory: Path) -> Path:
+    """Write ``SHA256SUMS``, which ``sha256sum --check`` reads, of the files in a directory, and return its path."""
+    path = directory / "SHA256SUMS"
+    files = (file for file in directory.rglob("*") if file.is_file() and not file.name.startswith("."))
+    names = sorted(file.relative_to(directory).as_posix() for file in files if file != path)
+    write_text_atomically(path, "".join(f"{file_digest(directory / name)}  {name}\n" for name in names))
+    return path
 
 
 def discard_broken(run: Run) -> None:
@@ -184,51 +148,6 @@ def _answers(run: Run) -> dict[Path, Callable[[], object]]:
     return arrays | {run.directory / f"{name}.json": partial(run.read_answer, name, "", dict) for name in ANSWERS}
 
 
-# older runs ----------------------------------------------------------------------------------------------------------
-
-
-def seal_older(run: Run) -> None:
-    """Seal the files of a run that is older than seals, which are taken as they are, before its manifest is written.
-
-    What cannot be read stays as it is, and is an error once it is asked for.
-    """
-    if run.is_sealed:
-        return
-    listed = {cell["key"]: Cell(**cell) for cell in run.manifest()["cells"]}
-    count = 0
-    for path in sorted(run.directory.glob("cells/*.h5")):
-        with suppress(StoreError):
-            if not has_seal(path):
-                _seal_cell(run, path.stem, listed.get(path.stem))
-                count += 1
-    for name in ANSWERS:
-        path = run.directory / f"{name}.json"
-        with suppress(FileNotFoundError, SealError):
-            content = sealed.read_json(path, name, required=False)
-            run.write_file(path, sealed.to_json(name, content).encode())
-    for name in ARRAYS:
-        path = run.directory / f"{name}.h5"
-        with suppress(FileNotFoundError, SealError):
-            with sealed.opened(path, name, required=False) as file:
-                answers = str(file.attribute("answers"))
-                arrays = {array: file.array(array) for array in file.arrays}
-            run.write_arrays(name, answers, arrays)
-    if records := run.costs():
-        lines = [sealed.to_json(costs.KIND, msgspec.to_builtins(record), indent=None) for record in records]
-        run.write_file(run.directory / "costs.jsonl", ("\n".join(lines) + "\n").encode())
-    _log.info("%s: %d cells from before files were sealed are sealed as they are", run.directory, count)
-
-
-def _seal_cell(run: Run, key: str, listed: Cell | None) -> None:
-    """Seal a cell: as the one that the manifest lists, or as the file says."""
-    arrays = run.load(key)
-    images = run.adversarials(key) if run.has_images(key) else None
-    with run.cell(key) as file:
-        said = {name: file.attribute(name) for name in ("model", "training_seed", "attack", "repeat")}
-    cell = listed or Cell(said["model"], int(said["training_seed"]), said["attack"], int(said["repeat"]), key)
-    run.write_cell(cell, arrays, images)
-
-
 # a lost manifest -----------------------------------------------------------------------------------------------------
 
 
@@ -245,7 +164,7 @@ def repair(run: Run) -> list[str]:
     """
     path = run.directory / "manifest.json"
     try:
-        if run.stored_manifest():
+        if run.manifest():
             return [f"{path} is whole"]
     except UsageError:
         raise
@@ -256,7 +175,7 @@ def repair(run: Run) -> list[str]:
         said = []
     manifest = _of_results(run)
     if manifest is not None:
-        _write(run, manifest)
+        run.write_manifest(manifest)
         listed = {cell["key"] for cell in manifest["cells"]}
         others = sum(cell.stem not in listed for cell in run.directory.glob("cells/*.h5"))
         said.append(f"{path} is made again from results.h5: the question that was finished last")
@@ -270,7 +189,7 @@ def repair(run: Run) -> list[str]:
             "again. Move its files away, and rerun the command."
         )
     manifest = merged(parts)
-    _write(run, manifest)
+    run.write_manifest(manifest)
     said.append(f"{path} is made again from {len(manifest['cells'])} cells. Rerun the same command to resume")
     if len(parts) > len(manifest["cells"]):
         said.append(f"{len(parts) - len(manifest['cells'])} cells are of other questions; they are kept")
@@ -288,26 +207,11 @@ def _set_aside(path: Path) -> Path:
     return broken
 
 
-def _write(run: Run, manifest: dict[str, Any]) -> None:
-    """Write a manifest in its own format: in an older one, the run's other files need no seal."""
-    if manifest["format"] in UNSEALED:
-        text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-        run.write_file(run.directory / "manifest.json", text.encode())
-    else:
-        run.write_manifest(manifest)
-
-
 def _of_results(run: Run) -> dict[str, Any] | None:
     """Return the manifest in the results, None if there is none that can be read."""
-    path = run.directory / "results.h5"
     try:
-        with sealed.opened(path, "results", required=False) as file:
-            results_file.manifest_of(file)  # or it is none
-            manifest: dict[str, Any] = json.loads(file.attribute("manifest"))
-            manifest.setdefault("format", UNSEALED[0])
-            if manifest["format"] not in UNSEALED and not has_seal(path):
-                return None
-            return manifest
+        with sealed.opened(run.directory / "results.h5", "results") as file:
+            return results_file.manifest_of(file)
     except (FileNotFoundError, SealError):
         return None
 

@@ -29,15 +29,14 @@ def notes(results: Results) -> list[str]:
         "however small the difference between them."
     )
     if results.same_weights:
-        varying = [*behaviour_notes(results.manifest["models"]), *_kept_notes(results)]
-        return [*_control_notes(results), *varying, f"{conditional}.", settings]
+        behaviour = behaviour_notes(results.manifest["models"])
+        return [*_control_notes(results), *behaviour, f"{conditional}.", settings]
     return [
         f"{conditional}{_subset_changes(results)}.",
         settings + r * results.has_indicator,
         *_fewer_images(results),
         *_model_notes(results),
         *behaviour_notes(results.manifest["models"]),
-        *_kept_notes(results),
         *_attack_notes(results),
         *_training_notes(results),
         *(_order_notes(results) if len(results.models) > 1 and results.has_indicator else []),
@@ -59,9 +58,15 @@ def key_notes(results: Results) -> list[str]:
     if results.same_weights:
         return _control_notes(results)
     r = [_weight_note(results)] * (len(results.models) > 1 and results.has_indicator)
-    varying = [*behaviour_notes(results.manifest["models"]), *_kept_notes(results)]
-    found = [*_model_notes(results), *varying, *_attack_notes(results), conditional, *r, *_fewer_images(results)]
-    return [*deployments.reading(results), *found]
+    return [
+        *deployments.reading(results),
+        *_model_notes(results),
+        *behaviour_notes(results.manifest["models"]),
+        *_attack_notes(results),
+        conditional,
+        *r,
+        *_fewer_images(results),
+    ]
 
 
 def _paper_note(results: Results) -> str:
@@ -218,25 +223,6 @@ def _one_network_notes(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 f"{names} are one network: their weights and answers are the same in every bit. If they should differ, "
                 "wrap a copy for each: weights that are loaded later change a network that was wrapped before."
             )
-
-
-def _kept_notes(results: Results) -> list[str]:
-    """Say how many cells come from another machine, whose last bits differ."""
-    text: list[str] = []
-    for kept in results.manifest.get("kept", ()):
-        made, count = kept["environment"], len(kept["cells"])
-        where = made.get("processor") or (
-            f"{made['system']}, {made['machine']}, {made['cpus']} processors"
-            if {"system", "machine", "cpus"} <= made.keys()
-            else "not recorded"  # its manifest was made again from cells
-        )
-        threads = made.get("omp_num_threads")
-        where += f", {threads} thread{'s' * (threads != '1')}" * bool(threads)
-        text.append(
-            f"{count} cell{'s were' if count != 1 else ' was'} computed on another machine or with another number of "
-            f"threads ({where}). Results there differ in the last bits."
-        )
-    return text
 
 
 def _by_reason(reasons: dict[str, dict[str, str]]) -> Iterable[tuple[tuple[str, str], list[str]]]:

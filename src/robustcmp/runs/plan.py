@@ -65,12 +65,6 @@ class TrainedModel:
         info: dict[str, Any] = getattr(unwrapped(self.classifier.model), "info", {})
         return info
 
-    @property
-    def trained_weights(self) -> str | None:
-        """The digest that its weights file has, where the network was built here from this file."""
-        known = getattr(unwrapped(self.classifier.model), "architecture", None) is not None
-        return self.info.get("sha256") if known else None
-
 
 class CellStore(Protocol):
     """Where finished cells are kept; `robustcmp.records.store.Run` is one."""
@@ -126,11 +120,6 @@ class Plan:
         Why an attack cannot run on a model, by the model's key and the attack's name; such a pair has no cells.
     cells : list of Cell
         Models first, then attacks, then repeats; a deterministic attack has one.
-    former : dict of str to str
-        The key that a cell had while keys named nothing but the logits, by its key of today; only where the stored
-        model of these logits is the only one, and has the same weights.
-    elsewhere : dict of str to str
-        The key of the cell that the same model has by a stored manifest with other last bits, by its key of today.
     keep_images : bool
         Whether adversarial images are kept, so that they have to come back from other processes.
     """
@@ -144,8 +133,6 @@ class Plan:
     margins: dict[tuple[str, int], NDArray[np.float64]]
     not_applicable: dict[tuple[str, int], dict[str, str]]
     cells: list[Cell]
-    former: dict[str, str] = field(default_factory=dict)
-    elsewhere: dict[str, str] = field(default_factory=dict)
     keep_images: bool = True
 
     @property
@@ -161,19 +148,6 @@ class Plan:
         """Return the attack of a task, with what is known from repeats that are there."""
         attack = self.suite.attacks[task.attack]
         return attack.with_finished_repeat(task.finished) if task.finished else attack
-
-    def adoptable(self, store: CellStore) -> dict[str, str]:
-        """Return the keys of missing cells with the former keys under which a store has them."""
-        return {key: other for key, other in self.former.items() if key not in store and other in store}
-
-    def from_elsewhere(self, store: CellStore) -> dict[str, str]:
-        """Return the keys of missing cells with those under which a store has them, with other last bits."""
-        found = self.adoptable(store)
-        return {
-            key: other
-            for key, other in self.elsewhere.items()
-            if key not in store and key not in found and other in store
-        }
 
     def queries(self, store: CellStore) -> dict[Cell, int]:
         """Return about how many queries each cell takes that is missing in a store, and 0 for every other one."""
@@ -225,21 +199,18 @@ def plan(
 
     `repeats` says for each attack how many each training has. With `spread` these are draws of its own: the n-th
     training of a name has the n-th share of them. Without it all trainings have the same. `stored` is the manifest of
-    the run's last question, some of whose cells may have other keys.
+    the run's last question: where a model's bits vary from pass to pass, those that it had there are taken.
     """
     images_digest = digest({"images": images, "labels": labels})
     not_applicable = applicability(models, suite)
     identities, margins, cells = {}, {}, []
-    former: dict[str, str] = {}
-    elsewhere: dict[str, str] = {}
     trainings: Counter[str] = Counter()
     for model in models:
         runs = {name: attack for name, attack in suite.attacks.items() if name not in not_applicable[model.key]}
         needs_gradient = any(attack.needs_gradient for attack in runs.values())
         what = f"asking {model.label} about the subset"
         identity, logits = blaming(what, identify, model.classifier, images, labels, needs_gradient)
-        there = _Stored.of(model, stored or {})
-        identity = identities[model.key] = identity.steadied(there.identities)
+        identity = identities[model.key] = identity.steadied(_stored_identities(model, stored or {}))
         margins[model.key] = clean_margins(logits, labels)
         share = trainings[model.name] if spread else 0
         trainings[model.name] += 1
@@ -256,81 +227,31 @@ def plan(
                 cell = described | {"repeat": repeat}
                 key = cell_key(cell, identity.in_key(attack.needs_gradient))
                 cells.append(Cell(model.name, model.training_seed, name, repeat, key))
-                if there.has_weights_of(identity.logits):
-                    former[key] = cell_key(cell, identity.logits)
-                for other in there.with_other_bits(identity, attack.needs_gradient):
-                    elsewhere[key] = cell_key(cell, other)
-    claimed = Counter(former.values())
-    former = {key: other for key, other in former.items() if claimed[other] == 1}
-    return Plan(
-        suite, images, labels, seed, list(models), identities, margins, not_applicable, cells, former, elsewhere
-    )
+    return Plan(suite, images, labels, seed, list(models), identities, margins, not_applicable, cells)
 
 
-def cell_key(cell: Mapping[str, Any], model: str | Mapping[str, Any]) -> str:
+def cell_key(cell: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """Return the key of a cell: a digest of all that determines its content.
 
     Parameters
     ----------
     cell : dict
         Framework and version, images, batch size, attack, seed and repeat.
-    model : dict or str
-        What of a model's identity has a part in the cell. It was a digest of the logits alone once: models that differ
-        in nothing but their gradient shared cells.
+    model : dict
+        What of a model's identity has a part in the cell.
     """
     return json_digest({**cell, "model": model})[:32]
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """What an earlier manifest says of models that may be one of today's: in the same version of the same framework.
-
-    Attributes
-    ----------
-    model : TrainedModel
-        Today's.
-    entries : list of dict
-        The earlier ones.
-    """
-
-    model: TrainedModel
-    entries: list[Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, model: TrainedModel, manifest: Mapping[str, Any]) -> _Stored:
-        framework = model.classifier.framework
-        return cls(
-            model,
-            [
-                entry
-                for entry in manifest.get("models", ())
-                if (entry["framework"], entry["framework_version"]) == (framework.name, framework.version())
-            ],
-        )
-
-    @property
-    def identities(self) -> list[Identity]:
-        """Those that are stored."""
-        return [identity for entry in self.entries if (identity := stored_identity(entry))]
-
-    def has_weights_of(self, logits: str) -> bool:
-        """Say whether the one model with these logits, of before identities were stored, had the weights of today's."""
-        alike = [entry for entry in self.entries if entry["logits"] == logits]
-        return len(alike) == 1 and self._same_weights(alike[0])
-
-    def with_other_bits(self, identity: Identity, needs_gradient: bool) -> Iterator[str | dict[str, str | None]]:
-        """Yield what keys have of models that differ from today's in nothing but their last bits."""
-        for entry in self.entries:
-            stored = stored_identity(entry)
-            if stored is None:
-                if entry["logits"] != identity.logits and self.has_weights_of(entry["logits"]):
-                    yield entry["logits"]
-            elif stored.is_like(identity) and stored.in_key(needs_gradient) != identity.in_key(needs_gradient):
-                yield stored.in_key(needs_gradient)
-
-    def _same_weights(self, entry: Mapping[str, Any]) -> bool:
-        trained = self.model.trained_weights
-        return trained is not None and "identity" not in entry and entry["info"].get("sha256") == trained
+def _stored_identities(model: TrainedModel, manifest: Mapping[str, Any]) -> list[Identity]:
+    """Return the identities in a manifest that may be a model's: of the same version of the same framework."""
+    framework = model.classifier.framework
+    entries = (
+        entry
+        for entry in manifest.get("models", ())
+        if (entry["framework"], entry["framework_version"]) == (framework.name, framework.version())
+    )
+    return [identity for entry in entries if (identity := stored_identity(entry))]
 
 
 def clean_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,0 +1,84 @@
+"""``robustcmp verify``: whether every file of a run or a benchmark is as it was written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import StoreError, UsageError
+from .command import Parser, run_command, say
+from .listing import listing_parser, print_listing
+from .runs import RUNS
+
+if TYPE_CHECKING:
+    from ..records.store import Run
+
+
+def _parser() -> Parser:
+    parser = listing_parser(
+        "verify",
+        "Check that every file of a run is there and as it was written.",
+        "  robustcmp verify lenet5-mnist-guo2019\n"
+        "  robustcmp verify runs/lenet5-mnist-guo2019 --sums\n"
+        "  robustcmp verify runs/lenet5-mnist-guo2019 --repair",
+    )
+    parser.add_argument("run", metavar="RUN", help=f"a run's directory, or its name in {RUNS}")
+    then = parser.add_mutually_exclusive_group()
+    then.add_argument(
+        "--sums", action="store_true", help="write SHA256SUMS, for sha256sum --check, unless a file is broken"
+    )
+    then.add_argument("--repair", action="store_true", help="make a lost or broken manifest again, instead")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check or repair what the arguments name and return the exit status."""
+    return run_command(_verify, "robustcmp verify", arguments)
+
+
+def _verify(given: Sequence[str]) -> None:
+    from ..records.benchmark_store import BenchmarkStore
+    from ..records.store import Run
+    from ..records.upkeep import verify, write_sums
+
+    options = _parser().parse_args(given)
+    directory = _directory(options.run)
+    benchmark = BenchmarkStore(directory)
+    if options.repair:
+        _repair(Run(directory), options.json)
+        return
+    rows: list[dict[str, Any]]
+    if benchmark.is_there:
+        rows = [{"file": str(file), "state": "broken", "reason": reason} for file, reason in benchmark.broken()]
+    else:
+        rows = [finding._asdict() | {"file": str(finding.file)} for finding in verify(Run(directory))]
+    if rows or options.json:
+        print_listing(rows, options.json)
+    counts = Counter(row["state"] for row in rows)
+    if options.sums and not counts["broken"]:
+        say(f"wrote {write_sums(directory)}")
+    if rows:
+        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count)
+        raise StoreError(f"{directory} is not whole: {states}.")
+    say(f"{directory}: every file is as it was written")
+
+
+def _directory(name: str) -> Path:
+    """Return the directory of a run, named by itself or by its name."""
+    directory = Path(name) if Path(name).is_dir() else Path(RUNS) / name
+    if not directory.is_dir():
+        raise UsageError(f"there is no run {name}, and none in {RUNS}. See robustcmp runs")
+    return directory
+
+
+def _repair(run: Run, as_json: bool) -> None:
+    from ..records.upkeep import repair
+
+    with run.writing():
+        done = repair(run)
+    if as_json:
+        print_listing([{"done": line} for line in done], True)
+    else:
+        say("\n".join(done))
