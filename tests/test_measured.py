@@ -24,7 +24,7 @@ import robustcmp as rc
 from robustcmp.analysis import published_performance
 from robustcmp.analysis.processes import figures, largest_mean, steadiness
 from robustcmp.analysis.speed import Setting, equivalent
-from robustcmp.cli import report, runs
+from robustcmp.cli import report, runs, verify
 from robustcmp.errors import StoreError, UsageError
 from robustcmp.records.measurement import SEMANTICS, Asked, Epoch, Resources
 from robustcmp.report import measured_page
@@ -784,18 +784,18 @@ def test_a_benchmark_is_listed_verified_and_has_its_page(
     shutil.copytree(trained.store.directory, directory)
     assert runs.main([str(tmp_path)]) == 0
     assert "bench train" in capsys.readouterr().out
-    assert runs.main(["verify", str(directory)]) == 0
+    assert verify.main([str(directory)]) == 0
     assert report.main([str(directory)]) == 0
     assert "<html" in (directory / "report.html").read_text()
     broken = directory / "measurements" / f"{trained.measurements[0].key}.json"
     broken.write_text(broken.read_text().replace('"place": ', '"place": 1', 1))
     capsys.readouterr()
-    assert runs.main(["verify", str(directory)]) == 1
+    assert verify.main([str(directory)]) == 1
     captured = capsys.readouterr()
     assert str(broken) in captured.out
     assert "1 broken" in captured.err
     broken.unlink()
-    assert runs.main(["verify", str(directory)]) == 1
+    assert verify.main([str(directory)]) == 1
     assert runs.main([str(tmp_path)]) == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -545,9 +546,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_another_process_is_writing(holder: subprocess.Popen[str], tmp_path: Path) -> None:
     start = time.monotonic()
-    with pytest.raises(
-        StoreError, match=rf"run is being written by process {holder.pid} on \S+ since .* remove .*lock"
-    ):
+    with pytest.raises(StoreError, match=r"run is being written by another process\. Wait"):
         evaluated(tmp_path)
     assert time.monotonic() - start < 30
     holder.send_signal(signal.SIGKILL)
@@ -581,88 +580,19 @@ def test_another_thread_is_writing(tmp_path: Path) -> None:
             thread.join()
     assert not held
     assert len(said) == 6
-    assert all(f"process {os.getpid()} on " in message for message in said)
     hold()
     assert held
     assert os.listdir(tmp_path / "run") == []
 
 
-@pytest.mark.parametrize("kernel_locks", [True, False])
-def test_a_writer_on_another_machine(tmp_path: Path, kernel_locks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not kernel_locks:
-        monkeypatch.setattr(locks, "fcntl", None)  # as on Windows
-    lock = tmp_path / locks.NAME
-    said = {"host": "elsewhere", "kernel": "another", "pids": "another", "pid": 7, "since": "2026-01-01 10:00:00"}
-    lock.write_text(json.dumps(said))
-    with (
-        pytest.raises(StoreError, match="is being written by process 7 on elsewhere since 2026-01-01 10:00:00"),
-        locks.sole_writer(tmp_path),
-    ):
-        pass
-    long_ago = time.time() - locks.SILENCE - 10
-    os.utime(lock, (long_ago, long_ago))
-    with locks.sole_writer(tmp_path):
-        assert json.loads(lock.read_text())["pid"] == os.getpid()
-        with pytest.raises(StoreError, match=f"process {os.getpid()} on"), locks.sole_writer(tmp_path):
-            pass
-    assert os.listdir(tmp_path) == []
+def refuse_locks(descriptor: int) -> bool:
+    raise OSError(errno.ENOSYS, "Function not implemented")
 
 
-ELSEWHERE = {"host": "elsewhere", "kernel": "another", "pids": "another", "pid": 7, "since": "2026-01-01 10:00:00"}
-
-
-@pytest.mark.skipif(locks.fcntl is None, reason="needs flock")
-def test_of_two_machines_one_takes_over_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks.fcntl, "flock", lambda descriptor, how: None)  # each has its own
-    lock = tmp_path / locks.NAME
-    lock.write_text(json.dumps(ELSEWHERE))
-    long_ago = time.time() - locks.SILENCE - 10
-    os.utime(lock, (long_ago, long_ago))
-    both, sign, outcomes = threading.Barrier(2), locks._sign, []
-
-    def signed(*arguments: Any) -> Any:
-        both.wait(10)  # both have seen that nobody has it
-        return sign(*arguments)
-
-    def take() -> None:
-        try:
-            with locks.sole_writer(tmp_path):
-                outcomes.append("held")
-                time.sleep(2 * locks.CONFIRM)
-        except StoreError as error:
-            outcomes.append(str(error))
-
-    monkeypatch.setattr(locks, "_sign", signed)
-    monkeypatch.setattr(locks, "CONFIRM", 0.3, raising=False)
-    threads = [threading.Thread(target=take) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes.count("held") == 1
-    assert any("is being written by process" in outcome for outcome in outcomes)
-
-
-@pytest.mark.parametrize("elsewhere", [json.dumps(ELSEWHERE), None])
-def test_a_writer_whose_lock_was_taken_over_writes_no_more(run: Path, elsewhere: str | None) -> None:
-    store, lock = Run.create(run), run / locks.NAME
-    manifest = store.manifest()
-    with store.writing():
-        store.write_manifest(manifest | {"seed": 1})
-        if elsewhere is None:
-            lock.unlink()
-        else:
-            lock.write_text(elsewhere)
-        with pytest.raises(StoreError, match=r"lock .*(process 7 on elsewhere|removed).*Nothing more is written"):
-            store.write_manifest(manifest | {"seed": 2})
-    assert store.manifest()["seed"] == 1
-    assert lock.exists() is (elsewhere is not None)  # it is the other's
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_cannot_be_a_lock_is_named(tmp_path: Path, make: Callable[[Path], object]) -> None:
-    make(tmp_path / locks.NAME)
-    with pytest.raises(StoreError, match=r"\.writer\.lock cannot be used as a lock"), locks.sole_writer(tmp_path):
+def test_a_disk_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("filelock._unix.lock_fd_nonblocking", refuse_locks)
+    said = r"\.writer\.lock cannot be locked: Function not implemented\. Name a directory on a disk with working file"
+    with pytest.raises(StoreError, match=said), locks.sole_writer(tmp_path):
         pass
 
 
@@ -672,8 +602,10 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path, content: str | No
     if content is not None:
         elsewhere.write_text(content)
     (tmp_path / locks.NAME).symlink_to(elsewhere)
-    said = r"\.writer\.lock cannot be used as a lock: is a link\. Remove it"
-    with pytest.raises(StoreError, match=said), locks.sole_writer(tmp_path):
+    with (
+        pytest.raises(StoreError, match=r"\.writer\.lock cannot be locked: .*symbolic links"),
+        locks.sole_writer(tmp_path),
+    ):
         pass
     assert (elsewhere.read_text() if elsewhere.exists() else None) == content
 

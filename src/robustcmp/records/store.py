@@ -30,7 +30,7 @@ from ..errors import SealError, StoreError, UsageError, nearest
 from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
 from ..limits import LAYER_VALUES
 from ..locks import NAME as LOCK
-from ..locks import Lock, sole_writer
+from ..locks import sole_writer
 from . import costs, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
@@ -54,7 +54,6 @@ class Run:
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object
-        self._lock: Lock | None = None  # while it is written
         self._known: dict[str, Any] | None = None  # the manifest as it was read or written last
         self._keys: dict[str, int] = {}  # of the cells that it lists, with their numbers of images
         self._axes: dict[str, dict[str, int]] = {}  # of the same cells: how many each of their extras has
@@ -95,12 +94,11 @@ class Run:
             yield self
             return
         try:
-            with sole_writer(self.directory) as self._lock:
+            with sole_writer(self.directory):
                 for directory in (self.directory, self._cells):
                     remove_left_over(directory)
                 yield self
         finally:
-            self._lock = None
             if self._made:
                 with suppress(OSError):  # it is not empty
                     self.directory.rmdir()
@@ -150,12 +148,6 @@ class Run:
     def _results_path(self) -> Path:
         return self.directory / "results.h5"
 
-    def write_file(self, path: Path, content: bytes) -> None:
-        """Write a file, or raise `StoreError` if this process no longer is the one that writes the run."""
-        if self._lock is not None:
-            self._lock.check()
-        write_bytes_atomically(path, content)
-
     # the manifest ------------------------------------------------------------------------------------------------
 
     def manifest(self) -> dict[str, Any]:
@@ -194,7 +186,7 @@ class Run:
         content = {"format": FORMAT} | manifest
         text = sealed.to_json("manifest", content, sort_keys=True).encode()
         if not self._manifest_path.exists() or sealed.read_bytes(self._manifest_path) != text:
-            self.write_file(self._manifest_path, text)
+            write_bytes_atomically(self._manifest_path, text)
         self._know(content)
 
     def _know(self, manifest: dict[str, Any]) -> None:
@@ -257,7 +249,7 @@ class Run:
                     _check_images(file, "adversarials", len(known_arrays["success"]))
         except SealError as error:
             raise StoreError(f"{cell.attack} on {cell.model} gave a result that cannot be kept: {error}.") from None
-        self.write_file(path, content)
+        write_bytes_atomically(path, content)
 
     @contextmanager
     def cell(self, key: str) -> Iterator[sealed.Hdf5]:
@@ -357,7 +349,7 @@ class Run:
                 file.create_dataset(array_name, data=values, track_times=False, **COMPRESSED)
             file.attrs["answers"] = answers
 
-        self.write_file(self.directory / f"{name}.h5", sealed.hdf5(name, write))
+        write_bytes_atomically(self.directory / f"{name}.h5", sealed.hdf5(name, write))
 
     def read_arrays(
         self, name: str, answers: str, read: Callable[[sealed.Hdf5], T], limit: int = sealed.LARGEST
@@ -411,8 +403,6 @@ class Run:
 
     def log_cost(self, cost: costs.Cost) -> None:
         """Add what a task cost to the log."""
-        if self._lock is not None:
-            self._lock.check()
         costs.log(self._costs_path, cost)
 
     def costs(self) -> list[costs.Cost]:
@@ -451,7 +441,9 @@ class Run:
                     return
             except StoreError:
                 pass  # it is written anew
-        self.write_file(self._results_path, sealed.hdf5("results", lambda file: results_file.write(file, content)))
+        write_bytes_atomically(
+            self._results_path, sealed.hdf5("results", lambda file: results_file.write(file, content))
+        )
 
     def read_results(self) -> tuple[xarray.Dataset, dict[str, Any]]:
         """Return what `write_results` wrote.
@@ -483,7 +475,7 @@ class Run:
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
         """Write `NAME.json`, with what it is an answer to."""
         text = sealed.to_json(name, {"answers": answers, name: content})
-        self.write_file(self.directory / f"{name}.json", text.encode())
+        write_bytes_atomically(self.directory / f"{name}.json", text.encode())
 
     def read_answer(self, name: str, answers: str, read: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what `read` makes of what `write_answer` wrote, None if there is nothing, or of something else.
