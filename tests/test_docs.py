@@ -186,6 +186,13 @@ def test_the_tables_are_those_of_the_runs(path: str, whole: bool) -> None:
     assert TABLES["page"](text, whole) == text, "run python docs/results/tables.py"
 
 
+def test_the_papers_pixel_rates_are_of_five_repeats_or_more() -> None:
+    """By hand: all twelve are multiples of 0.0002, and 0.0424 is none of 0.001; half of 10,000 outcomes' means are."""
+    _, steps = TABLES["read_rates"]()
+    assert steps["single_pixel"] == ([5, 8, 9, 10], pytest.approx(2**-12), 12)
+    assert math.isnan(steps["boundary"].chance)  # all are 1
+
+
 @pytest.mark.parametrize("page", ["attacks.md", "training-and-prediction.md"])
 def test_the_tables_are_those_of_the_benchmarks(page: str) -> None:
     tables = runpy.run_path(str(ROOT / "benchmarks/tables.py"))

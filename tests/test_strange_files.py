@@ -1,4 +1,4 @@
-"""Suites, recipes and published rates that strangers write: valid, or an error of ours, soon and in little memory."""
+"""Suites and recipes that strangers write: valid, or an error of ours, soon and in little memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pytest
 
 import robustcmp as rc
 from robustcmp import limits
-from robustcmp.analysis.forensics import read_published
 from robustcmp.attacks.suite import FOOLBOX, OURS, Suite, _is_plain, load_suite
 from robustcmp.documents import read_json, read_toml
 from robustcmp.errors import OutOfMemoryError, RobustcmpError, UsageError, enough_memory
@@ -76,15 +75,6 @@ schedule = "cosine"
 crop = 2
 flip = true
 """
-RATES = """\
-[settings]
-images = 1000
-repeats = 10
-
-[success_rate.lenet1]
-torch = { fgsm = 0.437, single_pixel = 0.0424 }
-theano = { fgsm = 0.657, single_pixel = 0.044 }
-"""
 
 
 def recipe(path: Path) -> Recipe:
@@ -92,14 +82,9 @@ def recipe(path: Path) -> Recipe:
     return load_recipe(str(path), "digits")
 
 
-def granularity(path: Path) -> Any:
-    return read_published(path).granularity
-
-
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "suite": (SUITE, load_suite),
     "recipe": (NETWORK, recipe),
-    "rates": (RATES, granularity),
 }
 
 
@@ -224,13 +209,6 @@ def test_dots_in_a_text_are_no_key(tmp_path: Path) -> None:
         ("recipe", "batch_size = 32", "batch_size = 1_000_000_000", "1000000"),
         ("recipe", "crop = 2", "crop = 100_000", "crop should be less than the image"),
         ("recipe", "learning_rate = 0.02", "learning_rate = nan", "learning_rate should be a finite number"),
-        ("rates", "0.437", "nan", "finite number"),
-        ("rates", "0.437", "1e-5000", "at most 17 decimals"),
-        ("rates", "0.437", "1e99999999999999999999", "mine.toml"),
-        ("rates", "images = 1000", "images = -5", ">= 1"),
-        ("rates", "images = 1000", "images = 1_000_000_000_000", "10000000"),
-        ("rates", "images = 1000", "images = 10_000_000", "the product of images and repeats should be at most"),
-        ("rates", "images = 1000", "image = 1000", "unknown key of .settings. 'image': did you mean 'images'"),
     ],
 )
 def test_a_number_that_no_machine_has_time_or_memory_for(

@@ -1,8 +1,8 @@
 """Make the fingerprints of networks that are trained, wrapped or counted in ways that the paper may have used.
 
 ``python docs/results/forensics.py`` trains what is missing, attacks what has no fingerprint yet, and stores both step
-by step: trainings in build/forensics, fingerprints in src/robustcmp/resources/fingerprints.json, which ``robustcmp
-forensics`` reads. ``--list`` says what is left; ``--seconds N`` stops after so many, at the end of an epoch or of an
+by step: trainings in build/forensics, fingerprints in fingerprints.json, which ``published_rates.py`` reads.
+``--list`` says what is left; ``--seconds N`` stops after so many, at the end of an epoch or of an
 experiment; ``--only WORD`` restricts both to names that contain it. Everything runs in torch on the CPU.
 """
 
@@ -33,7 +33,7 @@ from robustcmp.zoo.training import batch_order
 
 ROOT = Path(__file__).parents[2]
 TRAINED = ROOT / "build" / "forensics"
-STORED = ROOT / "src" / "robustcmp" / "resources" / "fingerprints.json"
+STORED = Path(__file__).with_name("fingerprints.json")
 BATCH = 128
 SEED = 0  # of the choice of images and of the attacks' draws
 PIXELS = (1, 4, 20, 100)  # an image that falls to the first of them need not be asked about the others

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import combinations, groupby, product
@@ -17,19 +18,20 @@ from scipy.stats import f as f_distribution
 from scipy.stats import t as student_t
 
 import robustcmp as rc
-from robustcmp.analysis.forensics import fingerprints, read_published
 from robustcmp.analysis.paper import published
 from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
 from robustcmp.analysis.statistics.prediction import Prediction
 from robustcmp.analysis.statistics.variance import interaction_variance
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
-from robustcmp.report.forensics import described, probability
 from robustcmp.report.format import distance, p_value, percent, points
 from robustcmp.report.text import to_markdown
 from robustcmp.report.verdict_text import is_nominal
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from published_rates import describe, fingerprints, probability, read_rates  # noqa: E402
+
 ROOT = HERE.parents[1]
 PAGES = {
     "README.md": False,
@@ -416,7 +418,8 @@ def steps() -> str:
         "| attack | rates between 0 and 1 | consistent repeats, of 1 to 10 | chance if there were ten |",
         "| --- | ---: | --- | ---: |",
     ]
-    for attack, found in read_published().granularity.items():
+    _, granularities = read_rates()
+    for attack, found in granularities.items():
         chance = probability(found.chance)
         rows.append(f"| {attack} | {found.rates} | {', '.join(map(str, found.consistent))} | {chance} |")
     return "\n".join(rows)
@@ -430,15 +433,16 @@ def setups(network: str) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     trained = published()["trained"][network]
-    for model, framework, rates in read_published().rows:
+    published_rows, _ = read_rates()
+    for model, framework, rates in published_rows:
         if model == network:
             cells = " | ".join(percent(rates[attack]) for attack in attacks)
             accuracy = percent(trained[framework][1] / 100)
             rows.append(f"| **the paper, {framework}** | {accuracy} | 1,000 | not stated | {cells} |")
-    for one in (one for one in fingerprints() if one.model == network):
-        cells = " | ".join(percent(one.rates[attack]) for attack in attacks)
-        shares = f"{percent(one.test_accuracy)} | {one.images:,} | {percent(one.clean_accuracy)}"
-        rows.append(f"| {described(one, network)} | {shares} | {cells} |")
+    for one in (one for one in fingerprints() if one["model"] == network):
+        cells = " | ".join(percent(one["rates"][attack]) for attack in attacks)
+        shares = f"{percent(one['test_accuracy'])} | {one['images']:,} | {percent(one['clean_accuracy'])}"
+        rows.append(f"| {describe(one, network)} | {shares} | {cells} |")
     return "\n".join(rows)
 
 

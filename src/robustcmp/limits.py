@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 FILE_BYTES = 2**18
-"""The bytes of a suite, a recipe or a file of published rates."""
+"""The bytes of a suite or a recipe."""
 FILE_LEVELS = 64
 """How deeply the tables and lists of a file may be nested, and the parts of a dotted key."""
 NAME_LENGTH = 64
@@ -19,8 +19,6 @@ IMAGES = 10**7
 """The images that are attacked."""
 REPEATS = 10**4
 """The repeats of an attack on each training."""
-OUTCOMES = 10**7
-"""The images times the repeats that published rates are means of."""
 EPSILONS = 10**4
 """The steps of a grid of epsilons, or the values of a list."""
 EPSILON = 1e6
@@ -44,8 +42,6 @@ UNPACKED_BYTES = 2**28
 """The bytes that a file of weights may hold, however small it is, and"""
 UNPACKED_RATIO = 20
 """how many times its own size a larger one may hold."""
-DECIMALS = 17
-"""The decimals of a published rate: float64 has no more."""
 
 
 def memory() -> int | None:

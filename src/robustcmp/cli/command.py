@@ -27,7 +27,6 @@ COMMANDS = {
     "report": "write a page about a run, or about two",
     "export": "write a run as CSV, Parquet, LaTeX or BibTeX",
     "plan": "plan a comparison that detects a difference",
-    "forensics": "compare published rates with those of known setups",
     "zoo": "list the trained models",
     "suites": "list the suites of attacks",
     "deployments": "list what models can be converted to",

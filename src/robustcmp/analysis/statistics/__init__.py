@@ -39,12 +39,6 @@ from .equivalence import (
 from .foundations import (
     ONE_TRAINING as ONE_TRAINING,
 )
-from .granularity import (
-    Granularity as Granularity,
-)
-from .granularity import (
-    granularity as granularity,
-)
 from .hypotheses import (
     NOTHING_VARIES as NOTHING_VARIES,
 )
