@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -461,8 +463,10 @@ def renderers(pid: int) -> list[int]:
     return [child for child in children(pid) if b"--type=renderer" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def keeper() -> int:
-    return browser._running()._process.keeper.pid
+def driver(pid: int) -> int:
+    """Return the process by which Playwright drives Chromium for a process."""
+    [found] = [child for child in children(pid) if b"run-driver" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return found
 
 
 def waited_for(condition: Callable[[], object], seconds: float = 15) -> bool:
@@ -482,14 +486,14 @@ def waited_for(condition: Callable[[], object], seconds: float = 15) -> bool:
     [
         pytest.param("page", marks=pytest.mark.slow),
         "browser",
-        pytest.param("keeper and browser", marks=pytest.mark.slow),
+        pytest.param("driver and browser", marks=pytest.mark.slow),
     ],
 )
 def test_a_page_or_a_browser_that_dies_is_an_error_and_never_a_hang(tmp_path: Path, killed: str) -> None:
     images = drawn(ODD.input_shape, 4_000)
     session = in_page(built(ODD), tmp_path)
     first = session(images[:10])
-    pid = keeper()
+    pid = driver(os.getpid())
     victims = renderers(pid) if killed == "page" else [pid, *children(pid)][killed == "browser" :]
     timer = threading.Timer(0.1, lambda: [os.kill(victim, signal.SIGKILL) for victim in victims])
     timer.start()
@@ -508,11 +512,11 @@ def test_a_page_or_a_browser_that_dies_is_an_error_and_never_a_hang(tmp_path: Pa
 def test_a_page_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = in_page(built(ODD), tmp_path)
     monkeypatch.setattr(browser, "ANSWER_SECONDS", 0.5)
-    stopped = renderers(keeper())
+    stopped = renderers(driver(os.getpid()))
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        with pytest.raises(DeploymentError, match=r"did not answer ask within 0\.5 seconds"):
+        with pytest.raises(DeploymentError, match=r"did not answer within 0\.5 seconds"):
             session(drawn(ODD.input_shape))
     finally:
         for pid in stopped:
@@ -523,9 +527,9 @@ ASKING = """
 import sys
 from pathlib import Path
 import numpy as np
-from robustcmp.deployments import browser, tfjs
+from robustcmp.deployments import tfjs
 session = tfjs.RUNTIME.open(Path(sys.argv[1]))
-print(browser._running()._process.keeper.pid, flush=True)
+print("asking", flush=True)
 while True:
     session(np.zeros((64, 11, 14, 2), np.float32))
 """
@@ -552,15 +556,18 @@ def test_nothing_is_left_of_a_browser_however_its_program_ends(tmp_path: Path, n
     )
     try:
         assert process.stdout is not None
-        pid = int(process.stdout.readline())
-        started = [pid, *children(pid)]
+        assert process.stdout.readline() == b"asking\n"
+        started = children(process.pid)
         assert len(started) > 3
         said = [Path(f"/proc/{child}/cmdline").read_bytes() for child in started]
         profile = Path(
             next(filter(None, (re.findall(rb"--user-data-dir=([^\0]+)", line) for line in said)))[0].decode()
         )
         assert profile.is_dir()
-        os.killpg(process.pid, number)  # as a terminal does
+        if number == signal.SIGKILL:
+            process.kill()
+        else:
+            os.killpg(process.pid, number)  # as a terminal does
         _, errors = process.communicate(timeout=20)
     finally:
         process.kill()
@@ -584,9 +591,9 @@ def test_a_session_belongs_to_its_process(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("needs_tfjs")
 def test_a_session_that_is_forgotten_closes_its_page(tmp_path: Path) -> None:
     session = in_page(built(ODD), tmp_path)
-    before = len(browser._running().pages)
+    before = len(browser._running().exchanges)
     del session
-    assert waited_for(lambda: len(browser._running().pages) < before)
+    assert waited_for(lambda: len(browser._running().exchanges) < before)
 
 
 @needs_browser
@@ -609,7 +616,6 @@ def test_without_chromium_nothing_begins(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(DeploymentError, match="absent"):
         browser.open_page("a page", (), {})
     monkeypatch.delenv(browser.CHROMIUM)
-    monkeypatch.setattr(browser, "ELSEWHERE", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "Install Chromium" in tfjs.RUNTIME.missing()
     assert tfjs.RUNTIME.version().endswith("Chromium unknown")
@@ -668,94 +674,62 @@ def test_a_page_asks_nothing_of_the_net(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A registry on this machine; returns the folder that it shows."""
-    shown = tmp_path / "shown"
-    shown.mkdir()
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[npm.Package]:
+    """A package that npm finds in a registry on this machine, with an empty cache."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not here")
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for name, content in (
+            ("package.json", b'{"name": "@scope/small", "version": "1.2.3"}'),
+            ("dist/x.js", b"let x;"),
+        ):
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive.getvalue()).digest()).decode()
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *arguments: Any, **more: Any):
-            super().__init__(*arguments, directory=str(shown), **more)
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            dist = {"tarball": f"http://127.0.0.1:{server.server_port}/small.tgz", "integrity": integrity}
+            version = {"name": "@scope/small", "version": "1.2.3", "dist": dist}
+            said = {"name": "@scope/small", "dist-tags": {"latest": "1.2.3"}, "versions": {"1.2.3": version}}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(archive.getvalue() if self.path == "/small.tgz" else json.dumps(said).encode())
 
         def log_message(self, *arguments: Any) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/mirror/")
+    monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
     monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path / "empty"))
-    yield shown / "mirror"
+    yield npm.Package("@scope/small", "1.2.3", integrity, {"package/dist/x.js": hashlib.sha256(b"let x;").hexdigest()})
     server.shutdown()
     server.server_close()
 
 
-def published(folder: Path, content: bytes = b"let x;") -> npm.Package:
-    """Put a package into a registry."""
-    path = folder / "@scope" / "small" / "-" / "small-1.2.3.tgz"
-    path.parent.mkdir(parents=True)
-    with tarfile.open(path, "w:gz") as tar:
-        member = tarfile.TarInfo("package/dist/x.js")
-        member.size = len(content)
-        tar.addfile(member, io.BytesIO(content))
-    integrity = "sha512-" + base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
-    files = {"package/dist/x.js": hashlib.sha256(b"let x;").hexdigest()}
-    return npm.Package("@scope/small", "1.2.3", integrity, files)
-
-
-def test_a_package_is_downloaded_once_and_checked_at_each_use(registry: Path) -> None:
-    package = published(registry)
-    path = package.fetch()["x.js"]
+def test_a_package_is_fetched_once_and_checked_at_each_use(
+    published: npm.Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = published.fetch()["x.js"]
     assert path.read_bytes() == b"let x;"
-    archive = next(registry.rglob("*.tgz"))
-    content = archive.read_bytes()
-    archive.unlink()
-    assert package.fetch() == {"x.js": path}
     path.write_bytes(b"let y;")
-    with pytest.raises(DeploymentError, match=r"downloading it from http://127\.0\.0\.1.*404.*small-1\.2\.3\.tgz into"):
-        package.fetch()
-    (package.folder / package.archive).write_bytes(content)  # by hand
-    assert package.fetch()["x.js"].read_bytes() == b"let x;"
+    assert published.fetch()["x.js"].read_bytes() == b"let x;"
+    monkeypatch.setenv("PATH", "")
+    assert published.fetch() == {"x.js": path}
+    path.unlink()
+    with pytest.raises(DeploymentError, match=r"npm, which fetches it, is not here\. Install Node\.js"):
+        published.fetch()
 
 
-def test_another_archive_or_another_file_is_refused(registry: Path) -> None:
-    package = published(registry)
-    archive = next(registry.rglob("*.tgz"))
-    archive.write_bytes(archive.read_bytes() + b"\0")
-    with pytest.raises(DeploymentError, match="hash"):
-        package.fetch()
-    archive.unlink()
-    archive.parent.rmdir()
-    with pytest.raises(DeploymentError, match="not the file that was published"):
-        published(registry, b"evil()").fetch()
-
-
-def test_the_registry_is_npms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.lower() in ("npm_config_registry", "npm_config_userconfig"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    program = tmp_path / "npm"
-    program.write_text("#!/bin/sh\necho https://own.example/\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert npm.registry("x") == "https://own.example"  # what npm itself says
-    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(DeploymentError, match="install npm, or set npm_config_registry"):
-        npm.registry("x")
-    settings = tmp_path / "settings"
-    settings.write_text(
-        '; a note\nregistry = "https://a.example/${PLACE}/"\n//a.example/:_authToken=x\n@s:registry=https://s.example\n'
-    )
-    monkeypatch.setenv("NPM_CONFIG_USERCONFIG", str(settings))
-    monkeypatch.setenv("PLACE", "npm")
-    assert npm.registry("x") == "https://a.example/npm"
-    assert npm.registry("@s/x") == "https://s.example"
-    monkeypatch.setenv("npm_config_registry", "https://b.example/")
-    assert npm.registry("x") == "https://b.example"
-    monkeypatch.setenv("npm_config_registry", "file:///etc")
-    with pytest.raises(DeploymentError, match="file:///etc"):
-        npm.registry("x")
+def test_another_archive_is_refused(published: npm.Package) -> None:
+    with pytest.raises(DeploymentError, match="npm fetched another archive"):
+        replace(published, integrity="sha512-" + base64.b64encode(bytes(64)).decode()).fetch()
+    with pytest.raises(DeploymentError, match=r"npm could not fetch @scope/small@9\.9\.9: .*npm pack"):
+        replace(published, version="9.9.9").fetch()
 
 
 # ONNX Runtime Web

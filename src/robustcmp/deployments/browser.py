@@ -1,32 +1,31 @@
 """Chromium without a screen, as a host of networks: a page of its own for each, in which a runtime's JavaScript runs.
 
-Chromium is started with the first page, in a session of its own, and ends with this process, however that ends. Pages
-and scripts come from a server in this process at 127.0.0.1, under an address that only the page is told; images and
-logits are exchanged through a WebSocket. A page may ask nothing else of the net.
+Playwright starts Chromium with the first page, in a thread of its own, and ends it with this process. Pages and scripts
+come from a server in this process at 127.0.0.1, under an address that only the page is told; there a page posts its
+answers and receives the next question. It may ask nothing else of the net.
 """
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
-import math
 import os
 import queue
 import re
 import secrets
 import shutil
 import subprocess
-import sys
-import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,54 +33,35 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError
 from ..files import write_text_atomically
 from ..hosts.variables import passed_on
-from . import chromium_keeper
-from .websocket import Closed, WebSocket, accepted
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Tab
 
 CHROMIUM = "ROBUSTCMP_CHROMIUM"  # the variable that names another Chromium
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
-ELSEWHERE = (  # on macOS, and what Playwright has installed
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-    "~/.cache/ms-playwright/chromium-*/chrome-linux*/chrome",
-    "~/Library/Caches/ms-playwright/chromium-*/chrome-mac*/*.app/Contents/MacOS/*",
-)
+ON_MACOS = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 OPTIONS = (
-    "--headless",
-    "--remote-debugging-pipe",
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--disable-background-networking",
-    "--disable-background-timer-throttling",
-    "--disable-backgrounding-occluded-windows",
-    "--disable-breakpad",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-dev-shm-usage",  # containers have little of it
-    "--disable-extensions",
-    "--disable-renderer-backgrounding",
-    "--disable-sync",
+    "--disable-gpu-sandbox",
     "--enable-unsafe-webgpu",  # Linux's Chromium has WebGPU behind this option
-    "--force-color-profile=srgb",
-    "--hide-scrollbars",
-    "--metrics-recording-only",
-    "--mute-audio",
-    "--password-store=basic",
-    "--use-mock-keychain",
-    "about:blank",
 )
 WEBGPU = "webgpu"
-KEEPER = (sys.executable, "-I", "-S", chromium_keeper.__file__)
 START_SECONDS = 60.0
 ANSWER_SECONDS = 60.0  # for one batch, or for a network to be made ready
-DEATH_SECONDS = 2.0  # until Chromium has said why a page ended
+EVENTS_MILLISECONDS = 100  # between two looks at what Chromium says, such as that a page has crashed
 MOST_BYTES = 2**30  # of an answer
 TAIL = 300  # characters of what Chromium wrote that an error shows
-BATCH = 32  # images a question: more are slower, as what a layer returns no longer fits into the caches
+BATCH = 32  # images that are computed at once: more are slower, as what a layer returns no longer fits into the caches
+BATCHES = 16  # in one question, as asking takes about as long as computing one
 
 # The page may run its scripts and WebAssembly and talk to this process; nothing else.
-POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' {socket}; base-uri 'none'"
-TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".mjs": "text/javascript"}
-TYPES |= {".wasm": "application/wasm"}
+POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; base-uri 'none'"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".wasm": "application/wasm",
+}
 
 
 def executable() -> str | None:
@@ -89,20 +69,13 @@ def executable() -> str | None:
     given = os.environ.get(CHROMIUM)
     if given:
         return shutil.which(os.path.expanduser(given))
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    return found or next(filter(None, map(_newest, ELSEWHERE)), None)
-
-
-def _newest(pattern: str) -> str | None:
-    root, _, rest = os.path.expanduser(pattern).partition("/")
-    paths = sorted(map(str, Path(root or "/").glob(rest)), key=lambda path: [*map(int, re.findall(r"\d+", path))])
-    return next((path for path in reversed(paths) if os.access(path, os.X_OK)), None)
+    return next(filter(None, map(shutil.which, (*NAMES, ON_MACOS))), None)
 
 
 def missing(name: str) -> str:
     """Say why a runtime that needs a browser cannot be asked here, "" if it can."""
-    if os.name != "posix":
-        return f"{name} runs in a browser, which robustcmp can drive on Linux and macOS alone, not on {sys.platform}"
+    if find_spec("playwright") is None:
+        return f"{name} runs in a browser, which Playwright drives. Install it with: pip install 'robustcmp[web]'"
     if executable() is None:
         given = os.environ.get(CHROMIUM)
         where = f"${CHROMIUM} names {given!r}, which is no program" if given else f"none of {', '.join(NAMES)} is here"
@@ -190,25 +163,32 @@ def open_page(name: str, scripts: Sequence[str], available: Mapping[str, Path]) 
 
 
 _lock = threading.Lock()
-_started: list[Browser] = []  # the last one; in a process that was forked off, the parent's
+_started: list[Chromium] = []  # the last one; in a process that was forked off, the parent's
 
 
-def _running() -> Browser:
+def _running() -> Chromium:
     with _lock:
-        if not _started or not _started[-1].alive:
-            for ended in _started:
-                ended.close()
-            _started[:] = [Browser()]
+        if not _started or not _started[-1].is_alive:
+            _started[:] = [Chromium()]
         return _started[-1]
 
 
-class Browser:
-    """Chromium's process, as the keeper of pages.
+class _Exchange(NamedTuple):
+    """What a page is made of, and what it is asked and answers; None says that there will be no more."""
+
+    html: bytes
+    available: Mapping[str, Path]
+    questions: queue.SimpleQueue[bytes | None]
+    answers: queue.SimpleQueue[bytes | None]
+
+
+class Chromium:
+    """A running Chromium.
 
     Attributes
     ----------
-    pages : dict of str to Page
-        Those that are open, by the secret part of their addresses.
+    exchanges : dict of str to _Exchange
+        The pages that are open, by the secret part of their addresses.
 
     Raises
     ------
@@ -217,217 +197,131 @@ class Browser:
     """
 
     def __init__(self) -> None:
-        self.pages: weakref.WeakValueDictionary[str, Page] = weakref.WeakValueDictionary()
+        self.exchanges: dict[str, _Exchange] = {}
         self._owner = os.getpid()
-        self._numbers = itertools.count(1)
-        self._answers: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
-        self._crashed: dict[str, str] = {}
+        self._crashed: set[str] = set()
         self._ended = threading.Event()
-        self._sending = threading.Lock()
-        self._process = _start()
-        self._server = _Server(self)
-        for target in (self._server.serve_forever, self._listen):
-            threading.Thread(target=target, name="robustcmp-browser", daemon=True).start()
-        self.close = weakref.finalize(self, _end, self._owner, self._process, self._server)
-        try:
-            self.command("Target.setDiscoverTargets", discover=True)
-        except BaseException:
-            self.close()
-            raise
+        self._tabs: dict[str, Tab] = {}
+        self._tasks: queue.SimpleQueue[Callable[[Browser], None]] = queue.SimpleQueue()
+        self._server = _Server(self.exchanges)
+        threading.Thread(target=self._server.serve_forever, name="robustcmp pages", daemon=True).start()
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=[started], name="robustcmp browser", daemon=True)
+        self._thread.start()
+        started.result()
+        atexit.register(self.end)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it can open pages, asked by this process."""
-        return os.getpid() == self._owner and bool(self.close.alive) and not self._ended.is_set()
+        return os.getpid() == self._owner and not self._ended.is_set()
 
-    @property
-    def address(self) -> str:
-        """Where its pages are, without the scheme."""
-        return f"127.0.0.1:{self._server.server_port}"
+    def open(self, key: str) -> None:
+        """Open the page of an exchange."""
+        opened: Future[None] = Future()
 
-    def command(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Give Chromium a command of its DevTools protocol, and return the result.
+        def task(browser: Browser) -> None:
+            try:
+                tab = self._tabs[key] = browser.new_page()
+                tab.on("crash", lambda _: self._crash(key))
+                tab.goto(f"http://127.0.0.1:{self._server.server_port}/{key}/", wait_until="commit")
+                opened.set_result(None)
+            except Exception as error:
+                opened.set_exception(DeploymentError(f"Chromium did not open a page: {_short(error)}"))
 
-        Raises
-        ------
-        DeploymentError
-            Chromium has ended, does not answer, or refuses.
-        """
-        number = next(self._numbers)
-        answer = self._answers[number] = queue.SimpleQueue()
+        self._tasks.put(task)
         try:
-            self._send({"id": number, "method": method, "params": parameters})
-            said = {"error": {"message": "it has ended"}} if self._ended.is_set() else answer.get(timeout=START_SECONDS)
-        except OSError as error:
-            said = {"error": {"message": f"it has ended ({error.strerror})"}}
-        except queue.Empty:
-            said = {"error": {"message": f"no answer within {START_SECONDS:g} seconds"}}
-        finally:
-            del self._answers[number]
-        if "error" in said:
-            raise DeploymentError(f"Chromium did not do {method}: {said['error']['message']}.{self._wrote()}")
-        return cast(dict[str, Any], said["result"])
+            opened.result(START_SECONDS)
+        except TimeoutError:
+            raise DeploymentError(f"Chromium did not open a page within {START_SECONDS:g} seconds") from None
 
-    def forget(self, target: str) -> None:
+    def close(self, key: str) -> None:
         """Let it close a page; nothing is waited for."""
-        with suppress(OSError):
-            self._send({"id": next(self._numbers), "method": "Target.closeTarget", "params": {"targetId": target}})
+        self.exchanges.pop(key).questions.put(None)
+        self._tasks.put(lambda browser: self._tabs.pop(key).close())
 
-    def why(self, target: str) -> str:
-        """Say why the connection to a page is lost."""
-        if self._ended.wait(DEATH_SECONDS if target not in self._crashed else 0):
-            return f"Chromium ended.{self._wrote()}"
-        return f"the page {self._crashed.get(target, 'closed its connection')}"
+    def explain(self, key: str) -> str:
+        """Say why a page answers no more."""
+        return "the page crashed" if key in self._crashed else "Chromium ended"
 
-    def _send(self, message: dict[str, Any]) -> None:
-        with self._sending:
-            left = memoryview(json.dumps(message).encode() + b"\0")
-            while left:
-                left = left[self._process.commands.write(left) or 0 :]
+    def end(self) -> None:
+        """End Chromium with all its pages."""
+        if os.getpid() == self._owner:
+            self._ended.set()
+            self._thread.join()
 
-    def _wrote(self) -> str:
-        """What it wrote last; a keeper that could not start it says so as well."""
-        with suppress(OSError, ValueError):
-            output = self._process.output
-            output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
-            last = " ".join(output.read().decode("utf-8", "replace").split())
-            return f" It wrote last: {last}" if last else ""
-        return ""
+    def _run(self, started: Future[None]) -> None:
+        """Start Chromium, and do what it is asked to until it ends, in a thread of its own, as Playwright wants it."""
+        from playwright.sync_api import Error, sync_playwright
 
-    def _listen(self) -> None:
-        """Hand out what Chromium says, in a thread of its own, until it ends."""
-        with self._process.answers as answers:
-            for message in _messages(answers):
-                if "id" in message and message["id"] in self._answers:
-                    self._answers[message["id"]].put(message)
-                elif message.get("method") == "Target.targetCrashed":
-                    self._lost(message["params"])
-        self._ended.set()
-        for answer in list(self._answers.values()):
-            answer.put({"error": {"message": "it has ended"}})
-        for page in list(self.pages.values()):
-            page.hang_up()
-
-    def _lost(self, said: dict[str, Any]) -> None:
-        target = said["targetId"]
-        self._crashed[target] = f"crashed ({said.get('status')}, {said.get('errorCode')})"
-        for page in list(self.pages.values()):
-            if page.target == target:
-                page.hang_up()
-
-
-def _messages(file: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield JSON objects that end with a zero byte."""
-    left = b""
-    while True:
+        is_root = hasattr(os, "geteuid") and os.geteuid() == 0  # for root, Chromium makes no sandbox
         try:
-            piece = os.read(file.fileno(), 1 << 16)
-        except OSError:
-            return
-        if not piece:
-            return
-        *whole, left = (left + piece).split(b"\0")
-        yield from map(json.loads, whole)
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path=executable(),
+                    args=OPTIONS,
+                    chromium_sandbox=not is_root,
+                    env={**passed_on(os.environ)},
+                    handle_sigint=False,  # Ctrl-C is for this process
+                )
+                browser.on("disconnected", self._note_end)
+                listener = browser.new_page()
+                started.set_result(None)
+                while not self._ended.is_set():
+                    try:
+                        task = self._tasks.get_nowait()
+                    except queue.Empty:
+                        listener.wait_for_timeout(EVENTS_MILLISECONDS)
+                    else:
+                        task(browser)
+        except Error as error:
+            if not started.done():
+                started.set_exception(DeploymentError(f"Chromium cannot be started: {_short(error)}"))
+        finally:
+            self._ended.set()
+            for exchange in list(self.exchanges.values()):
+                exchange.questions.put(None)
+                exchange.answers.put(None)
+            self._server.shutdown()
+            self._server.server_close()
+
+    def _note_end(self, browser: Browser) -> None:
+        self._ended.set()
+
+    def _crash(self, key: str) -> None:
+        self._crashed.add(key)
+        if key in self.exchanges:
+            self.exchanges[key].answers.put(None)
 
 
-class _Process(NamedTuple):
-    """Chromium with its keeper.
-
-    Attributes
-    ----------
-    keeper : Popen
-        The process that has started Chromium.
-    commands, answers : file
-        The pipes to and from Chromium.
-    output : file
-        What both have written.
-    profile : str
-        The folder of what Chromium keeps.
-    """
-
-    keeper: subprocess.Popen[bytes]
-    commands: IO[bytes]
-    answers: IO[bytes]
-    output: IO[bytes]
-    profile: str
-
-
-def _start() -> _Process:
-    output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
-    profile = chromium_keeper.new_profile()
-    theirs_read, ours_write = os.pipe()
-    ours_read, theirs_write = os.pipe()
-    as_root = hasattr(os, "geteuid") and os.geteuid() == 0  # for root, Chromium makes no sandbox
-    chromium = [cast(str, executable()), *["--no-sandbox"] * as_root, *OPTIONS]
-    try:
-        keeper = subprocess.Popen(
-            [*KEEPER, str(theirs_read), str(theirs_write), profile, *chromium],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            pass_fds=[theirs_read, theirs_write],
-            start_new_session=True,  # Ctrl-C is for this process
-            env=passed_on(os.environ),
-        )
-    finally:
-        os.close(theirs_read)
-        os.close(theirs_write)
-    return _Process(keeper, os.fdopen(ours_write, "wb", buffering=0), os.fdopen(ours_read, "rb"), output, profile)
-
-
-def _end(owner: int, process: _Process, server: _Server) -> None:
-    """End Chromium, and see that nothing is left of it."""
-    process.output.close()
-    if os.getpid() != owner:
-        return
-    for pipe in (process.commands, cast(IO[bytes], process.keeper.stdin)):
-        with suppress(OSError):
-            pipe.close()
-    server.shutdown()
-    server.server_close()
-    process.keeper.wait()
-    chromium_keeper.remove(process.profile)  # where the keeper was killed
+def _short(error: Exception) -> str:
+    """Return what Chromium itself wrote, if an error of Playwright shows it, else the error's first line."""
+    wrote = [line.partition("[err]")[2].strip() for line in str(error).splitlines() if "[err]" in line]
+    return " ".join(wrote or str(error).splitlines()[:1])[:TAIL]
 
 
 class Page:
-    """A page that answers one question at a time.
+    """A page that answers one question at a time."""
 
-    Attributes
-    ----------
-    target : str
-        What Chromium calls it.
-    """
-
-    def __init__(self, browser: Browser, name: str, scripts: Sequence[str], available: Mapping[str, Path]):
+    def __init__(self, chromium: Chromium, name: str, scripts: Sequence[str], available: Mapping[str, Path]):
         self.name = name
-        self.target = ""
-        self.available = available
-        self.html = "".join(
-            ["<!doctype html><meta charset=utf-8><title>robustcmp</title>"]
-            + [f'<script src="{script}"></script>' for script in ("browser_page.js", *scripts)]
-        ).encode()
-        self._browser = browser
+        self._chromium = chromium
         self._owner = os.getpid()
         self._dead = ""
         self._numbers = itertools.count(1)
         self._one_at_a_time = threading.Lock()
-        self._gone = threading.Event()
-        self._socket: WebSocket | None = None
-        self._arrived: queue.SimpleQueue[WebSocket | None] = queue.SimpleQueue()
-        key = secrets.token_urlsafe()
-        browser.pages[key] = self
-        self.target = browser.command("Target.createTarget", url=f"http://{browser.address}/{key}/")["targetId"]
-        self.close = weakref.finalize(self, _close, browser, self.target, self._gone)
+        self._key = secrets.token_urlsafe()
+        html = "".join(
+            ["<!doctype html><meta charset=utf-8><title>robustcmp</title>"]
+            + [f'<script src="{script}"></script>' for script in ("browser_page.js", *scripts)]
+        )
+        self._exchange = _Exchange(html.encode(), available, queue.SimpleQueue(), queue.SimpleQueue())
+        chromium.exchanges[self._key] = self._exchange
+        self.close = weakref.finalize(self, chromium.close, self._key)
         self.close.atexit = False  # then Chromium itself ends
         try:
-            socket = self._arrived.get(timeout=START_SECONDS)
-            if socket is None:
-                raise self._ended(browser.why(self.target))
-            self._received(socket, 0, START_SECONDS)
-        except Closed:
-            raise self._ended(browser.why(self.target)) from None
-        except (queue.Empty, TimeoutError):
-            raise self._ended(f"did not connect within {START_SECONDS:g} seconds") from None
+            chromium.open(self._key)
+            self._receive(0, START_SECONDS)
         except BaseException:
             self.close()
             raise
@@ -445,68 +339,49 @@ class Page:
                 raise DeploymentError(f"{self.name} was opened in another process. Open the file again in this one.")
             if self._dead:
                 raise DeploymentError(f"{self.name} cannot be asked any more: {self._dead} Open the file again.")
-            socket, number = cast(WebSocket, self._socket), next(self._numbers)
+            number = next(self._numbers)
             text = json.dumps({"id": number, "call": call, **header}).encode()
             text += b" " * (-(4 + len(text)) % 8)
-            message = b"".join([len(text).to_bytes(4, "little"), text, values])
+            self._exchange.questions.put(b"".join([len(text).to_bytes(4, "little"), text, values]))
             try:
-                socket.send(message, ANSWER_SECONDS)
-                return self._received(socket, number, ANSWER_SECONDS)
-            except Closed:
-                raise self._ended(self._browser.why(self.target)) from None
-            except TimeoutError:
-                raise self._ended(f"did not answer {call} within {ANSWER_SECONDS:g} seconds") from None
+                return self._receive(number, ANSWER_SECONDS)
             except DeploymentError:
                 raise
             except BaseException:  # an interrupt between question and answer: the next answer would be this one's
-                self._ended("was interrupted")
+                self._end("was interrupted")
                 raise
 
-    def hang_up(self) -> None:
-        """Let whoever waits for an answer know that there will be none."""
-        self._arrived.put(None)
-        if self._socket is not None:
-            self._socket.hang_up()
-        self._gone.set()
-
-    def connected(self, socket: WebSocket) -> threading.Event:
-        """Take the connection that the page has opened, and return what is set when it is no longer needed."""
-        self._socket = socket
-        self._arrived.put(socket)
-        return self._gone
-
-    def _received(self, socket: WebSocket, number: int, seconds: float) -> tuple[dict[str, Any], bytes]:
-        message = socket.receive(seconds)
+    def _receive(self, number: int, seconds: float) -> tuple[dict[str, Any], bytes]:
+        try:
+            message = self._exchange.answers.get(timeout=seconds)
+        except queue.Empty:
+            raise self._end(f"did not answer within {seconds:g} seconds") from None
+        if message is None:
+            raise self._end(self._chromium.explain(self._key))
         start = 4 + int.from_bytes(message[:4], "little")
         try:
             header: dict[str, Any] = json.loads(message[4:start])
         except ValueError:
             header = {"id": None, "error": "an answer that is no JSON"}
         if header.get("id") != number:
-            raise self._ended(f"failed: {header.get('error', 'an answer to another question')}")
+            raise self._end(f"failed: {header.get('error', 'an answer to another question')}")
         if "error" in header:
             raise DeploymentError(f"{self.name}: {header['error']}")
         return header, message[start:]
 
-    def _ended(self, why: str) -> DeploymentError:
+    def _end(self, why: str) -> DeploymentError:
         self._dead = f"{why.rstrip('.')}."
         self.close()
         return DeploymentError(f"{self.name}: {self._dead} Open the file again to go on.")
 
 
-def _close(browser: Browser, target: str, gone: threading.Event) -> None:
-    gone.set()
-    browser.forget(target)
-
-
 class _Server(ThreadingHTTPServer):
-    """Serves the pages of a browser, their scripts, and their WebSockets."""
+    """Serves pages, their scripts, and their questions."""
 
     daemon_threads = True
 
-    def __init__(self, browser: Browser):
-        self.browser = weakref.ref(browser)
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, exchanges: Mapping[str, _Exchange]):
+        super().__init__(("127.0.0.1", 0), partial(_Handler, exchanges))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a page that has gone is noticed by whoever asks it."""
@@ -516,39 +391,41 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def __init__(self, exchanges: Mapping[str, _Exchange], *arguments: Any):
+        self._exchanges = exchanges
+        super().__init__(*arguments)
+
     def log_message(self, *arguments: Any) -> None:
         """Keep standard error for the user."""
 
     def do_GET(self) -> None:
+        """Send a page, or a file that it loads."""
         key, _, name = self.path.removeprefix("/").partition("/")
-        server = cast(_Server, self.server)
-        browser = server.browser()
-        page = browser.pages.get(key) if browser else None
-        if page is None:
-            self.send_error(404)
-        elif name == "socket" and "Sec-WebSocket-Key" in self.headers:
-            self.send_response(101)
-            self.send_header("Upgrade", "websocket")
-            self.send_header("Connection", "Upgrade")
-            self.send_header("Sec-WebSocket-Accept", accepted(self.headers["Sec-WebSocket-Key"]))
-            self.end_headers()
-            gone = page.connected(WebSocket(self.connection, MOST_BYTES))
-            del page, browser  # whoever uses the page may forget it
-            gone.wait()
-            self.close_connection = True
-        else:
-            self._send(name, page)
+        exchange = self._exchanges.get(key)
+        content = None
+        if exchange is not None:
+            content = _content(name, exchange.available) if name else exchange.html
+        self._send(content, TYPES.get(Path(name or "x.html").suffix, "application/octet-stream"))
 
-    def _send(self, name: str, page: Page) -> None:
-        content = page.html if not name else _content(name, page.available)
+    def do_POST(self) -> None:
+        """Take a page's answer, and send the next question once there is one; or take a failure beside them."""
+        key, _, name = self.path.removeprefix("/").partition("/")
+        exchange, length = self._exchanges.get(key), int(self.headers["Content-Length"])
+        if exchange is None or length > MOST_BYTES:
+            self._send(None)
+            return
+        exchange.answers.put(self.rfile.read(length))
+        self._send(exchange.questions.get() if name == "answer" else b"")
+
+    def _send(self, content: bytes | None, kind: str = "application/octet-stream") -> None:
         if content is None:
+            self.close_connection = True
             self.send_error(404)
             return
         self.send_response(200)
-        self.send_header("Content-Type", TYPES.get(Path(name or "x.html").suffix, "application/octet-stream"))
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
-        host = f"127.0.0.1:{self.server.server_port}"  # type: ignore[attr-defined]
-        self.send_header("Content-Security-Policy", POLICY.format(socket=f"ws://{host}"))
+        self.send_header("Content-Security-Policy", POLICY)
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
@@ -575,11 +452,9 @@ def rows(page: Page, x: NDArray[Any], **header: Any) -> NDArray[np.float32]:
         What `ask` of the page's script wants beside it.
     """
     answers = []
-    for start in range(0, len(x), BATCH):
-        part = np.ascontiguousarray(x[start : start + BATCH])
-        said, values = page.ask("ask", part.data.cast("B"), shape=part.shape, dtype=part.dtype.name, **header)
-        shape = said["shape"]
-        if not shape or shape[0] != len(part) or len(values) != 4 * math.prod(shape):
-            raise DeploymentError(f"{page.name} should answer {len(part)} images with as many rows, received {shape}")
-        answers.append(np.frombuffer(values, "<f4").reshape(shape))
+    for start in range(0, len(x), BATCHES * BATCH):
+        part = np.ascontiguousarray(x[start : start + BATCHES * BATCH])
+        values = part.data.cast("B")
+        said, answer = page.ask("rows", values, shape=part.shape, dtype=part.dtype.name, batch=BATCH, **header)
+        answers.append(np.frombuffer(answer, "<f4").reshape(said["shape"]))
     return np.concatenate(answers)

@@ -1,6 +1,7 @@
 "use strict";
-// Answers the program that opened this page, one question at a time, through a WebSocket. A message is the length of
-// a JSON object (uint32, little endian), the object, padded with spaces to a multiple of 8 bytes, and values.
+// Answers the program that opened this page, one question at a time: it posts an answer, and the response is the next
+// question. Either is the length of a JSON object (uint32, little endian), the object, padded with spaces to a multiple
+// of 8 bytes, and values.
 // A runtime's own script assigns robustcmp.load(header, values) and robustcmp.ask(header, values).
 const robustcmp = {
   // Whoever computes on a graphics card asks this first: without one, Chromium would compute WebGPU on the processor.
@@ -10,12 +11,28 @@ const robustcmp = {
     if (adapter.info.isFallbackAdapter) throw new Error("there is no WebGPU here but one that the processor computes");
     return [{ vendor: adapter.info.vendor, architecture: adapter.info.architecture }];
   },
+
+  // Asks a network about images, so many at once, and returns all rows.
+  async rows(header, images) {
+    const [count, ...image] = header.shape;
+    const bytes = images.byteLength / count;
+    const rows = [];
+    let row;
+    for (let start = 0; start < count; start += header.batch) {
+      const part = Math.min(header.batch, count - start);
+      const values = images.slice(start * bytes, (start + part) * bytes);
+      const [{ shape }, answer] = await robustcmp.ask({ ...header, shape: [part, ...image] }, values);
+      if (shape[0] !== part) throw new Error(`expected ${part} rows for ${part} images, received the shape ${shape}`);
+      row = shape.slice(1);
+      rows.push(answer);
+    }
+    const joined = new Float32Array(rows.reduce((length, answer) => length + answer.length, 0));
+    rows.reduce((start, answer) => (joined.set(answer, start), start + answer.length), 0);
+    return [{ shape: [count, ...row] }, joined];
+  },
 };
 
 (() => {
-  const socket = new WebSocket(new URL("socket", location.href.replace(/^http/, "ws")));
-  socket.binaryType = "arraybuffer";
-
   function packed(header, values = new Float32Array(0)) {
     const text = new TextEncoder().encode(JSON.stringify(header));
     const start = Math.ceil((4 + text.length) / 8) * 8;
@@ -36,19 +53,26 @@ const robustcmp = {
     return text.slice(0, 2000);
   }
 
-  const failed = (error) => socket.send(packed({ id: null, error: reason(error) }));
-  const opened = new Promise((resolve) => socket.addEventListener("open", resolve));
-  window.addEventListener("error", (event) => opened.then(() => failed(event.error ?? event.message)));
-  window.addEventListener("unhandledrejection", (event) => opened.then(() => failed(event.reason)));
-  window.addEventListener("load", () => opened.then(() => socket.send(packed({ id: 0 }))));
-
-  socket.addEventListener("message", async (event) => {
-    const [header, values] = unpacked(event.data);
+  async function reply(message) {
+    const [header, values] = unpacked(message);
     try {
       const [answer, answered] = await robustcmp[header.call](header, values);
-      socket.send(packed({ ...answer, id: header.id }, answered));
+      return packed({ ...answer, id: header.id }, answered);
     } catch (error) {
-      socket.send(packed({ id: header.id, error: reason(error) }));
+      return packed({ id: header.id, error: reason(error) });
     }
-  });
+  }
+
+  async function converse() {
+    for (let answer = packed({ id: 0 }); ; ) {
+      const response = await fetch("answer", { method: "POST", body: answer });
+      if (!response.ok) return;
+      answer = await reply(await response.arrayBuffer());
+    }
+  }
+
+  const fail = (error) => fetch("failure", { method: "POST", body: packed({ id: null, error: reason(error) }) });
+  window.addEventListener("error", (event) => fail(event.error ?? event.message));
+  window.addEventListener("unhandledrejection", (event) => fail(event.reason));
+  window.addEventListener("load", converse);
 })();
