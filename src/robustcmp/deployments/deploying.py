@@ -202,7 +202,8 @@ def open_deployed(
     WeightsError
         There is no such file, or it is empty.
     DeploymentError
-        The file is broken, or its network takes no batch of images.
+        The file is broken, its network takes no batch of images, or the levels of its quantised input are those of
+        other images than it would get, and neither `bounds` nor a mean or a standard deviation are stated.
     """
     check_applicable(name)
     check_gradient_kind(gradient)
