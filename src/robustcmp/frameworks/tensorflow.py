@@ -403,8 +403,13 @@ def _read_description(path: Path) -> Any:
     WeightsError
         The file is anything else, or its model has layers that carry code.
     """
-    description = _read_archive(path) if path.suffix == ".keras" else read_description(path)
-    count = _count(description)
+    try:
+        description = _read_archive(path) if path.suffix == ".keras" else read_description(path)
+        count = _count(description)
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise WeightsError(
+            f"{path} describes no model ({type(error).__name__}). Save it with model.save('x.keras')."
+        ) from None
     if count > limits.PARAMETERS:
         raise WeightsError(f"{path} describes {count:,} weights or more; expected at most {limits.PARAMETERS:,}")
     return description
@@ -416,12 +421,7 @@ def _read_archive(path: Path) -> Any:
         for name in archive.namelist():
             if name.endswith(".h5"):
                 check_hdf5(path, io.BytesIO(archive.read(name)))
-        try:
-            return json.loads(archive.read("config.json"))
-        except (KeyError, ValueError, TypeError, RecursionError) as error:
-            raise WeightsError(
-                f"{path} describes no model ({type(error).__name__}). Save it with model.save('x.keras')."
-            ) from None
+        return json.loads(archive.read("config.json"))
 
 
 def _whole_model(path: Path, description: Any) -> keras.Model:
