@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import os
 import subprocess
 import sys
 import warnings
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from brought import compared
@@ -760,19 +764,141 @@ def test_a_directory_of_a_saved_model(tmp_path: Path) -> None:
             load_network(str(source), "tensorflow")
 
 
-@brought(
-    what="an older file `.h5` of Keras",
-    typed="robustcmp eval --weights tensorflow=a.h5 --architecture lenet5",
-    got="the message: it could run code; save x.keras, or return it from module:function",
-)
-def test_an_older_file_of_keras(tmp_path: Path) -> None:
+def saved_as_hdf5(model: Any, path: Path) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        functional().save(tmp_path / "a.h5")
-    with pytest.raises(
-        WeightsError, match=r"x\.keras.*An older \.h5.*not read.*keras\.models\.load_model.*module:function"
-    ):
-        load_network(str(tmp_path / "a.h5"), "tensorflow", "lenet5")
+        model.save(path)
+    return str(path)
+
+
+@brought(what="a whole model in a file `.h5` or `.hdf5`", typed="robustcmp eval --weights tensorflow=a.h5")
+@pytest.mark.parametrize("ending", ["h5", "hdf5"])
+def test_a_whole_model_in_hdf5(ending: str, tmp_path: Path) -> None:
+    path = saved_as_hdf5(sequential("softmax"), tmp_path / f"a.{ending}")
+    (origin,) = file_origins([f"tensorflow={path}"], cut_softmax=[])["tensorflow"]
+    model = origin.load("cpu")
+    np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(sequential(), drawn()), atol=1e-5)
+    compared(model, drawn(), tmp_path)
+    with pytest.raises(RobustcmpError, match=r"is a model of Keras.* write tensorflow="):
+        file_origins([f"torch={path}"])
+
+
+def in_keras_2(kind: str, name: str, before: list[Any], **settings: Any) -> dict[str, Any]:
+    """Return what Keras 2 writes of a layer; `before` are the uses of layers that it takes its input from."""
+    nodes = [[[*use, 0, {}] for use in before]] if before else []
+    return {"class_name": kind, "name": name, "config": {"name": name, **settings}, "inbound_nodes": nodes}
+
+
+def test_the_words_of_keras_2_are_read(tmp_path: Path) -> None:
+    """Models within models count their uses from 1, and Keras 3 refuses some settings."""
+    keras.utils.set_random_seed(0)
+    images, inner = keras.Input(SHAPE), keras.Input(SHAPE)
+    within = keras.Model(inner, layers.Add()([layers.DepthwiseConv2D(3, padding="same")(inner), inner]))
+    x = layers.LeakyReLU(0.2)(layers.SeparableConv2D(4, 3)(within(within(images))))
+    x = layers.BatchNormalization(moving_mean_initializer="random_normal")(x)
+    network = keras.Model(images, layers.Dense(CLASSES)(layers.GlobalAveragePooling2D()(x)))
+    zeros = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
+    policy = {"class_name": "Policy", "config": {"name": "float32"}}
+    batch = {"batch_input_shape": [None, *SHAPE]}
+    parts_within = [
+        in_keras_2("InputLayer", "inner", [], **batch),
+        in_keras_2("DepthwiseConv2D", "depth", [("inner", 0)], kernel_size=[3, 3], padding="same", groups=1),
+        in_keras_2("Add", "add", [("depth", 0), ("inner", 0)]),
+    ]
+    parts_of_all = [
+        in_keras_2("InputLayer", "images", [], **batch),
+        in_keras_2(
+            "Functional",
+            "within",
+            [],
+            layers=parts_within,
+            input_layers=[["inner", 0, 0]],
+            output_layers=[["add", 0, 0]],
+        ),
+        in_keras_2(
+            "SeparableConv2D",
+            "separable",
+            [("within", 2)],
+            filters=4,
+            kernel_size=[3, 3],
+            groups=1,
+            kernel_initializer=zeros,
+        ),
+        in_keras_2("LeakyReLU", "leaky", [("separable", 0)], alpha=0.2),
+        in_keras_2("BatchNormalization", "norm", [("leaky", 0)], axis=[3], epsilon=1e-3),
+        in_keras_2("GlobalAveragePooling2D", "pool", [("norm", 0)]),
+        in_keras_2("Dense", "dense", [("pool", 0)], units=CLASSES, dtype=policy),
+    ]
+    parts_of_all[1]["inbound_nodes"] = [[["images", 0, 0, {}]], [["within", 1, 0, {}]]]
+    ends = {"input_layers": [["images", 0, 0]], "output_layers": [["dense", 0, 0]]}
+    described = {"class_name": "Functional", "config": {"name": "all", "layers": parts_of_all, **ends}}
+    path = saved_as_hdf5(network, tmp_path / "a.h5")
+    with h5py.File(path, "r+") as file:
+        file.attrs["model_config"], file.attrs["keras_version"] = json.dumps(described), "2.15.0"
+    with pytest.warns(UserWarning, match="`alpha` is deprecated"):
+        model = load_network(path, "tensorflow")
+    np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(network, drawn()), atol=1e-6)
+
+
+class Doubled(layers.Layer):  # type: ignore[misc]
+    def call(self, x: Any) -> Any:
+        return 2 * x
+
+
+@brought(
+    what="a file `.h5` of Keras with a `Lambda` or a layer of your own",
+    typed="robustcmp eval --weights tensorflow=a.h5",
+    got="the message: it needs code; return it from module:function",
+)
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        (lambda: layers.Lambda(lambda x: 2 * x), r"has a Lambda, which needs code.*If you trust.*module:function"),
+        (Doubled, r"Unknown layer: 'Doubled'\. If the network needs your own code.*module:function"),
+    ],
+    ids=["Lambda", "own"],
+)
+def test_a_file_of_keras_that_needs_code(before: Any, message: str, tmp_path: Path) -> None:
+    within = sequential(before=(before(),))
+    path = saved_as_hdf5(keras.Sequential([keras.Input(SHAPE), within]), tmp_path / "a.h5")
+    with pytest.raises(WeightsError, match=message):
+        load_network(path, "tensorflow")
+
+
+@pytest.mark.filterwarnings("ignore:.*rms_scaling")
+def test_a_warning_of_keras_refuses_no_file(tmp_path: Path) -> None:
+    network = sequential(before=(layers.LayerNormalization(rms_scaling=True),))
+    network.save(tmp_path / "a.keras")
+    with pytest.warns(UserWarning, match="rms_scaling"):
+        model = load_network(str(tmp_path / "a.keras"), "tensorflow")
+    np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(network, drawn()), atol=1e-5)
+
+
+@keras.saving.register_keras_serializable("brought")  # type: ignore[untyped-decorator]
+class Nested(layers.Layer):  # type: ignore[misc]
+    def __init__(self, **more: Any):
+        super().__init__(**more)
+        self.parts = [[layers.Dense(CLASSES)]]
+
+    def build(self, shape: Any) -> None:
+        self.parts[0][0].build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.parts[0][0](x)
+
+
+def test_a_layer_that_keeps_its_initial_weights_refuses_a_file(tmp_path: Path) -> None:
+    """Keras only warns of it."""
+    keras.Sequential([keras.Input(SHAPE), layers.Flatten(), Nested()]).save(path := tmp_path / "a.keras")
+    with zipfile.ZipFile(path) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    with h5py.File(weights := io.BytesIO(contents["model.weights.h5"]), "r+") as file:
+        del file["layers/nested/parts/container"]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in (contents | {"model.weights.h5": weights.getvalue()}).items():
+            archive.writestr(name, content)
+    with pytest.raises(WeightsError, match=r"does not fit.*Affected layers will retain their freshly-initialized"):
+        load_network(str(path), "tensorflow")
 
 
 @brought(what="a file `.keras`", typed="robustcmp eval --weights tensorflow=a.keras")
@@ -797,7 +923,7 @@ def test_a_file_of_keras_for_8_bit_images(tmp_path: Path) -> None:
 
 
 @brought(
-    what="a SavedModel or an older file `.h5` that you trust, a softmax at the end, or 8-bit images",
+    what="a SavedModel or a file `.h5` that you trust, a softmax at the end, or 8-bit images",
     typed="robustcmp eval --weights tensorflow=nets:mine",
 )
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import warnings
@@ -178,7 +179,12 @@ def drawn(n: int, shape: tuple[int, ...] = (8, 6, 3)) -> NDArray[np.float32]:
 
 
 def made_elsewhere(
-    path: Path, function: Any, shapes: list[list[int | None]], quantised: str = "", select: bool = False
+    path: Path,
+    function: Any,
+    shapes: list[list[int | None]],
+    quantised: str = "",
+    select: bool = False,
+    images: NDArray[np.float32] | None = None,
 ) -> Path:
     """Write what someone else may have converted: a function of TensorFlow, with inputs of these shapes."""
     tf = pytest.importorskip("tensorflow")
@@ -186,8 +192,9 @@ def made_elsewhere(
     traced = tf.function(function, input_signature=signature, autograph=False)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([traced.get_concrete_function()], traced)
     if quantised:
+        calibration = drawn(40, tuple(shapes[0][1:])) if images is None else images  # type: ignore[arg-type]
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = lambda: ([x] for x in drawn(40, tuple(shapes[0][1:]))[:, None])  # type: ignore[arg-type]
+        converter.representative_dataset = lambda: ([x] for x in calibration[:, None])
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.inference_input_type = converter.inference_output_type = getattr(tf, quantised)
     if select:
@@ -494,28 +501,52 @@ def test_images_of_bytes_are_told_by_the_format_of_a_file(tmp_path: Path) -> Non
     bytes_in = made_elsewhere(tmp_path / "bytes.tflite", lambda x: network(x / 255), [[None, 8, 6, 3]])
     assert not RUNTIME.open(bytes_in).holds_bytes  # float32 says nothing
 
-    def of_bytes(shape: list[int | None]) -> Path:
-        import tensorflow as tf
-
-        traced = tf.function(
-            lambda x: network(x / 255), input_signature=[tf.TensorSpec(shape, tf.float32)], autograph=False
-        )
-        converter = tf.lite.TFLiteConverter.from_concrete_functions([traced.get_concrete_function()], traced)
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        ends = np.concatenate([drawn(40), np.zeros((1, 8, 6, 3)), np.ones((1, 8, 6, 3))]).astype(np.float32)
-        converter.representative_dataset = lambda: ([255 * image] for image in ends[:, None])
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-        converter.inference_input_type = converter.inference_output_type = tf.int8
-        (path := tmp_path / "int8.tflite").write_bytes(quietly(converter.convert))
-        return path
-
-    path = of_bytes([None, 8, 6, 3])
+    ends = np.concatenate([drawn(40), np.zeros((1, 8, 6, 3)), np.ones((1, 8, 6, 3))]).astype(np.float32)
+    path = made_elsewhere(
+        tmp_path / "int8.tflite", lambda x: network(x / 255), [[None, 8, 6, 3]], "int8", images=255 * ends
+    )
     model = rc.open_deployed(path, "litert")
     assert tuple(model.bounds) == (0, 255)
     assert model.info["deployment"]["notes"][-1].endswith("given as 255 times their values")
     expected = np.asarray(network(x))
     assert np.abs(Classifier(model.transform_bounds((0, 1))).logits(x) - expected).max() <= 0.05 * np.ptp(expected)
     assert tuple(rc.open_deployed(path, "litert", bounds=(0, 1)).bounds) == (0, 1)
+
+
+@needs_litert
+@needs_converter
+@pytest.mark.parametrize(
+    ("mean", "std", "remedy"),
+    [
+        (0.5, 0.5, "--mean NAME=0.5 --std NAME=0.5"),
+        (0, 1 / 240, "preprocessing={'mean': 0, 'std': 1/255}"),
+        (0.13, 0.31, "--mean NAME=MEAN --std NAME=STD"),
+    ],
+)
+def test_levels_of_other_images_than_a_file_would_get_are_one_error(
+    mean: float, std: float, remedy: str, sources: Any, digits: Dataset, tmp_path: Path
+) -> None:
+    network = sources("lenet1", "tensorflow").native
+    path = made_elsewhere(
+        tmp_path / "x.tflite",
+        lambda x: network(x * std + mean),
+        [[None, 28, 28, 1]],
+        "int8",
+        images=(digits.images[:50] - np.float32(mean)) / np.float32(std),
+    )
+    for source in (None, rc.wrap(network)):
+        with pytest.raises(DeploymentError, match=f"by the levels of its input.*from 0 to 1.*{re.escape(remedy)}"):
+            rc.open_deployed(path, "litert", source=source)
+    accuracy = float((np.asarray(network(digits.images)).argmax(axis=1) == digits.labels).mean())
+    assert accuracy > 0.9
+    for stated in (
+        {"preprocessing": {"mean": mean, "std": std}},
+        {"source": rc.wrap(network, preprocessing={"mean": mean, "std": std})},
+    ):
+        model = rc.open_deployed(path, "litert", **stated)
+        assert (rc.predict(model, digits.images) == digits.labels).mean() == pytest.approx(accuracy, abs=0.01)
+    as_they_are = rc.open_deployed(path, "litert", bounds=(0, 1))
+    assert as_they_are.info["deployment"]["notes"][-1] == "images are given from 0 to 1, as stated"
 
 
 @needs_litert

@@ -90,6 +90,11 @@ def written(tmp_path: Path, shape: list[int], make: Any = None) -> Path:
     return tmp_path / "a.xml"
 
 
+def in_layout(x: Any, layout: str) -> Any:
+    x.set_layout(_openvino().Layout(layout))
+    return x
+
+
 def test_a_file_of_channels_last_is_asked_in_its_layout(tmp_path: Path) -> None:
     path = written(tmp_path, [-1, 6, 5, 3], lambda ops, x: [ops.reduce_mean(x, np.array([1, 2]), False)])
     session = RUNTIME.open(path)
@@ -111,6 +116,7 @@ def test_a_batch_that_is_fixed_is_made_free(tmp_path: Path) -> None:
         ([-1, 12], lambda ops, x: [x], "2 dimensions"),
         ([-1, 3, -1, 5], None, "no fixed size"),
         ([-1, 5, 6, 7], None, "where the channels are"),
+        ([-1, 3, 4, 5], lambda ops, x: [ops.reduce_mean(in_layout(x, "NCWH"), np.array([2, 3]), False)], "layout NCWH"),
         ([-1, 3, 4, 5], lambda ops, x: [ops.relu(x), ops.relu(x)], "2 outputs"),
         ([-1, 3, 4, 5], lambda ops, x: [ops.relu(x)], "a row of logits"),
         ([1, 3, 4, 5], lambda ops, x: [ops.reshape(x, np.array([1, 60]), False)], "a row of logits"),

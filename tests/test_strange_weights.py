@@ -276,7 +276,7 @@ HDF5 = {
 
 
 @pytest.mark.parametrize("make", HDF5, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("name", ["a.weights.h5", "a.keras"])
+@pytest.mark.parametrize("name", ["a.weights.h5", "a.hdf5", "a.keras"])
 def test_hdf5_shows_nothing_but_itself(make: Any, name: str, tmp_path: Path) -> None:
     if "tensorflow" not in installed():
         pytest.skip("tensorflow is not installed")
@@ -284,6 +284,7 @@ def test_hdf5_shows_nothing_but_itself(make: Any, name: str, tmp_path: Path) -> 
     secret.write_bytes(b"1234")
     with h5py.File(tmp_path / "a.weights.h5", "w") as file:
         make(file, secret)
+    (tmp_path / "a.hdf5").write_bytes((tmp_path / "a.weights.h5").read_bytes())
     if name == "a.keras":
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("config.json", "{}")

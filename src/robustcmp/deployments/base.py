@@ -60,12 +60,15 @@ class Session(ABC):
         Whether the format of its images is that of bytes, so that these can be nothing but images within `bounds`.
     bounds : tuple of float
         Of the images that it takes, unless a caller says otherwise.
+    levels : tuple of float or None
+        The smallest and the largest value that its quantised input can store; None where its input is of floats.
     """
 
     shape: tuple[int, ...]
     notes: list[str]
     holds_bytes: bool = False
     bounds: tuple[float, float] = (0, 1)
+    levels: tuple[float, float] | None = None
 
     @abstractmethod
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:

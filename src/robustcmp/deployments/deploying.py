@@ -33,6 +33,8 @@ _log = logging.getLogger("robustcmp")
 DIGEST = "sha256"  # of a converted file, beside it in the user cache
 TEMPORARY = "robustcmp-"
 WRITTEN = "network"  # a converted file's name without its suffix
+ALIKE = 0.8  # how much two ranges share of what they cover together; calibration images rarely reach both ends
+NORMALISATIONS = {(-1, 1): ("0.5", "0.5"), (0, 1): ("0", "1"), (0, 255): ("0", "1/255")}
 
 
 @enough_memory("this conversion", "the size of the network, or the number of calibration images")
@@ -200,7 +202,8 @@ def open_deployed(
     WeightsError
         There is no such file, or it is empty.
     DeploymentError
-        The file is broken, or its network takes no batch of images.
+        The file is broken, its network takes no batch of images, or the levels of its quantised input are those of
+        other images than it would get, and neither `bounds` nor a mean or a standard deviation are stated.
     """
     check_applicable(name)
     check_gradient_kind(gradient)
@@ -227,6 +230,9 @@ def open_deployed(
         wrapped["preprocessing"] = dict(flipped) or None
         if bounds is None and session.bounds == (0, BYTES):
             session.notes.append(f"so images in [0, 1] are given as {BYTES:g} times their values")
+    else:
+        is_stated = bounds is not None or not {"mean", "std"}.isdisjoint(wrapped["preprocessing"] or ())
+        _check_levels(main, session, np.stack(_preprocessed_bounds(**wrapped)), is_stated)
     network = DeployedNetwork(Deployed(name, runtime), files, session, wrapped["bounds"] if scaled else None)
     for note in network.notes:
         _log.info("%s: %s", main, note)
@@ -255,6 +261,38 @@ def beside(runtime: Runtime, main: Path) -> list[Path]:
 def _opened(runtime: Runtime, main: Path) -> Session:
     with kept_back():
         return runtime.open(main)
+
+
+def _shared(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """Return how much two ranges share of what they cover together.
+
+    Examples
+    --------
+    >>> _shared((0, 1), (-1, 1))
+    0.5
+    """
+    common = min(one[1], other[1]) - max(one[0], other[0])
+    return max(0, common) / (max(one[1], other[1]) - min(one[0], other[0]))
+
+
+def _check_levels(main: Path, session: Session, received: NDArray[np.float32], is_stated: bool) -> None:
+    """Raise `DeploymentError` if a quantised input was made for other images than it gets, unless this is stated."""
+    lower, upper = float(received.min()), float(received.max())
+    if session.levels is None or _shared((lower, upper), session.levels) >= ALIKE:
+        return
+    if is_stated:
+        session.notes.append(f"images are given from {lower:.4g} to {upper:.4g}, as stated")
+        return
+    mean, std = next(
+        (numbers for usual, numbers in NORMALISATIONS.items() if _shared(usual, session.levels) >= ALIKE),
+        ("MEAN", "STD"),
+    )
+    raise DeploymentError(
+        f"{main} was made for images from {session.levels[0]:.4g} to {session.levels[1]:.4g}, by the levels of its "
+        f"input, and would get images from {lower:.4g} to {upper:.4g}. State what it expects of images in [0, 1], "
+        f"(images - mean) / std: --mean NAME={mean} --std NAME={std}, or in Python "
+        f"preprocessing={{'mean': {mean}, 'std': {std}}}. Mean 0 and std 1 leave them as they are"
+    )
 
 
 def _source(model: Model) -> dict[str, Any]:
@@ -301,8 +339,14 @@ def _differences(
     network: DeployedNetwork, bounds: tuple[float, float], preprocessing: dict[str, Any] | None
 ) -> FiniteDifferences:
     """Return the gradient by finite differences, within what the bounds of images become by the preprocessing."""
-    lower, upper = (_preprocessed(preprocessing, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds)
-    return FiniteDifferences(network, lower, upper)
+    return FiniteDifferences(network, *_preprocessed_bounds(bounds, preprocessing))
+
+
+def _preprocessed_bounds(
+    bounds: tuple[float, float], preprocessing: dict[str, Any] | None
+) -> list[NDArray[np.float32]]:
+    """Return what a preprocessing makes of the smallest and the largest pixel, each of shape (1, 1, C)."""
+    return [_preprocessed(preprocessing, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
 
 
 def _preprocessed(preprocessing: dict[str, Any] | None, images: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -237,6 +237,7 @@ class _Network(Session):
         self.shape = self._layout.shape
         self.holds_bytes = self._images.holds_bytes
         self.bounds = (0, BYTES) if self.holds_bytes else (0, 1)
+        self.levels = self._images.range if self._images.is_quantised else None
         self.notes = self._noted()
         self._classes = self._ask(np.zeros((self._batch if self._batch > 0 else 2, *self.shape), np.float32)).shape[1]
 

@@ -153,6 +153,8 @@ def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat
     sizes = [None if size.is_dynamic else size.get_length() for size in known]
     said = str(given.get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
     layouts: dict[str, DataFormat] = {"NCHW": "channels_first", "NHWC": "channels_last"}
+    if said.isalpha() and said not in layouts:
+        raise DeploymentError(f"{path} takes images in the layout {said}, expected NCHW or NHWC: convert it with one")
     shape, layout = images_taken(str(path), sizes, layouts.get(said))
     types = [port.get_element_type().get_type_name() for port in (given, network.outputs[0])]
     if any(kind not in DTYPES for kind in types):

@@ -39,6 +39,7 @@ from ..networks.weights import Weights, paired
 from ..threads import cores
 from .answer import logits_in, one_tensor
 from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
+from .keras_hdf5 import read_description
 from .keras_networks import NO_WEIGHTS, computes_in, eight_bit_layer, ends_in_softmax, is_keras, without_softmax
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
@@ -55,6 +56,7 @@ if keras.backend.backend() != "tensorflow":
         "before Keras is imported."
     )
 
+NOT_LOADED = "Skipping (nested|loading)"  # how Keras warns that layers stay as they were initialised
 DEFAULT = "serving_default"  # as SavedModels call the signature that is asked by default
 FUNCTION = "Wrap a function around it, tf.function(lambda images: …), that takes images and returns logits."
 
@@ -226,19 +228,21 @@ class TensorFlow(TrainableFramework):
     def load(self, path: Path, native: Any) -> keras.Model:
         if not isinstance(native, keras.Model | None):
             raise ModelError(f"expected a keras.Model for the weights of {path}, received {type(native).__name__}")
-        whole = path.suffix == ".keras"
-        _check_content(path, whole)
+        whole = not path.name.endswith(".weights.h5")
+        description = None
+        if whole:
+            description = _read_description(path)
+        else:
+            check_hdf5(path)
         try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always", UserWarning)
-                network: Any = keras.models.load_model(path, compile=False, safe_mode=True) if whole else native
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", NOT_LOADED, UserWarning)
+                network: Any = _whole_model(path, description) if whole else native
                 received = _shapes(network) if whole else _shapes_in_file(path)
                 if native is not None and sorted(received.values()) != sorted(_shapes(native).values()):
                     paired(received, _shapes(native), str(path))  # branches may stand in another order
                 if not whole:
                     network.load_weights(path)
-            for warning in caught:  # Keras leaves layers as they were initialised, and only warns
-                raise ValueError(warning.message)
         except WeightsError:
             raise
         except Exception as error:  # a broken archive can raise anything
@@ -391,24 +395,42 @@ def _shapes(network: keras.Model) -> dict[str, tuple[int, ...]]:
     return {variable.path: tuple(variable.shape) for variable in network.weights}
 
 
-def _check_content(path: Path, whole: bool) -> None:
-    """Raise `WeightsError` for a file that is broken, shows other files or is larger than it can be."""
-    if not whole:
-        return check_hdf5(path)
+def _read_description(path: Path) -> Any:
+    """Return what a whole model is made of, from a file that is sound, shows no other file and is no larger than it is.
+
+    Raises
+    ------
+    WeightsError
+        The file is anything else, or its model has layers that carry code.
+    """
+    try:
+        description = _read_archive(path) if path.suffix == ".keras" else read_description(path)
+        count = _count(description)
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise WeightsError(
+            f"{path} describes no model ({type(error).__name__}). Save it with model.save('x.keras')."
+        ) from None
+    if count > limits.PARAMETERS:
+        raise WeightsError(f"{path} describes {count:,} weights or more; expected at most {limits.PARAMETERS:,}")
+    return description
+
+
+def _read_archive(path: Path) -> Any:
     check_archive(path)
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if name.endswith(".h5"):
                 check_hdf5(path, io.BytesIO(archive.read(name)))
-        try:
-            count = _count(json.loads(archive.read("config.json")))
-        except (KeyError, ValueError, TypeError, RecursionError) as error:
-            raise WeightsError(
-                f"{path} describes no model ({type(error).__name__}). Save it with model.save('x.keras')."
-            ) from None
-    if count > limits.PARAMETERS:
-        raise WeightsError(f"{path} describes {count:,} weights or more; expected at most {limits.PARAMETERS:,}")
-    return None
+        return json.loads(archive.read("config.json"))
+
+
+def _whole_model(path: Path, description: Any) -> keras.Model:
+    if path.suffix == ".keras":
+        return keras.models.load_model(path, compile=False, safe_mode=True)
+    kind = keras.Sequential if description["class_name"] == "Sequential" else keras.Model
+    network = kind.from_config(description["config"])
+    network.load_weights(path)
+    return network
 
 
 def _count(config: Any) -> int:
@@ -447,8 +469,8 @@ def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:
 def _reason(error: Exception) -> str:
     """What Keras means, out of a text that may hold a whole configuration or all values of an array."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    named = re.search(r"Could not locate class '[^']+'", text)
-    return named[0] if named else " ".join(text.partition("Target variable")[0].split())[:400]
+    named = re.search(r"Could not locate class '[^']+'|Unknown layer: '[^']+'", text)
+    return named[0] if named else " ".join(text.partition("Target variable")[0].split())[:400].rstrip(".")
 
 
 class _Trainer(Trainer):

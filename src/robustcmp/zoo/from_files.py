@@ -42,6 +42,7 @@ from ..frameworks import (
     recognise,
     versions,
 )
+from ..frameworks.keras_hdf5 import read_description
 from ..models.classifier import Classifier
 from ..models.functions import is_estimator, of_estimator, wrap_functions
 from ..models.model import Model, wrap
@@ -54,7 +55,6 @@ RETURNED = "a function of images (N, H, W, C), a classifier of scikit-learn, or 
 OF_ONE = "For other models of the command, name them: --mean NAME=X, --cut-softmax NAME"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
 CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
-WHOLE = (".keras", ONNX)  # files that hold the network, too
 NUMPY = "numpy"  # functions of arrays and classifiers of scikit-learn, in the place of a framework
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -150,7 +150,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         check_no_saved_model(Path(self.source))
         _check_there(self.source)
         check_no_program(Path(self.source))
-        if self.source.endswith(".keras") and self.framework in ("torch", "jax"):
+        if self.source.endswith((".keras", ".hdf5")) and self.framework in ("torch", "jax"):
             raise UsageError(
                 f"{self.source} is a model of Keras: write tensorflow={self.source}; or set KERAS_BACKEND="
                 f"{self.framework}, and return keras.models.load_model(path) from a function of your own, "
@@ -159,7 +159,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         _check_ending(self.source, self.framework)
         check_file(Path(self.source))
         _check_own_hdf5(Path(self.source), self.framework)
-        if self.architecture is None and Path(self.source).suffix not in WHOLE:
+        if self.architecture is None and not _is_whole(Path(self.source)):
             raise _no_architecture(self.source)
 
     @property
@@ -360,13 +360,26 @@ def _check_ending(source: str, framework: str) -> None:
     raise UsageError(f"{framework} reads {', '.join(read)}, received {source}. {remedy}")
 
 
+def _is_of_keras(path: Path) -> bool:
+    """Say whether a file can be nothing but a whole model of Keras."""
+    if path.suffix == ".h5":
+        return not path.name.endswith(".weights.h5") and not is_sealed(path)
+    return path.suffix in (".keras", ".hdf5")
+
+
+def _is_whole(path: Path) -> bool:
+    """Say whether a file holds its network, too."""
+    return path.suffix == ONNX or _is_of_keras(path)
+
+
 def _check_own_hdf5(path: Path, framework: str) -> None:
-    """Raise `WeightsError` for an ``.h5`` that robustcmp has not written, but for what a framework's adapter loads."""
-    if path.suffix == ".h5" and not path.name.endswith(FILES.get(framework, ())) and not is_sealed(path):
+    """Raise `WeightsError` for an ``.h5`` that is of neither robustcmp nor Keras, or whose model needs code."""
+    if framework == "tensorflow" and path.suffix in (".h5", ".hdf5") and _is_of_keras(path):
+        read_description(path)
+    if path.suffix == ".h5" and framework != "tensorflow" and not is_sealed(path):
         raise WeightsError(
-            f"{path} is not a weights file of robustcmp. For tensorflow save a whole model as x.keras, or weights "
-            "with model.save_weights('x.weights.h5'). An older .h5 of Keras could run code and is not read: if you "
-            "trust it, return keras.models.load_model(path) from a function of your own, module:function."
+            f"{path} is not a weights file of robustcmp. If it is a model of Keras, or its weights, write "
+            f"tensorflow={path}"
         )
 
 
@@ -398,7 +411,8 @@ def load_network(
     source : str
         A file: canonical weights for any framework (``.h5`` of robustcmp, ``.npz`` of NumPy), an ONNX network of
         robustcmp's layers for any framework (``.onnx``), a state dict of torch (``.pt``, ``.pth``,
-        ``.safetensors``), a whole model of Keras (``.keras``) or its weights (``.weights.h5``).
+        ``.safetensors``), a whole model of Keras (``.keras``, ``.h5``, ``.hdf5``) or its weights
+        (``.weights.h5``).
         Or code, ``module:function``: it takes nothing and returns a trained network, or what `wrap` makes of one.
     framework : str
         The framework that runs it, or ``"numpy"`` for code that returns a function of images (N, H, W, C), a classifier
@@ -443,12 +457,12 @@ def load_network(
     _check_ending(source, framework)
     check_file(path)
     _check_own_hdf5(path, framework)
-    if architecture is None and path.suffix not in WHOLE:
+    if architecture is None and not _is_whole(path):
         raise _no_architecture(source)
     info: dict[str, Any] = {"sha256": file_digest(path)}
     design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
-    if path.name.endswith(FILES.get(framework, ())):
-        whole = path.suffix in WHOLE
+    whole = _is_of_keras(path)
+    if whole or path.name.endswith(FILES.get(framework, ())):
         # Code for the other files of a comparison says nothing about one that has its own network.
         of = None if whole and design is None else architecture
         network = None if of is None else _untrained(of, adapter)
