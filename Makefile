@@ -31,11 +31,11 @@ bench: $(VENV)/.ready  ## how near the attacks are to the forward pass, and what
 	$(BIN)/python benchmarks/tables.py
 
 validity: $(VENV)/.ready  ## what intervals cover and how often tests err, into docs/validity.md; then the tests of health checks
-	$(BIN)/python tests/simulations.py
+	$(BIN)/python validation/simulations.py
 	$(BIN)/python -m pytest -v tests/test_checks.py
 
 soak: $(VENV)/.ready  ## broken files, kills, flipped bits and full disks, into docs/reliability.md; SOAK=--quick takes minutes
-	PYTHONPATH=tests $(BIN)/python -m soak $(SOAK)
+	PYTHONPATH=validation $(BIN)/python -m soak $(SOAK)
 
 docs: build/docs/.ready  ## the site, into site/; every warning, and every link or anchor that leads nowhere, is an error
 	NO_MKDOCS_2_WARNING=1 build/docs/bin/mkdocs build --strict
