@@ -167,8 +167,8 @@ def read_published(path: str | os.PathLike[str] | None = None) -> Published:
     5
     """
     source = PUBLISHED if path is None else Path(path)
+    table = read_toml(source, "the rates", parse_float=Decimal)
     try:
-        table = read_toml(source, "the rates", parse_float=Decimal)
         _check_settings(table.get("settings"))
         published = msgspec.convert(table, Published)
         published.settings.check()
