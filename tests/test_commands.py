@@ -857,10 +857,9 @@ def test_output_that_cannot_be_encoded_is_spelled(encoding: str, run: Call, else
     assert done.stdout.decode(encoding) == whole.translate(str.maketrans({c: SPELLED[c] for c in lacking}))
 
 
-@pytest.mark.parametrize("name", command.COMMANDS)
-def test_help_in_ascii(name: str) -> None:
+def test_help_in_ascii() -> None:
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = process("-m", "robustcmp", name, "--help", env=environment)
+    done = process("-m", "robustcmp", "eval", "--help", env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.isascii()
 
