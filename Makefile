@@ -60,7 +60,7 @@ brought: $(VENV)/.ready  ## try all that people bring, with the packages that ar
 	$(BIN)/python tools/brought.py
 
 clean:
-	rm -rf $(VENV) build dist site runs .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 
 $(VENV)/.ready: setup.cfg pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), once. Downloads about 1 GB, which takes some minutes."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,7 @@ from robustcmp.attacks import AttackResult
 from robustcmp.cli import command, screen
 from robustcmp.cli import eval as eval_command
 from robustcmp.cli import train as train_command
+from robustcmp.cli.streams import SPELLED
 from robustcmp.data import cifar10, mnist
 from robustcmp.frameworks import installed
 from robustcmp.networks.weights import read_weights
@@ -373,6 +376,14 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "nothing like it": ({"zzz": 3}, ["unknown option --zzz. See"]),
     "abbreviated option": ({"image": 3}, ["unknown option --image: did you mean --images?", "--help"]),
     "no value": ({"out": []}, ["--out", "expected one argument"]),
+    "no dataset": ({"dataset": "fashion_mnist"}, ["unknown dataset 'fashion_mnist'", "npz:FILE or folder:DIR"]),
+    "runtime by another name": ({"deploy": "onnx"}, ["unknown deployment 'onnx': did you mean 'onnxruntime'?"]),
+    "runtime by another name, int8": (
+        {"deploy": "onnx-int8"},
+        ["unknown deployment 'onnx-int8': did you mean 'onnxruntime-int8'?"],
+    ),
+    "page in a file": ({"html": "quick.toml/x.html"}, ["quick.toml/x.html cannot be written"]),
+    "page that is a directory": ({"html": "."}, [". cannot be written: it is a directory. Name a file"]),
     "no model": ({"model": None}, ["one of the arguments --model --weights is required", "--help"]),
 }
 
@@ -799,10 +810,91 @@ def test_colors(wish: dict[str, str], colored: bool, monkeypatch: pytest.MonkeyP
     assert not screen.use_color(sys.stdout)
 
 
-def test_a_pipe_that_is_closed_is_no_error() -> None:
-    script = f"{sys.executable} -m robustcmp zoo --json | head -n 1"
-    done = subprocess.run(script, shell=True, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("[\n", "")
+@pytest.mark.parametrize("closed", ["read no further", "closed"])
+@pytest.mark.parametrize(
+    "arguments", [["eval"], ["zoo"], ["zoo", "--json"], ["suites"], ["export", "run"]], ids=" ".join
+)
+def test_output_that_nobody_reads_is_no_error(arguments: list[str], closed: str, run: Call, elsewhere: Path) -> None:
+    if arguments[0] in ("eval", "export"):
+        assert run(eval_command.main, *quick(out="run")).status == 0
+        (elsewhere / "run" / "report.html").unlink()
+    if arguments == ["eval"]:
+        arguments = [*arguments, *quick(out="run"), "--quiet"]
+    command = [sys.executable, "-m", "robustcmp", *arguments]
+    if closed == "closed":
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (elsewhere / "run" / "report.html").exists() == (arguments[0] == "eval")
+
+
+def test_progress_that_nobody_reads_stops_no_work(elsewhere: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "robustcmp.eval", *quick(out="run")], stdout=writer, stderr=writer)
+    os.close(writer)
+    assert done.returncode == 0
+    assert (elsewhere / "run" / "report.html").exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_output_that_cannot_be_encoded_is_spelled(encoding: str, run: Call, elsewhere: Path) -> None:
+    arguments = ["--full", *quick(out="run")]
+    whole = run(eval_command.main, *arguments).out
+    (elsewhere / "run" / "report.html").unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "robustcmp.eval", *arguments],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (elsewhere / "run" / "report.html").exists()
+    lacking = {c for c in whole if c.encode(encoding, "ignore") == b""}
+    assert lacking >= {"─", "ε"}
+    assert done.stdout.decode(encoding) == whole.translate(str.maketrans({c: SPELLED[c] for c in lacking}))
+
+
+def test_help_in_ascii() -> None:
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = process("-m", "robustcmp", "eval", "--help", env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+
+
+def test_what_encodings_lack() -> None:
+    assert "−0.027 (3–90) L∞".encode("ascii", "robustcmp") == b"-0.027 (3-90) Linf"
+    assert "−0.027 (3–90) é".encode("cp1252", "robustcmp") == "-0.027 (3–90) é".encode("cp1252")
+    assert "é 🐛".encode("ascii", "robustcmp") == b"\\xe9 \\U0001f41b"
+
+
+def test_lines_at_a_terminal_are_broken_between_words() -> None:
+    terminal, end = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 30))
+    command = "  python -m robustcmp.train --model lenet1 --dataset digits"
+    with open(end, "w") as stream:
+        said = screen.wrapped(
+            f"boundary on torch/0 and on jax/0 failed\n{command}\n  fgsm on torch/0: it failed, too", stream
+        )
+    os.close(terminal)
+    assert said.splitlines() == [
+        "boundary on torch/0 and on",
+        "jax/0 failed",
+        command,
+        "  fgsm on torch/0: it failed,",
+        "  too",
+    ]
+    assert screen.wrapped("word " * 30, io.StringIO()) == "word " * 30
+
+
+def test_the_users_directory_in_options(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ["--weights", "torch=~/x.pt", "a:jax=~/y.h5", "--dataset=npz:~/d.npz", "--out=~/run", "--html", "x/~/a~b"]
+    options = eval_command._parser().parse_args(given)
+    assert options.weights == ["torch=/home/me/x.pt", "a:jax=/home/me/y.h5"]
+    assert (options.dataset, options.out, options.html) == ("npz:/home/me/d.npz", "/home/me/run", "x/~/a~b")
 
 
 def test_networks_of_ones_own_are_not_told_of_training_seeds(run: Call, elsewhere: Path) -> None:

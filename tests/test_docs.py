@@ -149,6 +149,11 @@ def test_nothing_of_the_authors_machine_is_named(path: Path) -> None:
     assert not re.search(r"/(?:home|root|tmp|Users|work)/", path.read_text(encoding="utf-8"))
 
 
+def test_cleaning_keeps_the_runs_of_the_user() -> None:
+    removed = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nclean:\n\trm -rf ")[2].splitlines()[0]
+    assert "runs" not in removed.split()
+
+
 def test_the_navigation_has_every_page() -> None:
     navigation = re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(navigation) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from pathlib import Path
@@ -118,6 +119,16 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     for write in (opened().to_csv, opened().to_parquet):
         with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
             write(tmp_path / "taken" / "x")
+        with pytest.raises(UsageError, match=r"cannot be written: it is a directory\. Name a file in it"):
+            write(tmp_path)
+
+
+def test_a_device_stays_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever may write into /dev would otherwise have a file in its place."""
+    replaced = []
+    monkeypatch.setattr(os, "replace", lambda *names: replaced.append(names))
+    opened().to_csv("/dev/null")
+    assert replaced == []
 
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

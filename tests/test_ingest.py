@@ -634,6 +634,7 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (["numpy=own.npz"], "lenet1", "numpy= takes code, module:function, .* received own.npz"),
         (["sklearn=nets:logistic"], None, "unknown framework 'sklearn': did you mean 'numpy'"),
         (["torch=own.keras"], None, "own.keras is a model of Keras: write tensorflow=own.keras; or set KERAS_BACKEND="),
+        (["onnx=own.npz"], "lenet1", "unknown framework 'onnx': did you mean 'onnxruntime'"),
         (["mine=own.npz"], "lenet1", "unknown framework 'mine'"),
         ([":torch=own.npz"], "lenet1", r"the name before the framework should be at most 40 letters, .* received ''"),
         (["a/b:torch=own.npz"], "lenet1", "the name before the framework should be"),

@@ -174,6 +174,9 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     table = LiveTable()
     try:
         console = Console(file=screen, width=80, force_terminal=False)
+        console.print(table._drawn())
+        table.begin("attacks on 6 images", 0)
+        console.print(table._drawn())
         table.begin("loading models", 6)
         table.step()
         console.print(table._drawn())
@@ -185,6 +188,8 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         table.end()
     text = screen.getvalue()
+    assert "attacks on 6 images · " in text
+    assert "0 of 0" not in text
     assert "loading models: 1 of 6" in text
     assert "25.0 % (3)" in text
     assert "25.0 % (1)" in text

@@ -27,7 +27,9 @@ from robustcmp import sealed
 from robustcmp.attacks import FGSM, AttackResult, Boundary
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.errors import ModelError, StoreError, UsageError
+from robustcmp.files import write_named
 from robustcmp.records.attack import AttackRecord
+from robustcmp.records.benchmark_store import BenchmarkStore
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
 from robustcmp.runs.assembly import assemble
@@ -188,6 +190,14 @@ def test_a_directory_that_holds_something_else(tmp_path: Path) -> None:
 def test_what_a_killed_session_left_is_nothing(tmp_path: Path) -> None:
     (tmp_path / ".manifest.json.4711.tmp").write_text("{")
     assert Run.create(tmp_path).manifest() == {}
+
+
+def test_a_run_in_the_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Run.create("~/run").directory == tmp_path / "run"
+    assert BenchmarkStore("~/run").directory == tmp_path / "run"
+    write_named("~/x.csv", Path.touch)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "x.csv"]
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])

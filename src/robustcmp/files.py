@@ -46,10 +46,10 @@ def user_cache() -> Path:
     return user_cache_path("robustcmp")
 
 
-def as_path(given: str | os.PathLike[str]) -> Path:
-    """Return a directory that a caller named, or raise `UsageError` for what is no path."""
+def as_path(given: str | os.PathLike[str], parameter: str = "data_dir") -> Path:
+    """Return a path that a caller named, ``~`` being the user's directory; raise `UsageError` for what is no path."""
     if not isinstance(given, (str, os.PathLike)):
-        raise UsageError(f"Expected data_dir as a path, received {given!r}.")
+        raise UsageError(f"Expected {parameter} as a path, received {given!r}.")
     return Path(os.path.expanduser(given))
 
 
@@ -256,12 +256,16 @@ def remove_left_over(directory: Path) -> None:
 def make_directory(directory: Path) -> None:
     """Make a directory if it is not there, and raise `UsageError` unless files can be made in it."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = temporary_beside(directory / "probe")
-        probe.touch()
-        probe.unlink()
+        _try_to_write(directory)
     except OSError as error:
         raise UsageError(f"{directory} cannot be written: {error.strerror or error}") from None
+
+
+def _try_to_write(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    probe = temporary_beside(directory / "probe")
+    probe.touch()
+    probe.unlink()
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], size: int | None = None) -> None:
@@ -326,12 +330,36 @@ def _disk_error(path: Path, reason: str, number: int) -> DiskError:
     return error
 
 
-def write_named(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
-    """Write a file that the caller named, as `write_atomically` does; raise `UsageError` where that cannot be."""
+def _is_device(path: Path) -> bool:
+    """Say whether a path is such as /dev/null or /dev/stdout."""
+    return path.absolute().parent == Path("/dev")
+
+
+def check_writable(given: str | os.PathLike[str]) -> Path:
+    """Return the path of a file that a caller wants written, or raise `UsageError` where none can be."""
+    path = as_path(given, "path")
+    if path.is_dir():
+        raise UsageError(f"{given} cannot be written: it is a directory. Name a file in it", parameters=["path"])
     try:
-        write_atomically(Path(path), write)
+        if not _is_device(path):
+            _try_to_write(path.parent)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}", parameters=["path"]) from None
+        raise UsageError(f"{given} cannot be written: {error.strerror or error}", parameters=["path"]) from None
+    return path
+
+
+def write_named(given: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
+    """Write a file that the caller named, as `write_atomically` does; raise `UsageError` where that cannot be."""
+    path = check_writable(given)
+    try:
+        if _is_device(path):  # a file should not replace it
+            write(path)
+        else:
+            write_atomically(path, write)
+    except DiskError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{given} cannot be written: {error.strerror or error}", parameters=["path"]) from None
 
 
 def write_text_atomically(path: Path, text: str) -> None:

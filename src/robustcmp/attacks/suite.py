@@ -25,7 +25,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
 
@@ -34,7 +33,7 @@ import msgspec
 
 from .. import attacks, limits
 from ..errors import RobustcmpError, UsageError, check_count, unknown
-from ..files import json_digest
+from ..files import as_path, json_digest
 from ..models.classifier import Classifier
 from ..printable import is_name
 from ..records.attack import AttackRecord
@@ -202,7 +201,7 @@ def load_suite(suite: AnySuite) -> Suite:
         return suite
     if isinstance(suite, Mapping):
         return _of_attacks(suite)
-    path = Path(suite)
+    path = as_path(suite, "suite")
     if path.stem and not is_name(path.stem):
         raise UsageError(f"a suite's file should have a name without control characters, received {str(path)!r}")
     content = read_suite_file(suite)

@@ -87,8 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @log_lines_dropped()
 def _bench(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
+    from ..files import check_writable
     from ..measuring import benchmark, usual_dataset, usual_epochs
 
+    if options.html:
+        check_writable(options.html)
     dataset = options.dataset or usual_dataset(options.task, options.model, options.recipe)
     if options.task == "train" and options.epochs is None:
         options.epochs = usual_epochs(options.model, options.recipe)

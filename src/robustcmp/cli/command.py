@@ -17,7 +17,9 @@ from ..errors import MissingWeightsError, RobustcmpError, UsageError, enough_mem
 from ..printable import printable
 from ..provenance import own_version
 from .ending import ended_by_signals, interrupted
+from .screen import wrapped
 from .script import main as main
+from .streams import standard_streams
 
 DONE, FAILED, UNUSABLE = 0, 1, 2  # and 128 + N after signal N
 COMMANDS = {
@@ -63,6 +65,11 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         return f"{action.help} (default: {said})"
 
 
+def _expand_home(word: str) -> str:
+    """Return an argument with the user's directory for ``~``, which shells leave after ``=`` and ``:``."""
+    return re.sub(r"(?<![^=:])~[^/=:]*", lambda found: os.path.expanduser(found[0]), word)
+
+
 class Parser(argparse.ArgumentParser):
     """Refuses abbreviated options, suggests the nearest one, and leaves every message to `run_command`."""
 
@@ -78,7 +85,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Look at the options first: that one is mistyped says more than that another is missing."""
-        given = sys.argv[1:] if args is None else list(args)
+        given = [_expand_home(word) for word in (sys.argv[1:] if args is None else args)]
         for word in given[: given.index("--")] if "--" in given else given:
             option = word.partition("=")[0]
             if re.match(r"--?[A-Za-z]", option) and option not in self._option_string_actions:
@@ -109,7 +116,6 @@ OPTIONS = {
     "keep_images": "--no-images",
     "n": "--images",
     "out": "--out",
-    "path": "--out",
     "power": "--power",
     "python": "--python",
     "repeats": "--repeats",
@@ -154,7 +160,7 @@ def say(text: str) -> None:
     """Print a line for the person at the terminal; standard output is left to results."""
     if sys.stderr is None:  # closed
         return
-    print(printable(text), file=sys.stderr, flush=True)
+    print(wrapped(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: Sequence[str] | None) -> int:
@@ -167,6 +173,11 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     if not faulthandler.is_enabled():
         with suppress(OSError, ValueError, RuntimeError):  # there is no standard error
             faulthandler.enable()
+    with standard_streams():
+        return _status(run, command, given)
+
+
+def _status(run: Callable[[Sequence[str]], None], command: str, given: list[str]) -> int:
     try:
         with ended_by_signals(), enough_memory("this command", "--images or --batch-size"):
             run(given)
@@ -174,9 +185,6 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     except RobustcmpError as error:
         say(described(error))
         return UNUSABLE if isinstance(error, UsageError) else FAILED
-    except BrokenPipeError:  # whoever read has read enough, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is written when Python ends
-        return FAILED
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")
         return FAILED

@@ -200,6 +200,7 @@ def _evaluate(given: Sequence[str]) -> None:
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
     from ..comparison import evaluate
+    from ..files import check_writable
     from ..frameworks import check_device
     from ..runs.conditioning import check_conditional
     from ..runs.question import check_numbers
@@ -222,6 +223,8 @@ def _evaluate(given: Sequence[str]) -> None:
     if options.dry_run:
         tell(beginning)
         return _estimate(asked, suite, arguments)
+    if options.html:
+        check_writable(options.html)
     evaluation = _finished(options, arguments)
     if evaluation is None:
         tell(beginning)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from .streams import descriptor_of, opened
+
 # Of absl, also before a level can be set: I0000 00:00:1795466579.336773    3933 port.cc:153] oneDNN …
 LOG_LINE = rb"[IW]\d{4} [\d:.]+\s+\d+ \S+\.(cc|h):\d+\] |WARNING: All log messages before absl::"
 FILTER = f"""
@@ -39,8 +41,8 @@ def log_lines_dropped() -> Iterator[None]:
     os.dup2(reader.stdin.fileno(), STDERR)
     reader.stdin.close()
     before = sys.stderr
-    if before is sys.__stderr__:
-        sys.stderr = os.fdopen(screen, "w", errors="backslashreplace", buffering=1, closefd=False)
+    if descriptor_of(before) == STDERR:
+        sys.stderr = opened(screen, like=before)
     try:
         yield
     finally:

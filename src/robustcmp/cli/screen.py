@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import textwrap
 from typing import TextIO
 
 from ..printable import printable
 
 WIDEST = 100  # longer lines are hard to read
+COMMAND = re.compile(r"\s+\S*(python\S* -m|robustcmp) ")
 
 
 def screen_width() -> int:
@@ -19,6 +22,28 @@ def screen_width() -> int:
 def show(text: object, *, flush: bool = False) -> None:
     """Print a result that names something; tables, which may have colours, are made printable where they are drawn."""
     print(printable(str(text)), flush=flush)
+
+
+def wrapped(text: str, stream: TextIO) -> str:
+    """Return text broken between words if a stream is a terminal, which would break it within them.
+
+    Commands stay on one line, so that they can be copied.
+    """
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # it is none
+        return text
+    width = min(columns or WIDEST, WIDEST)
+    lines = []
+    for line in text.split("\n"):
+        if COMMAND.match(line):
+            lines.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
+    return "\n".join(lines)
 
 
 def use_color(stream: TextIO) -> bool:

@@ -115,7 +115,8 @@ def check_named(name: str) -> None:
     kind = "npz" if name.endswith(".npz") else "folder" if os.path.isdir(name) else ""
     if kind:
         raise UsageError(f"unknown dataset {name}: did you mean {kind}:{name}?", parameters=["dataset"])
-    raise unknown("dataset", name, DATASETS)
+    own = "Images of your own are npz:FILE or folder:DIR, for networks of your own."
+    raise UsageError(f"{unknown('dataset', name, DATASETS)} {own}", parameters=["dataset"])
 
 
 def described(name: str) -> str:

@@ -61,9 +61,10 @@ def _names(archive: zipfile.ZipFile, split: str) -> tuple[str, str]:
             return pair
     wanted = ", or ".join(" and ".join(pair) for pair in PAIRS[split])
     images, labels = PAIRS[split][-1]
+    beside = ", with x_test and y_test beside them for the split test" if split == "train" else ""
     raise DataError(
         f"expected arrays {wanted} for the split {split}; received {', '.join(sorted(there)) or 'none'}. Write it with "
-        f"numpy.savez(path, {images}=images, {labels}=labels) and what is there."
+        f"numpy.savez(path, {images}=images, {labels}=labels){beside}."
     )
 
 

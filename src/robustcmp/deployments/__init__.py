@@ -20,6 +20,8 @@ MODULES = {
     "tfjs": "tfjs",
 }
 """The module of each runtime, by its name."""
+ALSO = {"onnx": "onnxruntime", "tflite": "litert", "tensorflowjs": "tfjs"}
+"""What else people call runtimes."""
 
 
 @cache
@@ -46,7 +48,13 @@ def split(name: str) -> tuple[Runtime, str]:
         kind = name[len(known) + 1 :]
         if (name == known or name.startswith(f"{known}-")) and runtime(known).conversion(kind) is not None:
             return runtime(known), kind
-    raise unknown("deployment", name, names())
+    also = {
+        deployment.replace(runtime_name, word, 1): deployment
+        for word, runtime_name in ALSO.items()
+        for deployment in names()
+        if deployment.startswith(runtime_name)
+    }
+    raise unknown("deployment", name, names(), also)
 
 
 def check_runtime(name: str) -> None:

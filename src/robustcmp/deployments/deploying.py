@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..data.arrays import check_images
 from ..errors import DeploymentError, UsageError, enough_memory, unknown
-from ..files import digest, json_digest, make_directory, user_cache
+from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
 from ..models.model import Model, check_preprocessing, check_wrapping
@@ -142,9 +142,10 @@ def check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
     """Raise `UsageError` for a path that a runtime's file cannot have."""
     if path is None:
         return
-    if Path(path).suffix != runtime.suffix:
+    file = as_path(path, "path")
+    if file.suffix != runtime.suffix:
         raise UsageError(f"files of {runtime.name} end in {runtime.suffix}, received {path}", parameters=["path"])
-    if Path(path).is_dir():
+    if file.is_dir():
         raise UsageError(f"{path} is a directory already: name another file", parameters=["path"])
 
 
@@ -208,7 +209,7 @@ def open_deployed(
     check_applicable(name)
     check_gradient_kind(gradient)
     runtime, _ = split(name)
-    main = Path(path)
+    main = as_path(path, "path")
     if main.suffix != runtime.suffix:
         raise UsageError(f"{name} opens {runtime.suffix}, received {path}")
     check_file(main)
@@ -425,7 +426,7 @@ def _found_or_made(
             _put(made, folder, runtime, Path(temporary) / "broken")
     main = folder / f"{WRITTEN}{runtime.suffix}"
     if path is not None:
-        main = _copied(main, Path(path), runtime)
+        main = _copied(main, as_path(path, "path"), runtime)
     return Files.of(main, runtime.beside(main))
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError
-from ..files import make_directory, remove_left_over, write_text_atomically
+from ..files import as_path, make_directory, remove_left_over, write_text_atomically
 from ..locks import sole_writer
 from .measurement import Asked, Key, Measurement
 
@@ -71,7 +71,7 @@ class BenchmarkStore:
     """The directory of a benchmark."""
 
     def __init__(self, directory: str | os.PathLike[str]):
-        self.directory = Path(directory)
+        self.directory = as_path(directory, "out")
 
     @property
     def is_there(self) -> bool:

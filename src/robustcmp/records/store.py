@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError, nearest
-from ..files import is_temporary, make_directory, remove_left_over, write_bytes_atomically
+from ..files import as_path, is_temporary, make_directory, remove_left_over, write_bytes_atomically
 from ..limits import LAYER_VALUES
 from ..locks import NAME as LOCK
 from ..locks import sole_writer
@@ -50,7 +50,7 @@ class Run:
     """The directory of a run."""
 
     def __init__(self, directory: str | os.PathLike[str], keep_images: bool = True):
-        self.directory = Path(directory)
+        self.directory = as_path(directory, "out")
         self.keep_images = keep_images
         self._made = False  # whether the directory was not there before
         self.temporary = False  # whether the directory goes with this object

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from .. import limits
 from ..documents import read_toml
 from ..errors import UsageError, unknown
+from ..files import as_path
 
 SHIPPED = files("robustcmp.resources.attacks")
 Subset = Literal["common", "all"]
@@ -56,7 +56,7 @@ def read_suite_file(suite: str | os.PathLike[str]) -> SuiteFile:
     UsageError
         There is no such suite, or its file has a mistake that shows without its attacks.
     """
-    path = Path(suite)
+    path = as_path(suite, "suite")
     if path.suffix == ".toml":
         table = read_toml(path, "the suite")
     elif str(suite) in suite_names():

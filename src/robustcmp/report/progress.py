@@ -271,9 +271,11 @@ class LiveTable:
 
         passed = duration(time.monotonic() - self._began)
         if self._what or self.tallies is None:
-            return Text(f"{printable(self._what)}: {self._done} of {self._steps} · {passed}", style="bold")
+            count = f"{self._done} of {self._steps}" if self._steps else ""
+            parts = [": ".join(filter(None, [printable(self._what), count])), passed]
+            return Text(" · ".join(filter(None, parts)), style="bold")
         tally = self.tallies.attacks.get(self._attack)
-        under_way = f"{self._attack}: {tally.finished} of {tally.cells} · " if tally else ""
+        under_way = f"{self._attack}: {tally.finished} of {tally.cells} · " if tally and tally.cells else ""
         verdicts = [
             f"{attack}: {text}"
             for attack, other in self.tallies.attacks.items()

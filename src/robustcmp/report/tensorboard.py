@@ -9,7 +9,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from ..errors import UsageError
-from ..files import make_directory
+from ..files import as_path, make_directory
 from ..records.measurement import Epoch, Measurement
 
 SCALARS = ("loss", "training_accuracy", "validation_accuracy", "seconds")
@@ -28,7 +28,8 @@ def to_tensorboard(measurements: Iterable[Measurement], directory: str | os.Path
         from tensorboardX import SummaryWriter  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:
         raise UsageError(f"logs need TensorBoard ({error}): pip install 'robustcmp[tensorboard]'") from None
-    make_directory(Path(directory))
+    directory = as_path(directory, "directory")
+    make_directory(directory)
     written = []
     for measured in measurements:
         asked = measured.asked

@@ -10,7 +10,7 @@ import msgspec
 
 from .. import limits
 from ..errors import WeightsError, check_count, enough_memory
-from ..files import make_directory, remove_left_over
+from ..files import as_path, make_directory, remove_left_over
 from ..frameworks import Device, get_framework, named
 from ..models.model import Model
 from ..networks.architecture import get_architecture
@@ -77,7 +77,7 @@ def fit(
     if epochs is not None:
         check_count("epochs", epochs, limits.EPOCHS)
         settings = msgspec.structs.replace(settings, epochs=epochs)
-    path = Path(out or trained_directory()) / name.file
+    path = as_path(out or trained_directory(), "out") / name.file
     remove_left_over(path.parent)
     if path.exists():
         content = _same_training(path, name, settings)

@@ -23,6 +23,7 @@ import foolbox as fb
 import msgspec
 import numpy as np
 
+from ..deployments import ALSO as ALSO_RUNTIMES
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import check_applicable, runtime, split
 from ..deployments.deploying import beside, open_deployed
@@ -124,9 +125,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         And `WeightsError` for a file that cannot be one, before it is read.
         """
         if self.framework not in (*known(), NUMPY):
-            raise unknown(
-                "framework", self.framework, (*known(), NUMPY, *RUNTIMES), {**ALSO, **dict.fromkeys(OF_NUMPY, NUMPY)}
-            )
+            also = ALSO | ALSO_RUNTIMES | dict.fromkeys(OF_NUMPY, NUMPY)
+            raise unknown("framework", self.framework, (*known(), NUMPY, *RUNTIMES), also)
         if self.framework != NUMPY:
             check_framework(self.framework)
         if self.framework == NUMPY and self.cut_softmax:

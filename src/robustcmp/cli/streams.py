@@ -1,0 +1,101 @@
+"""Standard output and error as a command writes them: in what they can encode, also where nobody reads them."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+SPELLED = {
+    "−": "-",
+    "–": "-",
+    "─": "-",
+    "•": "-",
+    "·": ".",
+    "…": "...",
+    "×": "x",
+    "±": "+-",
+    "≤": "<=",
+    "∞": "inf",
+    "ε": "eps",
+    "√": "sqrt ",
+}
+"""Characters of reports that ASCII or cp1252 lacks, in letters that every encoding has."""
+RAISING = ("strict", "surrogateescape", "backslashreplace")  # Python's choices; any other is the user's
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """Return what to write in place of what cannot be encoded, as `codecs.register_error` wants it."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return "".join(SPELLED.get(c) or c.encode("unicode_escape").decode("ascii") for c in lacking), error.end
+
+
+codecs.register_error("robustcmp", _spell)
+
+
+class _Written(io.FileIO):
+    """A stream that ends where its reader has read enough, as ``head`` does, or where its disk is full.
+
+    The rest goes nowhere; only of a disk there is an error, once.
+    """
+
+    has_ended = False
+
+    def write(self, data: ReadableBuffer) -> int:
+        if not self.has_ended:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self.has_ended = True
+                if not isinstance(error, BrokenPipeError):
+                    raise
+        return memoryview(data).nbytes
+
+
+def descriptor_of(stream: TextIO) -> int | None:
+    """Return the file descriptor that a stream writes to, None where it writes into memory."""
+    with suppress(OSError, ValueError, AttributeError):
+        return stream.fileno()
+    return None
+
+
+def opened(descriptor: int, like: TextIO) -> TextIO:
+    """Return a stream that writes as another one does, but for what it cannot encode and for readers that are gone."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Written(descriptor, "wb", closefd=False)),
+        encoding=like.encoding,
+        errors="robustcmp" if like.errors in RAISING else like.errors,
+        line_buffering=True,
+    )
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """Let a command write to standard output and error what they can encode, also where they are closed."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_reopened, before)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _reopened(stream: TextIO | None) -> TextIO:
+    if stream is None:  # closed
+        return io.StringIO()
+    descriptor = descriptor_of(stream)
+    if descriptor is None or (os.name == "nt" and stream.isatty()):  # a console there takes every character
+        return stream
+    stream.flush()
+    return opened(descriptor, like=stream)
