@@ -493,7 +493,14 @@ def _from_files(options: Namespace) -> _Asked:
     lines += normalised(origins, data.images.shape[-1])
     if is_own(dataset):
         lines.append(_described(data))
-    about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
+    about: dict[str, Any] = {
+        "model": networks[0].name,
+        "dataset": data.name,
+        "recipe": None,
+        "data": data.digest,
+    }
+    if data.notes:
+        about["data_notes"] = [f"{data.name}: {note}" for note in data.notes]
     suffix = f"-weights-{directory_part(origins)}{'-normalised' if options.mean or options.std else ''}"
     return _Asked(about, suffix, dataset, data, origins, lines)
 
