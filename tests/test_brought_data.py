@@ -151,6 +151,50 @@ def test_shapes_that_could_be_either_are_taken_as_they_are(shape: tuple[int, ...
     assert check_unit_images(np.zeros(shape, np.float32)).shape == shape
 
 
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("shape", [(3, 3, 50), (1, 300, 12), (4, 4, 5)])
+def test_a_stated_axis_of_channels_wins(shape: tuple[int, int, int], data_format: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(int(np.prod(shape)), CLASSES))
+    images, labels = rng.random((60, *shape), dtype=np.float32), rng.integers(0, CLASSES, 60)
+    correct = ((images.reshape(60, -1) - 0.5) @ weights).argmax(axis=1) == labels
+    model = rc.wrap_functions(logits=lambda x: (x.reshape(len(x), -1) - 0.5) @ weights)
+    given = images.transpose(0, 3, 1, 2) if data_format == "channels_first" else images
+
+    assert (rc.predict(model, given, data_format=data_format) == labels).mean() == correct.mean()
+    subset = rc.common_subset({"m": model}, given, labels, data_format=data_format)
+    np.testing.assert_array_equal(subset, np.flatnonzero(correct))
+    suite = {"pixel": rc.attacks.SinglePixel(max_pixels=1)}
+    options: dict[str, Any] = {"suite": suite, "n": 5, "repeats": 1, "progress": False}
+    ev = rc.evaluate({"m": model}, given, labels, data_format=data_format, **options)
+    assert ev.correct_by_all == correct.mean()
+    np.testing.assert_array_equal(ev.clean, images[ev.dataset.image.values])
+    result = suite["pixel"].attack(model, given[subset], labels[subset], data_format=data_format)
+    assert result.adversarials.shape == (len(subset), *shape)
+
+    name = saved(tmp_path / "a.npz", images=given, labels=labels, data_format=data_format)
+    np.testing.assert_array_equal(rc.load_dataset(name).images, images)
+
+
+def test_an_axis_of_channels_that_is_not_stated() -> None:
+    images = np.zeros((2, 4, 4, 5), np.float32)
+    with pytest.raises(UsageError, match='images have 4 × 4 pixels and 5 channels, state data_format="channels_last"'):
+        rc.predict(linear(), images)
+    with pytest.raises(UsageError, match="unknown data_format 'last': Expected one of channels_first, channels_last"):
+        rc.predict(linear(), images, data_format="last")  # type: ignore[arg-type]
+
+
+def test_tensors_have_the_layout_of_their_model() -> None:
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(80, 3)).eval()
+    images, labels = torch.rand(4, 5, 4, 4), torch.zeros(4, dtype=torch.int64)
+    attack, model = rc.attacks.FGSM(epsilons=2), rc.wrap(network, device="cpu")
+    assert attack.attack(model, images, labels).adversarials.shape == images.shape
+    assert attack(model, images, labels, epsilons=None)[0].shape == images.shape
+    with pytest.raises(UsageError, match="data_format is for NumPy arrays"):
+        attack.attack(model, images, labels, data_format="channels_first")
+
+
 # values ---------------------------------------------------------------------------------------------------------------
 
 WANTED = drawn()
@@ -907,6 +951,21 @@ def test_the_command_names_the_order_of_numbered_classes(
     note = "folder:pets: the classes are in the order of their numbers, 1, 2, …"
     assert caplog.text.count(note) == 1
     assert note in rc.open_run("run").to_text()
+
+
+def test_the_command_with_a_stated_axis_of_channels(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = eight_bit().reshape(N, 3, 3, -1)
+    module = import_module(next(path.stem for path in here.glob("nets_*.py")))
+    rows = module.mine()[1].weight.detach().numpy(), module.mine()[1].bias.detach().numpy()
+    labels = ((images / 255).transpose(0, 3, 1, 2).reshape(N, -1) @ rows[0].T + rows[1]).argmax(axis=1)
+    saved(here / "a.npz", images=images, labels=labels)
+    assert command.main(asked(here, "npz:a.npz", "--json")) == 1
+    assert 'state data_format="channels_last" as an array of the archive, with numpy.savez' in capsys.readouterr().err
+    saved(here / "a.npz", images=images, labels=labels, data_format="channels_last")
+    assert command.main(asked(here, "npz:a.npz", "--json", "--dry-run")) == 0
+    capsys.readouterr()
+    assert command.main(asked(here, "npz:a.npz", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["correct_by_all"] == 1
 
 
 def test_a_command_resumes_by_the_images_and_not_by_their_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -303,6 +303,7 @@ def _arguments(
         "repeats": repeats,
         "spread_repeats": not options.repeats,
         "seed": options.seed,
+        "data_format": "channels_last",
         "out": options.out or f"runs/{asked.about['model']}-{_in_path(asked.data.name)}-{suite.name}{asked.suffix}",
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
@@ -336,8 +337,9 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     from ..report.format import duration
     from ..runs.question import validate
 
-    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size")
-    question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
+    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format")
+    images, labels = asked.data.images, asked.data.labels
+    question = validate(images, labels, *(arguments[name] for name in of_question))
     work = estimate(
         asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device", "keep_cells")}
     )
