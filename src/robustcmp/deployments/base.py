@@ -20,6 +20,7 @@ from ..errors import DeploymentError
 from ..files import write_named
 from ..models.model import Model
 from ..provenance import package_version
+from .layouts import Layout
 
 Precision = Literal["float32", "float16", "int8"]
 
@@ -60,10 +61,13 @@ class Session(ABC):
         Whether the format of its images is that of bytes, so that these can be nothing but images within `bounds`.
     bounds : tuple of float
         Of the images that it takes, unless a caller says otherwise.
+    layout : Layout, optional
+        How images become its input, where that is told from the sizes in the file.
     """
 
     shape: tuple[int, ...]
     notes: list[str]
+    layout: Layout | None = None
     holds_bytes: bool = False
     bounds: tuple[float, float] = (0, 1)
 
