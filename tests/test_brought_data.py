@@ -151,6 +151,50 @@ def test_shapes_that_could_be_either_are_taken_as_they_are(shape: tuple[int, ...
     assert check_unit_images(np.zeros(shape, np.float32)).shape == shape
 
 
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("shape", [(3, 3, 50), (1, 300, 12), (4, 4, 5)])
+def test_a_stated_axis_of_channels_wins(shape: tuple[int, int, int], data_format: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(int(np.prod(shape)), CLASSES))
+    images, labels = rng.random((60, *shape), dtype=np.float32), rng.integers(0, CLASSES, 60)
+    correct = ((images.reshape(60, -1) - 0.5) @ weights).argmax(axis=1) == labels
+    model = rc.wrap_functions(logits=lambda x: (x.reshape(len(x), -1) - 0.5) @ weights)
+    given = images.transpose(0, 3, 1, 2) if data_format == "channels_first" else images
+
+    assert (rc.predict(model, given, data_format=data_format) == labels).mean() == correct.mean()
+    subset = rc.common_subset({"m": model}, given, labels, data_format=data_format)
+    np.testing.assert_array_equal(subset, np.flatnonzero(correct))
+    suite = {"pixel": rc.attacks.SinglePixel(max_pixels=1)}
+    options: dict[str, Any] = {"suite": suite, "n": 5, "repeats": 1, "progress": False}
+    ev = rc.evaluate({"m": model}, given, labels, data_format=data_format, **options)
+    assert ev.correct_by_all == correct.mean()
+    np.testing.assert_array_equal(ev.clean, images[ev.dataset.image.values])
+    result = suite["pixel"].attack(model, given[subset], labels[subset], data_format=data_format)
+    assert result.adversarials.shape == (len(subset), *shape)
+
+    name = saved(tmp_path / "a.npz", images=given, labels=labels, data_format=data_format)
+    np.testing.assert_array_equal(rc.load_dataset(name).images, images)
+
+
+def test_an_axis_of_channels_that_is_not_stated() -> None:
+    images = np.zeros((2, 4, 4, 5), np.float32)
+    with pytest.raises(UsageError, match='images have 4 × 4 pixels and 5 channels, state data_format="channels_last"'):
+        rc.predict(linear(), images)
+    with pytest.raises(UsageError, match="unknown data_format 'last': Expected one of channels_first, channels_last"):
+        rc.predict(linear(), images, data_format="last")  # type: ignore[arg-type]
+
+
+def test_tensors_have_the_layout_of_their_model() -> None:
+    torch = pytest.importorskip("torch")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(80, 3)).eval()
+    images, labels = torch.rand(4, 5, 4, 4), torch.zeros(4, dtype=torch.int64)
+    attack, model = rc.attacks.FGSM(epsilons=2), rc.wrap(network, device="cpu")
+    assert attack.attack(model, images, labels).adversarials.shape == images.shape
+    assert attack(model, images, labels, epsilons=None)[0].shape == images.shape
+    with pytest.raises(UsageError, match="data_format is for NumPy arrays"):
+        attack.attack(model, images, labels, data_format="channels_first")
+
+
 # values ---------------------------------------------------------------------------------------------------------------
 
 WANTED = drawn()
@@ -668,6 +712,96 @@ def test_a_class_has_one_number_in_all_splits(lacking: str, tmp_path: Path) -> N
     assert rc.load_dataset(f"folder:{tmp_path / lacking}").class_names == ("dog", "owl")  # named by itself
 
 
+@pytest.mark.parametrize(
+    ("names", "in_order", "note"),
+    [
+        (
+            [*map(str, range(11))],
+            [*map(str, range(11))],
+            "0, 1, 2, …; .*as text, 0, 1, 10, ….*put a letter",
+        ),
+        ([f"{label:02}" for label in range(11)], [f"{label:02}" for label in range(11)], ""),
+        (["7", "8", "9"], ["7", "8", "9"], ""),
+        (["img1", "img2", "img10"], ["img1", "img10", "img2"], ""),
+        (["1", "2", "10", "other"], ["1", "10", "2", "other"], ""),
+    ],
+)
+def test_the_order_of_classes(
+    names: list[str], in_order: list[str], note: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+        Image.new("L", (4, 4), 10 * names.index(name)).save(tmp_path / name / "0.png")
+    data = rc.load_dataset(f"folder:{tmp_path}")
+    assert data.class_names == tuple(in_order)
+    shades = [names.index(in_order[label]) for label in data.labels]
+    np.testing.assert_allclose(data.images[:, 0, 0, 0], 10 * np.array(shades) / 255, atol=1e-6)
+    assert [record.message for record in caplog.records] == [f"{data.name}: {sentence}" for sentence in data.notes]
+    assert len(data.notes) == bool(note)
+    assert re.search(note, " ".join(data.notes))
+
+
+@pytest.mark.parametrize(("train", "test"), [("Training", "Testing"), ("TRAIN", "Test")])
+def test_other_names_of_splits(train: str, test: str, tmp_path: Path) -> None:
+    folder(tmp_path / train, eight_bit(3, 12))
+    folder(tmp_path / test, eight_bit(3, 6))
+    (tmp_path / "__MACOSX" / "Testing").mkdir(parents=True)
+    data = {split: rc.load_dataset(f"folder:{tmp_path}", split) for split in ("train", "test")}
+    assert {split: len(each.images) for split, each in data.items()} == {"train": 12, "test": 6}
+    assert {each.class_names for each in data.values()} == {("cat", "dog", "owl")}
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["Test", "testing", "train"], "has both Test and testing for the split test, received Test, testing, train"),
+        (["train", "test", "more"], "subfolder for each split, or for each class; received test, train beside more"),
+    ],
+)
+def test_folders_of_splits_that_are_not_clear(names: list[str], text: str, tmp_path: Path) -> None:
+    for name in names:
+        folder(tmp_path / name, eight_bit(3, 6))
+    with pytest.raises(DataError, match=rf"{text}\. Name the one that is meant, folder:.*/NAME"):
+        rc.load_dataset(f"folder:{tmp_path}")
+    assert rc.load_dataset(f"folder:{tmp_path / names[0]}").class_names == ("cat", "dog", "owl")
+
+
+def test_folders_that_systems_add_are_no_classes(tmp_path: Path) -> None:
+    path = folder(tmp_path / "pets")
+    for name in ("__MACOSX", "@eaDir", "cat/@eaDir", "cat/.thumbnails", "cat/__MACOSX"):
+        (path / name).mkdir()
+        Image.new("RGB", (2, 2)).save(path / name / "0.png")
+    data = rc.load_dataset(f"folder:{path}")
+    assert (data.class_names, len(data.images)) == (("cat", "dog", "owl"), N)
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp"])
+def test_images_with_an_orientation_are_read_as_they_are_stored(
+    ending: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = folder(tmp_path / f"pets in {ending}")
+    (path / "cat" / "000.png").unlink()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored = eight_bit()[0].repeat(2, axis=0).repeat(2, axis=1)
+    Image.fromarray(stored).resize((WIDTH, HEIGHT)).save(path / "cat" / f"000.{ending}", exif=exif)
+    data = rc.load_dataset(f"folder:{path}")
+    pixels = np.asarray(Image.open(path / "cat" / f"000.{ending}").convert("RGB"))  # what ImageFolder returns
+    np.testing.assert_allclose(data.images[0], pixels / 255, atol=1e-6)
+    [record] = caplog.records
+    assert f"1 of 30 images have an EXIF orientation, the first cat/000.{ending} (6)" in record.message
+    assert "save them turned, with Pillow's ImageOps.exif_transpose" in record.message
+    Image.new("RGB", (HEIGHT, WIDTH)).save(path / "dog" / "001.png")
+    with pytest.raises(DataError, match=r"001\.png has 9 × 6 pixels.*6 × 9.*Viewers turn one by its EXIF orientation"):
+        rc.load_dataset(f"folder:{path}")
+
+
+def test_broken_metadata_spoils_no_image(tmp_path: Path) -> None:
+    path = folder(tmp_path / "pets", ending="jpg")
+    Image.fromarray(eight_bit()[0]).save(path / "cat" / "000.jpg", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+    assert rc.load_dataset(f"folder:{path}").notes == ()
+
+
 def test_grey_images_among_rgb_become_rgb(tmp_path: Path) -> None:
     path = folder(tmp_path / "pets")
     Image.fromarray(eight_bit(1)[0, ..., 0]).save(path / "cat" / "000.png")
@@ -803,6 +937,35 @@ def test_the_command(dataset: str, here: Path, capsys: pytest.CaptureFixture[str
     assert name in found["out"]
     assert str(here) not in (here / found["out"] / "manifest.json").read_text()
     assert all(rates["fgsm"] > 0 for rates in rc.open_run(found["out"]).rates().values())
+
+
+def test_the_command_names_the_order_of_numbered_classes(
+    here: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, number in zip(NAMES, ("1", "2", "10"), strict=True):
+        (here / "pets" / name).rename(here / "pets" / number)
+    assert command.main(asked(here, "folder:pets", "--out", "run", "--json")) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["correct_by_all"] == 1
+    assert "3 classes: 0 1, 1 2, 2 10" in err
+    note = "folder:pets: the classes are in the order of their numbers, 1, 2, …"
+    assert caplog.text.count(note) == 1
+    assert note in rc.open_run("run").to_text()
+
+
+def test_the_command_with_a_stated_axis_of_channels(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = eight_bit().reshape(N, 3, 3, -1)
+    module = import_module(next(path.stem for path in here.glob("nets_*.py")))
+    rows = module.mine()[1].weight.detach().numpy(), module.mine()[1].bias.detach().numpy()
+    labels = ((images / 255).transpose(0, 3, 1, 2).reshape(N, -1) @ rows[0].T + rows[1]).argmax(axis=1)
+    saved(here / "a.npz", images=images, labels=labels)
+    assert command.main(asked(here, "npz:a.npz", "--json")) == 1
+    assert 'state data_format="channels_last" as an array of the archive, with numpy.savez' in capsys.readouterr().err
+    saved(here / "a.npz", images=images, labels=labels, data_format="channels_last")
+    assert command.main(asked(here, "npz:a.npz", "--json", "--dry-run")) == 0
+    capsys.readouterr()
+    assert command.main(asked(here, "npz:a.npz", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["correct_by_all"] == 1
 
 
 def test_a_command_resumes_by_the_images_and_not_by_their_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -413,7 +413,10 @@ def spoilt(value: float) -> Images:
         (GOOD * 255, "Scale the images"),
         (GOOD[0], r"shape \(N, H, W, C\), received \(4, 5, 3\)"),
         (GOOD.reshape(3, -1), r"shape \(N, H, W, C\), received \(3, 60\)"),
-        (GOOD.transpose(0, 3, 1, 2), r"received \(3, 3, 4, 5\): move the channels last"),
+        (
+            GOOD.transpose(0, 3, 1, 2),
+            r"received \(3, 3, 4, 5\).*move the channels last",
+        ),
         (np.zeros((3, 1, 28, 28), np.float32), "move the channels last"),
         ((GOOD * 255).astype(np.uint8), r"received dtype uint8.*images / 255"),
         (GOOD > 1, "received dtype bool"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import inspect
 import os
 import re
@@ -139,6 +140,17 @@ def refused(reader: str, content: str | bytes, directory: Path, message: str) ->
 )
 def test_a_file_that_no_tool_writes(reader: str, content: str | bytes, message: str, tmp_path: Path) -> None:
     refused(reader, content, tmp_path, message if "1e999" not in str(content) else "finite number")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_byte_order_mark_changes_nothing(reader: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    content, read = READERS[reader]
+    path.write_text(content)
+    wanted = read(path)
+    path.write_bytes(codecs.BOM_UTF8 + content.encode())
+    received = read(path)
+    assert getattr(received, "digest", received) == getattr(wanted, "digest", wanted)
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -21,7 +21,7 @@ from .attacks.suite import AnySuite, Suite
 from .errors import ControlError, SealError, UsageError, enough_memory
 from .evaluation import Evaluation
 from .files import digest
-from .frameworks import Device
+from .frameworks import DataFormat, Device
 from .models.functions import FINITE_DIFFERENCES
 from .provenance import made_with, processor
 from .records.checks import Checked
@@ -66,6 +66,7 @@ def evaluate(
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     batch_size: int | None = None,
+    data_format: DataFormat | None = None,
     keep_images: bool = True,
     progress: bool | Progress = True,
     about: dict[str, Any] | None = None,
@@ -105,6 +106,9 @@ def evaluate(
         The run's directory. Without it, the run is deleted together with the returned object.
     batch_size : int, optional
         Images per forward pass (default: measured).
+    data_format : str, optional
+        ``"channels_last"`` or ``"channels_first"``: where the channels of the images are, (N, H, W, C) or
+        (N, C, H, W). Without it they are last, and images that seem to have them first are refused.
     keep_images : bool, default True
         Store the adversarial images.
     progress : bool or Progress, default True
@@ -150,7 +154,7 @@ def evaluate(
     >>> ev.success_rate.sizes["attack"], sorted(ev.indicator)
     (3, ['jax', 'torch'])
     """
-    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size)
+    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size, data_format)
     if isinstance(executor, str) and executor != "auto":
         raise UsageError(f'executor should be one of robustcmp.executors, "auto" or None, received {executor!r}')
     if isinstance(executor, LooksAhead):

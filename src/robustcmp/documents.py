@@ -69,7 +69,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read(source: str | os.PathLike[str] | Traversable, what: str, form: str, parse: Callable[[str], Any]) -> Any:
     try:
-        text = _bytes(source).decode("utf-8")
+        text = _bytes(source).decode("utf-8-sig")  # editors on Windows write a byte order mark
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} {source} cannot be read: expected text in UTF-8 ({error})") from None
     except (OSError, ValueError) as error:

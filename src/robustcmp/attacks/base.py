@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..data.arrays import check_images, check_labels
 from ..errors import UsageError, check_count, check_seed
+from ..frameworks import DataFormat
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
 from ..records.attack import AttackRecord, AttackTable, Extra, Norm, PositionDraws
@@ -318,6 +319,7 @@ class Attack(MinimizationAttack):
         seed: int = 0,
         repeat: int = 0,
         batch_size: int | None = None,
+        data_format: DataFormat | None = None,
     ) -> AttackResult:
         """Attack images and return all outcomes.
 
@@ -333,6 +335,8 @@ class Attack(MinimizationAttack):
             All random draws are a function of (seed, attack, repeat, image).
         batch_size : int, optional
             Images per forward pass (default: 256, or as many as fit in 64 MiB in float64).
+        data_format : str, optional
+            Where the channels of an ndarray are, as for `robustcmp.evaluate`.
 
         Returns
         -------
@@ -343,7 +347,9 @@ class Attack(MinimizationAttack):
         UsageError
             Images or labels are invalid, or a batch of this size does not fit into memory.
         """
-        [result] = self.attack_repeats(model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size)
+        [result] = self.attack_repeats(
+            model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size, data_format=data_format
+        )
         return result
 
     def attack_repeats(
@@ -355,12 +361,17 @@ class Attack(MinimizationAttack):
         seed: int = 0,
         repeats: Sequence[int],
         batch_size: int | None = None,
+        data_format: DataFormat | None = None,
     ) -> Iterator[AttackResult]:
         """Return an iterator of `attack` of each of the repeats; answers they have in common are asked for once."""
         numpy_images = isinstance(images, np.ndarray)
         classifier = Classifier(model, batch_size, like=None if numpy_images else _tensor(images).raw)
         seed, repeats = check_seed(seed), [check_seed(repeat, "a repeat") for repeat in repeats]
-        x = check_images(images if numpy_images else classifier.array(images), classifier.bounds)
+        if not numpy_images:
+            if data_format is not None:
+                raise UsageError("data_format is for NumPy arrays: a tensor has the layout of its model. Omit it")
+            images, data_format = classifier.array(images), "channels_last"
+        x = check_images(images, classifier.bounds, data_format=data_format)
         if not len(x):
             raise UsageError("expected at least one image, received none")
         classifier = classifier.with_batch_size_for(x, batch_size)
@@ -420,6 +431,7 @@ class Attack(MinimizationAttack):
         seed: int = 0,
         repeat: int | None = None,
         batch_size: int | None = None,
+        data_format: DataFormat | None = None,
         **kwargs: Any,
     ) -> Any:
         """Return the adversarial images, or the clean ones where the attack failed: Foolbox's interface."""
@@ -436,6 +448,7 @@ class Attack(MinimizationAttack):
             seed=seed,
             repeats=range(first, first + self._times),
             batch_size=batch_size,
+            data_format=data_format,
         )
         best = next(results)
         adversarials, smallest = ep.astensor(best.adversarials), getattr(best, self.norm)

@@ -301,6 +301,7 @@ def _arguments(
         "repeats": repeats,
         "spread_repeats": not options.repeats,
         "seed": options.seed,
+        "data_format": "channels_last",
         "out": options.out or f"runs/{asked.about['model']}-{_in_path(asked.data.name)}-{suite.name}{asked.suffix}",
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
@@ -333,8 +334,9 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     from ..report.format import duration
     from ..runs.question import validate
 
-    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size")
-    question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
+    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format")
+    images, labels = asked.data.images, asked.data.labels
+    question = validate(images, labels, *(arguments[name] for name in of_question))
     work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
     show(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
@@ -488,7 +490,14 @@ def _from_files(options: Namespace) -> _Asked:
     lines += normalised(origins, data.images.shape[-1])
     if is_own(dataset):
         lines.append(_described(data))
-    about = {"model": networks[0].name, "dataset": data.name, "recipe": None, "data": data.digest}
+    about: dict[str, Any] = {
+        "model": networks[0].name,
+        "dataset": data.name,
+        "recipe": None,
+        "data": data.digest,
+    }
+    if data.notes:
+        about["data_notes"] = [f"{data.name}: {note}" for note in data.notes]
     suffix = f"-weights-{directory_part(origins)}{'-normalised' if options.mean or options.std else ''}"
     return _Asked(about, suffix, dataset, data, origins, lines)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -31,6 +33,8 @@ KINDS = ("folder", "npz")
 """What a dataset of one's own lies in, ``KIND:PATH``; each is a module here, with a function ``load(path, split)``."""
 SPLITS = ("train", "test")
 
+_log = logging.getLogger("robustcmp")
+
 
 def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Load one split of a dataset.
@@ -45,7 +49,9 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
 
     Images of your own are ``npz:FILE``, a NumPy archive with the arrays ``images`` and ``labels`` (or ``x_test`` and
     ``y_test``, ``x_train`` and ``y_train``), or ``folder:DIR``, with a subfolder of images for each class, or such
-    folders in ``DIR/train`` and ``DIR/test``. 8-bit values are divided by 255.
+    folders in ``DIR/train`` and ``DIR/test``. 8-bit values are divided by 255. The images of an archive are
+    (N, H, W, C), or (N, C, H, W) if it also has ``data_format="channels_first"``. Subfolders sort as numbers where all
+    of them are numbers, as text otherwise. Images are not turned by an EXIF orientation.
 
     Parameters
     ----------
@@ -80,10 +86,19 @@ def load_dataset(name: str, split: str = "test", *, data_dir: str | os.PathLike[
         if data_dir is not None:
             raise UsageError(f"{name} says where it is: omit data_dir, which is for {', '.join(DATASETS)}")
         read: Callable[[Path, str], Dataset] = import_module(f".{kind}", __name__).load
-        return read(as_path(place), split)
+        data = read(as_path(place), split)
+        for note in data.notes:
+            _warn_once(f"{data.name}: {note}")
+        return data
     check_named(name)
     load: Callable[[str, Path | None], Dataset] = import_module(f".{name}", __name__).load
     return load(split, None if data_dir is None else as_path(data_dir))
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    """Log a warning that a command would otherwise repeat for each conversion that loads the images again."""
+    _log.warning("%s", sentence)
 
 
 def is_own(name: str) -> bool:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
-from ..errors import OutOfMemoryError, UsageError
+from ..errors import OutOfMemoryError, UsageError, unknown
 
 UNIT_BOUNDS = (0.0, 1.0)
+DATA_FORMATS = ("channels_first", "channels_last")
 BLOCK_BYTES = 2**24  # of images that are looked at together: arrays may lie in files that are larger than the memory
 MOST_CHANNELS = 4  # that are taken for channels where they come first
 ROUNDING = 1e-3  # beyond the bounds
@@ -26,23 +27,41 @@ COLLECTIONS = {
 }
 
 
+def check_data_format(given: str | None) -> None:
+    """Raise `UsageError` for what says nothing about the axis of channels; None stands for nothing."""
+    if given not in (None, *DATA_FORMATS):
+        raise unknown("data_format", given, DATA_FORMATS)
+
+
 def check_images(
-    images: Any, bounds: tuple[float, float], remedy: str = "Scale the images, or pass bounds= to robustcmp.wrap."
+    images: Any,
+    bounds: tuple[float, float],
+    remedy: str = "Scale the images, or pass bounds= to robustcmp.wrap.",
+    data_format: str | None = None,
 ) -> NDArray[np.float32]:
     """Return images as float32 (N, H, W, C), or raise `UsageError` saying what is wrong with them.
+
+    `data_format` says whether the channels are the second or the last axis. Without it, images whose channels seem to
+    come first are refused.
 
     Images that are float32 and C-contiguous are not copied, so they may lie in a file (`numpy.memmap`) that is larger
     than the memory.
     """
+    check_data_format(data_format)
     array = _array("images", images)
     if array.ndim != 4:
         remedy = _of_frame("images", images, _reshaped(array))
         raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}{remedy}")
-    if array.shape[-1] > MOST_CHANNELS and 1 <= array.shape[1] <= MOST_CHANNELS:
+    if data_format == "channels_first":
+        array = array.transpose(0, 2, 3, 1)
+    elif data_format is None and array.shape[-1] > MOST_CHANNELS and 1 <= array.shape[1] <= MOST_CHANNELS:
         last = "permute" if hasattr(images, "permute") else "transpose"
+        _, height, width, channels = array.shape
         raise UsageError(
-            f"images should have the shape (N, H, W, C), received {array.shape}: move the channels last, "
-            f"images.{last}(0, 2, 3, 1)"
+            f"images should have the shape (N, H, W, C), received {array.shape}. If the second number counts channels, "
+            f"move the channels last, images.{last}(0, 2, 3, 1); if images have {height} × {width} pixels and "
+            f'{channels} channels, state data_format="channels_last"',
+            parameters=["data_format"],
         )
     if array.dtype.kind != "f":
         raise UsageError(f"images should be float32 in {bounds}, received dtype {array.dtype}{_scaled(array, *bounds)}")
@@ -52,14 +71,14 @@ def check_images(
     return array
 
 
-def check_unit_images(images: Any) -> NDArray[np.float32]:
+def check_unit_images(images: Any, data_format: str | None = None) -> NDArray[np.float32]:
     """Return images as float32 (N, H, W, C) in [0, 1], in which all models are compared, or raise `UsageError`."""
     if isinstance(images, int):
         raise UsageError(
             f"images should be an array (N, H, W, C), received the number {images}. To attack so many of the images, "
             f"pass n={images}"
         )
-    return check_images(images, UNIT_BOUNDS, "")
+    return check_images(images, UNIT_BOUNDS, "", data_format)
 
 
 def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.int64]:

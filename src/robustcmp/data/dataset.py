@@ -31,6 +31,7 @@ class Dataset:
     split : ``train`` or ``test``
     classes : the number of classes, whether or not all of them occur; of an archive, the largest label plus 1
     class_names : what the classes are called, in their order; empty where that is not known
+    notes : sentences about what was decided in reading it, such as the order of the classes
 
     Examples
     --------
@@ -46,6 +47,7 @@ class Dataset:
     split: str
     classes: int
     class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ..errors import DataError
 from ..files import open_regular
+from ..printable import printable
 from .arrays import check_memory
 from .dataset import Dataset, Pixels, named_after, scaled
 
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # those of ImageFolder
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP")
-SPLIT_NAMES = frozenset({"train", "test", "val", "valid", "validation"})
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "testing": "test",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+}
+LITTER = frozenset({"__MACOSX", "@eaDir"})  # folders that macOS and Synology add
+ORIENTATION = 0x0112  # the EXIF tag
 # What the modes of Pillow become: grey, grey with alpha, colours, colours with alpha. Others have more than 8 bits.
 MODES = {
     "1": "L",
@@ -42,10 +53,10 @@ WORDS = {"L": "grey", "LA": "grey with alpha", "RGB": "RGB", "RGBA": "RGB with a
 def load(path: Path, split: str) -> Dataset:
     """Return the images of a folder, (N, H, W, C) float32 in [0, 1]; the classes are its subfolders, by their names.
 
-    A folder with subfolders ``train`` and ``test`` has a split in each; one without is the split ``test``. A class has
-    one number in all splits, also in those that lack its subfolder. A subfolder without images is a class that is
-    missing. Images are grey, grey with alpha, RGB or RGBA, all of them alike and of one size; grey ones among RGB
-    become RGB.
+    Names sort as numbers where all of them are numbers, as text otherwise. A folder with subfolders ``train`` and
+    ``test``, or ``Training`` and ``Testing``, has a split in each; one without is the split ``test``. A class has one
+    number in all splits, also in those that lack its subfolder. A subfolder without images is a class that is missing.
+    Images are grey, grey with alpha, RGB or RGBA, all of them alike and of one size; grey ones among RGB become RGB.
 
     Raises
     ------
@@ -54,27 +65,42 @@ def load(path: Path, split: str) -> Dataset:
     """
     root = _of_split(path, split)
     splits = [root] if root == path else [path / name for name in _subfolders(path)]
-    own, names = _subfolders(root), sorted({name for folder in splits for name in _subfolders(folder)})
-    files = [(file, names.index(name)) for name in own for file in _images(root / name)]
+    own = _subfolders(root)
+    names = _in_order({name for folder in splits for name in _subfolders(folder)})
+    files = [(file, label) for label, name in enumerate(names) if name in own for file in _images(root / name)]
     if not files:
         raise DataError(
             f"{root} should have a subfolder for each class, with images in it ({', '.join(ENDINGS)}); received "
             f"{len(own)} subfolders and no images in them. Move each image into a subfolder named after its class.",
             parameters=["dataset"],
         )
-    images = _read([file for file, _ in files])
+    images, turned = _read([file for file, _ in files])
     labels = np.array([label for _, label in files], np.int64)
-    return Dataset(images, labels, named_after("folder", path), split, len(names), tuple(names))
+    notes = [*_order_notes(names), *_orientation_notes(turned, len(files), root)]
+    name = named_after("folder", path)
+    return Dataset(images, labels, name, split, len(names), tuple(names), tuple(map(printable, notes)))
 
 
 def _of_split(path: Path, split: str) -> Path:
-    names = {*_subfolders(path)}
-    if names and names <= SPLIT_NAMES:
-        if split in names:
-            return path / split
-        received = ", ".join(sorted(names))
+    """Return the folder of a split, which is the whole folder where its subfolders are no splits."""
+    folders: dict[str, list[str]] = {}
+    for name in _subfolders(path):
+        folders.setdefault(SPLIT_NAMES.get(name.lower(), ""), []).append(name)
+    others = folders.pop("", [])
+    received = ", ".join(sorted(name for names in folders.values() for name in names))
+    if others and len(folders) > 1:
         raise DataError(
-            f"{path} has no subfolder {split}, received {received}. Name the one that is meant, folder:{path}/NAME.",
+            f"{path} should have a subfolder for each split, or for each class; received {received} beside "
+            f"{', '.join(others)}. Name the one that is meant, folder:{path}/NAME.",
+            parameters=["dataset"],
+        )
+    if folders and not others:
+        names = folders.get(split, [])
+        if len(names) == 1:
+            return path / names[0]
+        reason = f"has both {' and '.join(names)} for the split" if names else "has no subfolder"
+        raise DataError(
+            f"{path} {reason} {split}, received {received}. Name the one that is meant, folder:{path}/NAME.",
             parameters=["dataset"],
         )
     if split != "test":
@@ -85,11 +111,46 @@ def _of_split(path: Path, split: str) -> Path:
     return path
 
 
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Sort names of classes: as numbers where all of them are numbers, as text otherwise."""
+    as_text = sorted(names)
+    return sorted(as_text, key=int) if all(name.isdecimal() for name in as_text) else as_text
+
+
+def _order_notes(names: list[str]) -> Iterator[str]:
+    """Yield a sentence if sorting the names as text gives their classes other numbers."""
+    as_text = sorted(names)
+    differing = [label for label, name in enumerate(as_text) if name != names[label]]
+    if differing:
+        shown = differing[0] + 1
+        yield (
+            f"the classes are in the order of their numbers, {', '.join(names[:shown])}, …; ImageFolder of torchvision "
+            f"and image_dataset_from_directory of Keras sort them as text, {', '.join(as_text[:shown])}, …. For "
+            f"networks trained in that order, put a letter before each name: c{names[0]}, c{names[1]}, …"
+        )
+
+
+def _orientation_notes(turned: list[tuple[Path, int]], count: int, root: Path) -> Iterator[str]:
+    """Yield a sentence if viewers turn some of the images."""
+    if turned:
+        file, orientation = turned[0]
+        yield (
+            f"{len(turned):,} of {count:,} images have an EXIF orientation, the first {file.relative_to(root)} "
+            f"({orientation}): they are read as they are stored, as by ImageFolder of torchvision and "
+            "image_dataset_from_directory of Keras, and viewers turn them. For networks trained on turned images, save "
+            "them turned, with Pillow's ImageOps.exif_transpose"
+        )
+
+
 def _subfolders(path: Path) -> list[str]:
     try:
-        return sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not _is_litter(entry.name))
     except OSError as error:
         _unreadable(error)
+
+
+def _is_litter(name: str) -> bool:
+    return name.startswith(".") or name in LITTER
 
 
 def _unreadable(error: OSError) -> NoReturn:
@@ -101,22 +162,30 @@ def _unreadable(error: OSError) -> NoReturn:
 def _images(folder: Path) -> Iterator[Path]:
     """Yield the images below a folder in the order of ImageFolder, but for links to folders: they could be endless."""
     for root, _, names in sorted(os.walk(folder, onerror=_unreadable)):
+        if any(_is_litter(part) for part in Path(root).relative_to(folder).parts):
+            continue
         for name in sorted(names):
-            if name.lower().endswith(ENDINGS) and not name.startswith("."):
+            if name.lower().endswith(ENDINGS) and not _is_litter(name):
                 yield Path(root, name)
 
 
-def _read(files: list[Path]) -> npt.NDArray[np.float32]:
-    """Return images (N, H, W, C) in [0, 1]; their sizes are compared before the first is decoded."""
+def _read(files: list[Path]) -> tuple[npt.NDArray[np.float32], list[tuple[Path, int]]]:
+    """Return images (N, H, W, C) in [0, 1], and the files that have an EXIF orientation, with that.
+
+    Sizes are compared before the first image is decoded.
+    """
     shapes = [_shape(file) for file in files]
     (*size, mode), modes = shapes[0], {mode for *_, mode in shapes}
     if modes == {"L", "RGB"}:
         mode, modes = "RGB", {"RGB"}
     for file, (height, width, its) in zip(files, shapes, strict=True):
         if [height, width] != size:
+            remedy = "Resize them as for the training, for instance with Pillow's Image.resize."
+            if [width, height] == size and any(_decoded(other, "L")[1] != 1 for other in (file, files[0])):
+                remedy = "Viewers turn one by its EXIF orientation: save it so, with Pillow's ImageOps.exif_transpose."
             raise DataError(
                 f"{file} has {height} × {width} pixels, and {files[0]} {size[0]} × {size[1]}: images should have one "
-                "size. Resize them as for the training, for instance with Pillow's Image.resize.",
+                f"size. {remedy}",
                 parameters=["dataset"],
             )
         if its != mode and len(modes) > 1:
@@ -128,9 +197,13 @@ def _read(files: list[Path]) -> npt.NDArray[np.float32]:
     shape = (len(files), *size, len(mode))
     check_memory(f"{len(files):,} images of {size[0]} × {size[1]} pixels", 4 * math.prod(shape))
     images = np.empty(shape, np.float32)
+    turned = []
     for file, image in zip(files, images, strict=True):
-        scaled(_decoded(file, mode).reshape(image.shape), image)
-    return images
+        pixels, orientation = _decoded(file, mode)
+        scaled(pixels.reshape(image.shape), image)
+        if orientation != 1:
+            turned.append((file, orientation))
+    return images, turned
 
 
 def _shape(file: Path) -> tuple[int, int, str]:
@@ -142,9 +215,15 @@ def _shape(file: Path) -> tuple[int, int, str]:
         return image.height, image.width, "RGBA" if image.mode == "P" and "transparency" in image.info else mode
 
 
-def _decoded(file: Path, mode: str) -> Pixels:
+def _decoded(file: Path, mode: str) -> tuple[Pixels, int]:
+    """Return the pixels of an image as they are stored, and its EXIF orientation, 1 where viewers do not turn it."""
     with _opened(file) as image:
-        return np.asarray(image.convert(mode), np.uint8)
+        pixels = np.asarray(image.convert(mode), np.uint8)
+        try:
+            orientation = int(image.getexif().get(ORIENTATION, 1))
+        except Exception:  # broken metadata can raise anything, and spoils no pixel
+            orientation = 1
+    return pixels, orientation if 2 <= orientation <= 8 else 1
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from .dataset import Dataset, named_after, scaled
 
 PAIRS = {"test": (("x_test", "y_test"), ("images", "labels")), "train": (("x_train", "y_train"),)}
 """What images and labels of a split are called: the first is what Keras calls them."""
+FORMAT = "data_format"
+"""What an array is called that says where the channels are, ``"channels_first"`` or ``"channels_last"``."""
 MAPPED_BYTES = 2**30  # arrays that take more stay in their file, which has to stay as it is meanwhile
 _HEADER, _MAGIC = 30, b"PK\x03\x04"  # of an entry: its size and its beginning
 
@@ -30,7 +32,8 @@ def load(path: Path, split: str) -> Dataset:
     """Return a split of an archive: the arrays ``images`` and ``labels``, or ``x_test`` and ``y_test``.
 
     Those of the training set are ``x_train`` and ``y_train``. Grey images may have no axis for their channel. Images of
-    8 bits are divided by 255.
+    8 bits are divided by 255. An array ``data_format`` says where the channels are, ``"channels_last"`` or
+    ``"channels_first"``.
 
     Raises
     ------
@@ -40,9 +43,11 @@ def load(path: Path, split: str) -> Dataset:
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             pixels, labels = (_array(file, archive, name) for name in _names(archive, split))
-            return _dataset(path, split, pixels, labels)
+            data_format = str(_array(file, archive, FORMAT)) if f"{FORMAT}.npy" in archive.namelist() else None
+            return _dataset(path, split, pixels, labels, data_format)
     except (DataError, UsageError) as error:
-        raise DataError(f"{path}: {error}", parameters=["dataset"]) from None
+        remedy = " as an array of the archive, with numpy.savez" if FORMAT in error.parameters else ""
+        raise DataError(f"{path}: {error}{remedy}", parameters=["dataset"]) from None
     except MemoryError:
         raise
     except Exception as error:  # a broken archive can raise anything
@@ -68,9 +73,9 @@ def _names(archive: zipfile.ZipFile, split: str) -> tuple[str, str]:
     )
 
 
-def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any]) -> Dataset:
+def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any], data_format: str | None) -> Dataset:
     if pixels.ndim == 3:
-        pixels = pixels[..., np.newaxis]
+        pixels, data_format = pixels[..., np.newaxis], None  # an axis of length one is no other in any layout
     if pixels.dtype == np.uint8:
         if pixels.size and (most := int(pixels.max())) <= DARK:
             raise DataError(
@@ -80,7 +85,7 @@ def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any])
         check_memory(f"{len(pixels):,} images as float32", 4 * pixels.size)
         pixels = scaled(pixels)
         _log.info("%s: images of 8 bits, divided by 255", path)
-    images = check_unit_images(pixels)
+    images = check_unit_images(pixels, data_format)
     if not len(images):
         raise DataError("expected at least one image, received none")
     classes = check_labels(labels, len(images))

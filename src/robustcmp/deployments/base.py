@@ -20,6 +20,7 @@ from ..errors import DeploymentError
 from ..files import write_named
 from ..models.model import Model
 from ..provenance import package_version
+from .layouts import Layout
 
 Precision = Literal["float32", "float16", "int8"]
 
@@ -62,10 +63,13 @@ class Session(ABC):
         Of the images that it takes, unless a caller says otherwise.
     levels : tuple of float or None
         The smallest and the largest value that its quantised input can store; None where its input is of floats.
+    layout : Layout, optional
+        How images become its input, where that is told from the sizes in the file.
     """
 
     shape: tuple[int, ...]
     notes: list[str]
+    layout: Layout | None = None
     holds_bytes: bool = False
     bounds: tuple[float, float] = (0, 1)
     levels: tuple[float, float] | None = None

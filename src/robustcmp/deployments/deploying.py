@@ -329,7 +329,8 @@ def _calibration(name: str, model: Model, calibration: NDArray[np.float32] | Non
             f"{name} chooses the ranges of activations by images: pass some hundred of the training set",
             parameters=["calibration"],
         )
-    images = check_images(calibration, (float(model.bounds[0]), float(model.bounds[1])))
+    lower, upper = model.bounds
+    images = check_images(calibration, (float(lower), float(upper)), data_format="channels_last")
     if not len(images):
         raise UsageError(f"{name} needs at least one calibration image, received none", parameters=["calibration"])
     inner: NDArray[np.float32] = _preprocessed(channels_last(model)["preprocessing"], images)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,11 +16,17 @@ from ..frameworks.base import padded
 
 CHANNELS = (1, 2, 3, 4)
 BYTES = 255.0
+OTHER_END = {"NHWC": "NCHW", "NCHW": "NHWC"}
 
 
 def channels_axis(sizes: Sequence[int]) -> Literal["first", "last"] | None:
-    """Return where the channels of an image are, from its three sizes; None where both ends may be, or none."""
-    first, last = sizes[0] in CHANNELS, sizes[2] in CHANNELS
+    """Return where the channels of an image are, from its three sizes; None where both ends may be, or none.
+
+    The two sizes of a square image are its height and width.
+    """
+    first, last = sizes[1] == sizes[2], sizes[0] == sizes[1]
+    if first == last:
+        first, last = sizes[0] in CHANNELS, sizes[2] in CHANNELS
     if first == last:
         return None
     return "first" if first else "last"
@@ -69,7 +75,10 @@ class Layout:
         elif len(shape) == 4:
             order = "NHWC"
             if channels_axis(sizes) is None:
-                notes.append("its file does not say where the channels are: they are taken to be last, (N, H, W, C)")
+                notes.append(
+                    "its file does not say where the channels are: they are taken to be last, (N, H, W, C), and first "
+                    "only where images fit that alone"
+                )
         elif len(shape) == 3 and not shape[0] and min(sizes) not in (0, *CHANNELS):  # else it may be one image alone
             order, sizes = "NHW", (*sizes, 1)
             notes.append("each image is given without channels, (H, W)")
@@ -82,8 +91,6 @@ class Layout:
                 f"{name} takes an array of the shape {received}; expected a batch of images, (N, H, W, C), "
                 "(N, C, H, W), (N, H, W) with any N, or (N, values). Export it with a batch axis."
             )
-        if order == "NHWC" and sizes[2] and sizes[2] not in CHANNELS:
-            raise DeploymentError(f"{name} takes images of the shape {sizes}; expected 1 to 4 channels, last or first")
         if math.prod(sizes) > limits.LAYER_VALUES:
             raise DeploymentError(
                 f"{name} takes images of the shape {sizes}; expected at most {limits.LAYER_VALUES:,} values an image"
@@ -101,13 +108,29 @@ class Layout:
         """Whether images in [0, 1] are given as bytes."""
         return self.dtype == "uint8"
 
+    def fits(self, image: Sequence[int]) -> bool:
+        """Say whether images (H, W, C) have the size that the network takes."""
+        if self.order == "flat":
+            return self.shape[0] in (0, math.prod(image))
+        return all(size in (0, given) for size, given in zip(self.shape, image, strict=True))
+
+    def for_images(self, image: Sequence[int]) -> Layout:
+        """Return the layout in which images (H, W, C) fit, as its channels may be at the other end than was guessed."""
+        if self.order not in OTHER_END or self.fits(image):
+            return self
+        first, second, third = self.shape
+        sizes = (second, third, first) if self.order == "NHWC" else (third, first, second)
+        other = replace(self, shape=sizes, order=OTHER_END[self.order])
+        return other if other.fits(image) else self
+
     def inside(self, images: NDArray[np.float32]) -> NDArray[Any]:
         """Return images (N, H, W, C) as the network's input."""
-        if self.order == "NCHW":
+        order = self.for_images(images.shape[1:]).order
+        if order == "NCHW":
             images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-        elif self.order == "NHW":
+        elif order == "NHW":
             images = images[..., 0]
-        elif self.order == "flat":
+        elif order == "flat":
             images = images.reshape(len(images), -1)
         converted: NDArray[Any] = images
         if self.dtype == "uint8":

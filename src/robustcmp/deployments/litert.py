@@ -213,6 +213,8 @@ class _Format(NamedTuple):
 class _Network(Session):
     """A network in LiteRT's interpreter, which answers one thread at a time, with all cores."""
 
+    layout: Layout
+
     def __init__(self, path: Path, content: bytes):
         from ai_edge_litert.interpreter import Interpreter
 
@@ -233,8 +235,8 @@ class _Network(Session):
         self._logits = _Format.of(path, "logits", answered[0])
         signature = _taken(path, given[0])
         self._batch = signature[0]
-        self._layout = Layout.of([None, *signature[1:]], "float32", str(path))
-        self.shape = self._layout.shape
+        self.layout = Layout.of([None, *signature[1:]], "float32", str(path))
+        self.shape = self.layout.shape
         self.holds_bytes = self._images.holds_bytes
         self.bounds = (0, BYTES) if self.holds_bytes else (0, 1)
         self.levels = self._images.range if self._images.is_quantised else None
@@ -252,7 +254,7 @@ class _Network(Session):
 
     def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits of a batch of a size that the file takes."""
-        stored = self._images.stored(self._layout.inside(images))
+        stored = self._images.stored(self.layout.inside(images))
         try:
             with self._lock:
                 if len(stored) != self._size:
@@ -274,9 +276,9 @@ class _Network(Session):
 
     def _noted(self) -> list[str]:
         notes = []
-        if self._layout.order == "NCHW":
+        if self.layout.order == "NCHW":
             notes.append("images are passed channels first")
-        notes += self._layout.notes
+        notes += self.layout.notes
         if self._images.is_quantised:
             notes.append(self._images.said("images"))
         if self._logits.is_quantised:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -141,10 +140,8 @@ class DeployedNetwork:
 
     def _check_size(self, shape: tuple[int, ...]) -> None:
         """Raise `DeploymentError` for images of another size than the network's; 0 stands for any."""
-        if len(self._shape) == 1:
-            fits = self._shape[0] in (0, math.prod(shape))
-        else:
-            fits = all(size in (0, given) for size, given in zip(self._shape, shape, strict=True))
+        layout = self._session.layout
+        fits = tuple(shape) == self._shape if layout is None else layout.for_images(shape).fits(shape)
         if not fits:
             takes = f"{self._shape[0]} values an image" if len(self._shape) == 1 else f"images {self._shape}"
             raise DeploymentError(

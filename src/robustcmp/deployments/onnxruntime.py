@@ -132,6 +132,8 @@ def _quiet() -> Iterator[None]:
 class _Session(Session):
     """A network in ONNX Runtime."""
 
+    layout: Layout
+
     def __init__(self, path: Path, content: bytes):
         import onnxruntime
 

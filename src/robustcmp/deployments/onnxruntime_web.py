@@ -97,6 +97,8 @@ class OnnxRuntimeWeb(Runtime):
 
 
 class _Session(Session):
+    layout: Layout
+
     def __init__(self, page: Page, said: dict[str, Any]):
         inputs, outputs = said["inputs"], said["outputs"]
         if len(inputs) != 1 or inputs[0].get("type") not in INPUTS:
@@ -110,13 +112,13 @@ class _Session(Session):
                 f"{_listed(outputs)}. Export classifiers of scikit-learn with options={{'zipmap': False}}."
             )
         shape = [size if isinstance(size, int) and 0 < size < OPEN else None for size in inputs[0]["shape"]]
-        self._page, self._layout = page, Layout.of(shape, inputs[0]["type"], page.name)
+        self._page, self.layout = page, Layout.of(shape, inputs[0]["type"], page.name)
         self._names = {"input": inputs[0]["name"], "output": scores[0]}
-        self.shape, self.holds_bytes = self._layout.shape, self._layout.holds_bytes
-        self.notes = self._layout.notes + [f"of its outputs only {scores[0]} is used"] * (len(outputs) > 1)
+        self.shape, self.holds_bytes = self.layout.shape, self.layout.holds_bytes
+        self.notes = self.layout.notes + [f"of its outputs only {scores[0]} is used"] * (len(outputs) > 1)
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self._layout.asked(lambda x: browser.rows(self._page, x, **self._names), images)
+        return self.layout.asked(lambda x: browser.rows(self._page, x, **self._names), images)
 
 
 def _listed(values: list[dict[str, Any]]) -> str:

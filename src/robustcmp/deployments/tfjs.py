@@ -145,6 +145,8 @@ class TensorFlowJs(Runtime):
 
 
 class _Session(Session):
+    layout: Layout
+
     def __init__(self, page: Page, said: dict[str, Any]):
         inputs, outputs = said["inputs"], said["outputs"]
         if [len(inputs), len(outputs)] != [1, 1]:
@@ -153,11 +155,11 @@ class _Session(Session):
             )
         if inputs[0]["dtype"] != "float32":
             raise DeploymentError(f"{page.name} takes {inputs[0]['dtype']}; expected images as float32")
-        self._page, self._layout = page, Layout.of(inputs[0]["shape"], "float32", page.name)
-        self.shape, self.notes = self._layout.shape, self._layout.notes
+        self._page, self.layout = page, Layout.of(inputs[0]["shape"], "float32", page.name)
+        self.shape, self.notes = self.layout.shape, self.layout.notes
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self._layout.asked(lambda x: browser.rows(self._page, x), images)
+        return self.layout.asked(lambda x: browser.rows(self._page, x), images)
 
 
 RUNTIME = TensorFlowJs()

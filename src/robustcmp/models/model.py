@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import frameworks
-from ..data.arrays import check_images
+from ..data.arrays import check_data_format, check_images
 from ..errors import ModelError, UsageError, unknown
 from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
@@ -239,8 +239,7 @@ def wrap(
         raise UsageError(
             f"with cut_softmax=True the outputs are logits, received outputs={outputs!r}: omit one of them"
         )
-    if data_format not in (None, "channels_first", "channels_last"):
-        raise unknown("data_format", data_format, ("channels_first", "channels_last"))
+    check_data_format(data_format)
     frameworks.check_device(device or "auto")
     adapter = frameworks.get_framework(framework) if framework else frameworks.recognise(native)
     if bounds is None and preprocessing is None and (layer := adapter.eight_bit_layer(native)):
@@ -315,7 +314,11 @@ def check_preprocessing(preprocessing: dict[str, Any] | None) -> dict[str, Any] 
 
 
 def predict(
-    model: fb.models.base.Model, images: NDArray[np.float32], *, batch_size: int | None = None
+    model: fb.models.base.Model,
+    images: NDArray[np.float32],
+    *,
+    batch_size: int | None = None,
+    data_format: DataFormat | None = None,
 ) -> NDArray[np.int64]:
     """Return the classes that a model predicts for images, in batches.
 
@@ -327,6 +330,8 @@ def predict(
         Within the model's bounds.
     batch_size : int, optional
         Images per forward pass (default: 256, or as many as fit in 64 MiB in float64).
+    data_format : str, optional
+        Where the channels of the images are, as for `evaluate`.
 
     Returns
     -------
@@ -348,5 +353,5 @@ def predict(
     (3,)
     """
     classifier = Classifier(model, batch_size)
-    x = check_images(images, classifier.bounds)
+    x = check_images(images, classifier.bounds, data_format=data_format)
     return classes_by("the model", classifier.with_batch_size_for(x, batch_size), x)

@@ -39,6 +39,7 @@ class _About(msgspec.Struct):
     dataset: str | None = None
     recipe: str | None = None
     command: str | None = None
+    data_notes: list[str] = []
 
 
 class _Suite(msgspec.Struct):

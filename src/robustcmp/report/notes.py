@@ -35,6 +35,7 @@ def notes(results: Results) -> list[str]:
         f"{conditional}{_subset_changes(results)}.",
         settings + r * results.has_indicator,
         *_fewer_images(results),
+        *results.manifest["about"].get("data_notes", []),
         *_model_notes(results),
         *behaviour_notes(results.manifest["models"]),
         *_attack_notes(results),

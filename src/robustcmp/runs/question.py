@@ -68,6 +68,7 @@ def validate(
     spread: bool,
     seed: int,
     batch_size: int | None,
+    data_format: str | None = None,
 ) -> Question:
     """Return what is asked, checked; raise `UsageError` for what cannot be used. No model is looked at."""
     loaded = load_suite(suite)
@@ -75,7 +76,7 @@ def validate(
     n = loaded.images if n is None else n
     repeated = loaded.repeated(repeats)
     check_numbers(n, batch_size, seed)
-    images = check_unit_images(images)
+    images = check_unit_images(images, data_format)
     labels = check_labels(labels, len(images))
     if not len(images):
         raise UsageError("expected at least one image, received none")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..attacks.draws import image_hashes
 from ..data.arrays import check_labels, check_unit_images, in_blocks
 from ..errors import ModelError, UsageError, check_count, check_seed
+from ..frameworks import DataFormat
 from ..models.classifier import Classifier, classes_by
 from ..models.preflight import in_unit_bounds
 from .blame import blaming
@@ -22,7 +23,13 @@ Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
 
 
 def common_subset(
-    models: Models, images: NDArray[np.float32], labels: NDArray[np.int64], n: int | None = None, seed: int = 0
+    models: Models,
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    n: int | None = None,
+    seed: int = 0,
+    *,
+    data_format: DataFormat | None = None,
 ) -> NDArray[np.int64]:
     """Return the indices of images that every model classifies correctly.
 
@@ -38,6 +45,8 @@ def common_subset(
         The maximum number (default: all). They are chosen by a keyed hash of (seed, image).
     seed : int, default 0
         The seed of the choice.
+    data_format : str, optional
+        Where the channels of the images are, as for `evaluate`.
 
     Returns
     -------
@@ -63,7 +72,7 @@ def common_subset(
     if not classifiers:
         raise UsageError("expected at least one model, received none")
     check_seed(seed)
-    x = check_unit_images(images)
+    x = check_unit_images(images, data_format)
     y = check_labels(labels, len(x))
     answers = [classes_by(f"model {name!r}", each.with_batch_size_for(x, None), x) for name, each in classifiers]
     correct = np.all([answer == y for answer in answers], axis=0)
