@@ -42,7 +42,7 @@ __all__ = [
 
 NAMES = ("torch", "tensorflow", "jax")
 """Those that live in this process; the others live in hosts."""
-FILES = {"torch": (".pt", ".pth", ".safetensors"), "tensorflow": (".keras", ".weights.h5")}
+FILES = {"torch": (".pt", ".pth", ".ckpt", ".bin", ".safetensors"), "tensorflow": (".keras", ".weights.h5")}
 """How the names of files end that an adapter loads; here, so that others are refused before it is imported."""
 ALSO = {"keras": "tensorflow", "pytorch": "torch", "tf": "tensorflow"}
 """What else people call them."""

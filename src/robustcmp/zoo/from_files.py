@@ -353,6 +353,8 @@ def _check_ending(source: str, framework: str) -> None:
         remedy = (
             f"Code is named as module:function: {framework}={Path(source).stem}:FUNCTION, which returns the network"
         )
+    elif framework in RUNTIMES and (main := Path(source).with_suffix(read[0])).is_file():
+        remedy = f"Write {framework}={main}"
     elif others:
         remedy = f"Write {others[0]}={source}"
     else:
@@ -397,8 +399,9 @@ def load_network(
     ----------
     source : str
         A file: canonical weights for any framework (``.h5`` of robustcmp, ``.npz`` of NumPy), an ONNX network of
-        robustcmp's layers for any framework (``.onnx``), a state dict of torch (``.pt``, ``.pth``,
-        ``.safetensors``), a whole model of Keras (``.keras``) or its weights (``.weights.h5``).
+        robustcmp's layers for any framework (``.onnx``), a state dict of torch, alone or in
+        a checkpoint (``.pt``, ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors``), a whole model of Keras (``.keras``) or
+        its weights (``.weights.h5``).
         Or code, ``module:function``: it takes nothing and returns a trained network, or what `wrap` makes of one.
     framework : str
         The framework that runs it, or ``"numpy"`` for code that returns a function of images (N, H, W, C), a classifier
