@@ -118,6 +118,21 @@ def fails():
 
 def nonsense():
     return "no network"
+
+def branched(*order):
+    import keras
+    x = keras.Input((28, 28, 1))
+    flat = keras.layers.Flatten()(x)
+    activations = {"one": "relu", "other": None}
+    branches = {name: keras.layers.Dense(16, its, name=name)(flat) for name, its in activations.items()}
+    merged = keras.layers.Add()([branches[name] for name in order])
+    return keras.Model(x, keras.layers.Dense(10, name="logits")(merged))
+
+def one_first():
+    return branched("one", "other")
+
+def other_first():
+    return branched("other", "one")
 """
 
 
@@ -339,6 +354,16 @@ def test_whole_models_and_weights_of_keras(folder: Path, digits: Dataset) -> Non
         ("own.weights.h5", "lenet1"),
     ):
         same_answers(load_network(file, "tensorflow", architecture), zoo_model("tensorflow"), digits)
+
+
+def test_layers_of_keras_are_told_by_their_names(folder: Path, digits: Dataset) -> None:
+    """Keras itself goes by the places of layers, where two branches of one shape may change theirs."""
+    pytest.importorskip("tensorflow")
+    network = importlib.import_module("nets").one_first()
+    network.save_weights("own.weights.h5")
+    for made in ("one_first", "other_first"):
+        model = load_network("own.weights.h5", "tensorflow", f"nets:{made}")
+        same_answers(model, rc.wrap(network), digits)
 
 
 def test_functions_make_networks(folder: Path, digits: Dataset) -> None:
