@@ -26,8 +26,8 @@ import numpy as np
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import check_applicable, runtime, split
 from ..deployments.deploying import beside, open_deployed
-from ..deployments.model import DeployedModel, Gradient
-from ..deployments.onnx_files import read_onnx
+from ..deployments.model import DeployedModel, Files, Gradient
+from ..deployments.onnx_files import external_files, read_onnx
 from ..deployments.own_files import check_own
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
 from ..files import file_digest
@@ -111,12 +111,17 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         if is_function(self.source) or (self.architecture and not self.design):
             return None
         return {
-            "file": file_digest(Path(self.source)),
+            "file": self.sha256,
             "architecture": self.design and get_architecture(self.design).described,
             "versions": versions(self.framework),
             **({"mean": self.mean, "std": self.std} if self.mean or self.std else {}),
             **({"cut_softmax": True} if self.cut_softmax else {}),
         }
+
+    @property
+    def sha256(self) -> str:
+        """The digest of its file, together with files that hold values of its network."""
+        return _digest(Path(self.source))
 
     def check(self) -> None:
         """Raise `UsageError` for a framework that is not there, a file that is not, or one without an architecture.
@@ -158,6 +163,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             )
         _check_ending(self.source, self.framework)
         check_file(Path(self.source))
+        _external(Path(self.source))
         _check_own_hdf5(Path(self.source), self.framework)
         if self.architecture is None and Path(self.source).suffix not in WHOLE:
             raise _no_architecture(self.source)
@@ -171,12 +177,14 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
     def files(self) -> dict[str, Path]:
         """The files that it is loaded from, by what they are."""
         files = {} if is_function(self.source) else {"source": Path(self.source)}
+        files |= {f"beside {place}": path for place, path in enumerate(_external(Path(self.source)))}
         design = self.design or ""
         return files | ({"architecture": Path(design)} if design.endswith(".toml") else {})
 
     def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> fb.models.base.Model:
-        """Load it from copies of its `files`, which have their names."""
-        return msgspec.structs.replace(self, **{field: str(path) for field, path in files.items()}).load(device)
+        """Load it from copies of its `files` in one folder, which have their names."""
+        changed = {field: str(path) for field, path in files.items() if field in self.__struct_fields__}
+        return msgspec.structs.replace(self, **changed).load(device)
 
     def load(self, device: Device = "auto") -> fb.models.base.Model:
         """Load it, as `load_network` does."""
@@ -271,6 +279,12 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         else:
             check_no_program(main)
         beside(runtime, main)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of its files."""
+        runtime, _ = split(self.framework)
+        return Files.of(Path(self.source), beside(runtime, Path(self.source))).sha256
 
     @property
     def fingerprint(self) -> dict[str, Any] | None:
@@ -448,7 +462,7 @@ def load_network(
     _check_own_hdf5(path, framework)
     if architecture is None and path.suffix not in WHOLE:
         raise _no_architecture(source)
-    info: dict[str, Any] = {"sha256": file_digest(path)}
+    info: dict[str, Any] = {"sha256": _digest(path)}
     design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
     if path.name.endswith(FILES.get(framework, ())):
         whole = path.suffix in WHOLE
@@ -473,6 +487,15 @@ def load_network(
     network = adapter.build(design, 0, "cpu")
     adapter.set_weights(network, design, content.weights)
     return as_model(network, info=info, architecture=design)
+
+
+def _external(path: Path) -> list[Path]:
+    """Return the files beside a network's own that hold values of it."""
+    return external_files(path) if path.suffix == ONNX else []
+
+
+def _digest(path: Path) -> str:
+    return Files.of(path, _external(path)).sha256
 
 
 def _no_architecture(source: str) -> UsageError:
