@@ -273,13 +273,18 @@ def test_arrays_are_paired_by_names_or_else_by_shapes(
             r"here: expected first\.weight \(8, 4\), second\.weight \(8, 8\); received first\.weight \(8, 8\), second",
         ),
         (
+            {f"ema.{name}": shape for name, shape in DESIGN.items()} | DESIGN,
+            DESIGN,
+            r"expected the network's arrays alone, received also ema\.first\.bias \(8,\), ",
+        ),
+        (
             DESIGN | {"ema.first.weight": (8, 4)},
             DESIGN,
             r"expected the network's arrays alone, received also ema\.first\.weight \(8, 4\)\. Save",
         ),
         (dense(first=(8, 4), second=(8, 8)), DESIGN, r"expected last\.bias .*; received nothing\. Name the network"),
     ],
-    ids=["two alike", "two alike and some names", "other shapes", "more", "fewer"],
+    ids=["two alike", "two alike and some names", "other shapes", "twice", "more", "fewer"],
 )
 def test_arrays_that_cannot_be_told_apart_are_listed(
     received: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]], message: str

@@ -11,7 +11,7 @@ import json
 import math
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,8 +186,7 @@ def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source:
     WeightsError
         The file has other shapes or more arrays, or neither names nor shapes tell which is which.
     """
-    prefix = _prefix(received, expected)
-    names = {name.removeprefix(prefix): name for name in received}
+    names = _without_prefix(received, expected)
     shapes = {short: received[name] for short, name in names.items()}
     if shapes == expected:
         return {name: names[name] for name in expected}
@@ -199,12 +198,14 @@ def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source:
     raise _unfit(shapes, expected, source)
 
 
-def _prefix(received: Iterable[str], expected: Iterable[str]) -> str:
-    """Return what stands before most of the expected names in a file: nothing, or something that ends in a dot."""
-    found = Counter(
+def _without_prefix(received: Collection[str], expected: Collection[str]) -> dict[str, str]:
+    """Return a file's names by what is left without the prefix of most of the expected ones, if they stay distinct."""
+    prefixes = Counter(
         theirs.removesuffix(ours) for theirs in received for ours in expected if f".{theirs}".endswith(f".{ours}")
     )
-    return found.most_common(1)[0][0] if found else ""
+    prefix = prefixes.most_common(1)[0][0] if prefixes else ""
+    short = {name.removeprefix(prefix): name for name in received}
+    return short if len(short) == len(received) else {name: name for name in received}
 
 
 def _by_layer(shapes: Mapping[str, Shape]) -> dict[Any, str]:
