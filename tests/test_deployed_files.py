@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -576,13 +577,13 @@ def test_a_file_at_the_terminal(
 # bad input -----------------------------------------------------------------------------------------------------------
 
 
-def external() -> Any:
+def external(location: str, **more: int) -> Any:
     model = linear()
     tensor = model.graph.initializer[0]
-    del tensor.external_data[:]
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="../../etc/passwd")
+    for key, value in {"location": location, **more}.items():
+        tensor.external_data.add(key=key, value=str(value))
     return model
 
 
@@ -629,8 +630,14 @@ BAD = {
                outputs=[onnx.helper.make_tensor_value_info("o", FLOAT, ["n", 10])]),
         "is not an ONNX network .*Mine",
     ),
-    "external data": (external(), "keeps 'w' in another file, which is not read"),
-    "hidden external data": (hidden_external(), "keeps 'secret' in another file, which is not read"),
+    "external": (external("../../etc/passwd"), r"'w' in '\.\./\.\./etc/passwd'; only files of its own folder are read"),
+    "external, absolute": (external("/etc/passwd"), "'w' in '/etc/passwd'; only files of its own folder are read"),
+    "external, below": (external("a/b"), "'w' in 'a/b'; only files of its own folder are read"),
+    "external, unnamed": (external(""), "'w' in ''; only files of its own folder are read"),
+    "external, gone": (external("x.data"), r"'w' in .*x\.data, which is not there: copy it\. Or export one file"),
+    "external, cut": (external("x.onnx", length=10**6), r"x\.onnx has .* bytes, but .* has 1,000,000 of 'w' at 0"),
+    "external, negative": (external("x.onnx", offset=-1), r"of 'w' at -1 there"),
+    "external, hidden": (hidden_external(), "keeps 'secret' in .*; only files of its own folder are read"),
     "text": (linear(dtype=onnx.TensorProto.INT64), r"takes tensor\(int64\); expected images as floats or as bytes"),
     "huge images": (linear(shape=(1, 10**5, 10**5)), "cannot be opened|values an image|in a process of its own"),
     "one number": (
@@ -639,6 +646,38 @@ BAD = {
         "with 8 rows of numbers",
     ),
 }  # fmt: skip
+
+
+def test_values_beside_a_file_belong_to_it(digits: Dataset, tmp_path: Path) -> None:
+    """Files of two trainings may be the same but for the values beside them."""
+    kernels = [np.random.default_rng(seed).normal(size=(784, 10)).astype(np.float32) for seed in (0, 1)]
+    paths = []
+    for seed, kernel in enumerate(kernels):
+        (folder := tmp_path / str(seed)).mkdir()
+        (folder / "x.data").write_bytes(b"1234" + kernel.tobytes())
+        paths.append(saved(external("x.data", offset=4, length=kernel.nbytes), folder))
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    origins = file_origins([f"onnxruntime={path}" for path in paths])["onnxruntime"]
+    for origin, kernel in zip(origins, kernels, strict=True):
+        expected = digits.images[:8].reshape(8, -1) @ kernel
+        np.testing.assert_allclose(Classifier(origin.load()).logits(digits.images[:8]), expected, rtol=1e-4, atol=1e-4)
+    assert origins[0].fingerprint != origins[1].fingerprint
+    models = [origin.load() for origin in origins]
+    assert models[0].info["sha256"] != models[1].info["sha256"]
+    assert models[0].info["deployment"]["bytes"] > kernels[0].nbytes
+    shutil.copy(tmp_path / "0" / "x.data", tmp_path / "1" / "x.data")
+    with pytest.raises(UsageError, match="is a copy of another file"):
+        file_origins([f"onnxruntime={path}" for path in paths])
+
+
+def test_values_behind_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None:
+    (folder := tmp_path / "folder").mkdir()
+    path = saved(external("x.data"), folder)
+    (tmp_path / "secret").write_bytes(bytes(31360))
+    (folder / "x.data").symlink_to(tmp_path / "secret")
+    for read in (lambda: rc.open_deployed(path, "onnxruntime"), lambda: read_onnx(path)):
+        with pytest.raises(DeploymentError, match="only files of its own folder are read"):
+            read()
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import math
 import pickle
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,21 @@ def fails():
 
 def nonsense():
     return "no network"
+
+def branched(*order):
+    import keras
+    x = keras.Input((28, 28, 1))
+    flat = keras.layers.Flatten()(x)
+    activations = {"one": "relu", "other": None}
+    branches = {name: keras.layers.Dense(16, its, name=name)(flat) for name, its in activations.items()}
+    merged = keras.layers.Add()([branches[name] for name in order])
+    return keras.Model(x, keras.layers.Dense(10, name="logits")(merged))
+
+def one_first():
+    return branched("one", "other")
+
+def other_first():
+    return branched("other", "one")
 """
 
 
@@ -185,13 +202,128 @@ def test_a_state_dict_of_torch(
 ) -> None:
     pytest.importorskip("torch")
     write_torch("own.pt", names=names, **more)
-    # The checkpoint has the arrays in another order, and the names of the one network alone tell which is which.
-    for architecture in ("lenet1", "nets:torch_network") if not (names and more) else ("lenet1",):
+    for architecture in ("lenet1", "nets:torch_network"):
         caplog.clear()
         same_answers(load_network("own.pt", "torch", architecture), zoo_model("torch"), digits)
-        in_order = not names or architecture != "lenet1"  # a prefix alone would not matter
-        assert (caplog.record_tuples != []) == in_order
-        assert all(level == logging.WARNING and "in their order" in text for _, level, text in caplog.record_tuples)
+        by_shape = not names or architecture != "lenet1"  # a prefix alone would not matter
+        assert (caplog.record_tuples != []) == by_shape
+        assert all(level == logging.WARNING and "by their shapes" in text for _, level, text in caplog.record_tuples)
+
+
+def lightning(state: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return a checkpoint as Lightning writes it of a module with a loss of weighted classes."""
+    import torch
+
+    weighted = {f"model.{name}": tensor for name, tensor in state.items()} | {"criterion.weight": torch.ones(10)}
+    about = {"epoch": 1, "optimizer_states": [{"state": {0: torch.ones(3)}}], "hyper_parameters": {"lr": 0.1}}
+    return {**about, "pytorch-lightning_version": "2.6.6", "state_dict": weighted, **more}
+
+
+def averaged(network: Any) -> dict[str, Any]:
+    import torch
+
+    state: dict[str, Any] = torch.optim.swa_utils.AveragedModel(network).state_dict()
+    assert "n_averaged" in state
+    return state
+
+
+CHECKPOINTS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "Lightning": ("a.ckpt", lambda network: lightning(network.state_dict())),
+    "averages in Lightning": (
+        "a.ckpt",
+        lambda network: lightning(
+            network.state_dict(),
+            current_model_state={f"model.{name}": tensor + 1 for name, tensor in network.state_dict().items()},
+            averaging_state={"n_averaged": next(network.parameters())[0]},
+        ),
+    ),
+    "averages of torch": ("a.pt", averaged),
+    "compiled": ("a.pth", lambda network: {f"_orig_mod.{name}": its for name, its in network.state_dict().items()}),
+    "of a hub": ("pytorch_model.bin", lambda network: network.state_dict()),
+}
+
+
+@pytest.mark.parametrize("architecture", ["lenet1", "nets:torch_network"])
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_checkpoints_as_trainers_write_them(kind: str, architecture: str, folder: Path, digits: Dataset) -> None:
+    torch = pytest.importorskip("torch")
+    write_torch("own.pt")
+    network = load_network("own.pt", "torch", architecture).native
+    file, make = CHECKPOINTS[kind]
+    torch.save(make(network), file)
+    ((origin,),) = file_origins([f"torch={file}"], architecture).values()
+    same_answers(origin.load("cpu"), zoo_model("torch"), digits)
+
+
+HIDDEN = """
+from collections import OrderedDict
+import torch
+
+def network(names, *widths):
+    layers = OrderedDict(flatten=torch.nn.Flatten())
+    for name, inputs, outputs in zip(names, (784, *widths), (*widths, 10)):
+        layers[name] = torch.nn.Linear(inputs, outputs, bias=False)
+        layers[f"{name}_relu"] = torch.nn.ReLU()
+    return torch.nn.Sequential(layers)[:-1]
+
+NAMES = ("a", "hidden9", "hidden10", "last")  # sorted as text, 10 stands before 9
+
+def alike(names=NAMES):
+    return network(names, 32, 32, 32)
+
+def distinct(names=NAMES):
+    return network(names, 40, 32, 24)
+
+def alike_by_other_names():
+    return alike("wxyz")
+
+def distinct_by_other_names():
+    return distinct("wxyz")
+"""
+
+
+@pytest.fixture
+def hidden(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A user's module with layers of several widths."""
+    pytest.importorskip("safetensors")
+    monkeypatch.delitem(sys.modules, "hidden", raising=False)
+    Path("hidden.py").write_text(HIDDEN)
+    return importlib.import_module("hidden")
+
+
+@pytest.mark.parametrize("widths", ["alike", "distinct"])
+def test_weights_in_the_order_of_their_names(hidden: Any, widths: str, digits: Dataset) -> None:
+    """By place, layers of one shape get each other's weights: 94.6 % become 10.0 %."""
+    import torch
+    from safetensors.torch import save_file
+
+    train = rc.load_dataset("digits", "train")
+    images, labels = torch.tensor(train.images.transpose(0, 3, 1, 2)), torch.tensor(train.labels)
+    torch.manual_seed(0)
+    network = getattr(hidden, widths)()
+    optimiser = torch.optim.Adam(network.parameters(), 3e-3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(network(images), labels).backward()
+        optimiser.step()
+    save_file(network.state_dict(), "own.safetensors")
+
+    def accuracy(architecture: str) -> float:
+        model = load_network("own.safetensors", "torch", f"hidden:{architecture}")
+        return float((rc.predict(model, digits.images) == digits.labels).mean())
+
+    with torch.no_grad():
+        answers = network(torch.tensor(digits.images.transpose(0, 3, 1, 2))).argmax(1).numpy()
+    expected = float((answers == digits.labels).mean())
+    assert expected > 0.9
+    assert accuracy(widths) == pytest.approx(expected, abs=0.005)
+    if widths == "distinct":
+        assert accuracy("distinct_by_other_names") == pytest.approx(expected, abs=0.005)
+    else:
+        with pytest.raises(
+            WeightsError, match=r"expected w\.weight .*; received a\.weight .*which is which.*module:funct"
+        ):
+            accuracy("alike_by_other_names")
 
 
 def test_a_network_with_batch_norms_and_shortcuts_in_torch(folder: Path) -> None:
@@ -224,6 +356,16 @@ def test_whole_models_and_weights_of_keras(folder: Path, digits: Dataset) -> Non
         same_answers(load_network(file, "tensorflow", architecture), zoo_model("tensorflow"), digits)
 
 
+def test_layers_of_keras_are_told_by_their_names(folder: Path, digits: Dataset) -> None:
+    """Keras itself goes by the places of layers, where two branches of one shape may change theirs."""
+    pytest.importorskip("tensorflow")
+    network = importlib.import_module("nets").one_first()
+    network.save_weights("own.weights.h5")
+    for made in ("one_first", "other_first"):
+        model = load_network("own.weights.h5", "tensorflow", f"nets:{made}")
+        same_answers(model, rc.wrap(network), digits)
+
+
 def test_functions_make_networks(folder: Path, digits: Dataset) -> None:
     if "jax" in installed():
         np.savez("own.npz", **zoo_weights("jax").weights)
@@ -249,7 +391,8 @@ def test_files_that_hold_code_are_not_run(folder: Path) -> None:
 
         torch.save({"weight": Malicious()}, "evil.pt")
         Path("evil.pth").write_bytes(pickle.dumps(Malicious()))
-        for file in ("evil.pt", "evil.pth"):
+        torch.save(lightning({}, hyper_parameters={"path": Malicious()}), "evil.ckpt")
+        for file in ("evil.pt", "evil.pth", "evil.ckpt"):
             with pytest.raises(WeightsError, match=rf"{file} is broken, or it holds more than tensors.*state_dict"):
                 load_network(file, "torch", "lenet1")
         torch.save(torch.nn.Linear(2, 2), "whole.pt")
@@ -273,21 +416,22 @@ def test_files_that_hold_code_are_not_run(folder: Path) -> None:
 def test_weights_of_another_network_name_the_layer_and_both_shapes(folder: Path) -> None:
     np.savez("own.npz", **zoo_weights(installed()[0]).weights)
     with pytest.raises(
-        WeightsError, match=r"conv1/kernel should be \(5, 5, 1, 6\) for lenet5, received \(5, 5, 1, 4\)"
+        WeightsError,
+        match=r"weights of lenet5: expected conv1/kernel \(5, 5, 1, 6\).*received .*conv1/kernel \(5, 5, 1, 4\)",
     ):
         load_network("own.npz", installed()[0], "lenet5")
     if "torch" in installed():
         write_torch("own.pt")
         with pytest.raises(
             WeightsError,
-            match=r"own.pt: expected conv1.weight \(6, 1, 5, 5\), received conv1.weight \(4, 1, 5, 5\)",
+            match=r"own.pt: expected conv1.weight \(6, 1, 5, 5\), .*received conv1.weight \(4, 1, 5, 5\)",
         ):
             load_network("own.pt", "torch", "lenet5")
     if "tensorflow" in installed():
         write_keras("own.keras")
         zoo_model("tensorflow").native.save_weights("own.weights.h5")
         with pytest.raises(
-            WeightsError, match=r"expected conv1/kernel \(5, 5, 1, 6\), received conv1/kernel \(5, 5, 1, 4\)"
+            WeightsError, match=r"expected conv1/kernel \(5, 5, 1, 6\), .*received .*conv1/kernel \(5, 5, 1, 4\)"
         ):
             load_network("own.keras", "tensorflow", "lenet5")
         with pytest.raises(WeightsError, match=r"own.weights.h5.*conv1.*\(5, 5, 1, 6\).*\(5, 5, 1, 4\)"):
@@ -299,7 +443,9 @@ def test_a_network_of_more_layers_is_no_part_of_one(folder: Path) -> None:
     keras = pytest.importorskip("keras")
     layers = zoo_model("tensorflow").native.layers
     keras.Sequential([keras.Input((28, 28, 1)), *layers[1:], keras.layers.Dense(10)]).save_weights("more.weights.h5")
-    with pytest.raises(WeightsError, match=r"more.weights.h5.*expected .*, received layers/dense"):
+    with pytest.raises(
+        WeightsError, match=r"more.weights.h5.*expected .*; received .* layers/dense_1/vars/0 \(10, 10\)"
+    ):
         load_network("more.weights.h5", "tensorflow", "lenet1")
 
 
@@ -564,14 +710,10 @@ def test_more_or_fewer_layers_are_refused(folder: Path) -> None:
     state = torch.load("own.pt", weights_only=True)
     torch.save(dict(list(state.items())[:-1]), "fewer.pt")
     torch.save(state | {"extra.weight": torch.zeros(3)}, "more.pt")
-    with pytest.raises(WeightsError, match=r"expected logits.bias \(10,\), received no such array"):
+    with pytest.raises(WeightsError, match=r"expected logits.bias \(10,\); received nothing"):
         load_network("fewer.pt", "torch", "lenet1")
-    with pytest.raises(WeightsError, match=r"expected no such array, received extra.weight \(3,\)"):
+    with pytest.raises(WeightsError, match=r"received also extra.weight \(3,\)"):
         load_network("more.pt", "torch", "lenet1")
-    some = {f"conv1.{name}": state[f"conv1.{name}"] for name in ("weight", "bias")}
-    torch.save(some | {f"x{i}": its for i, its in enumerate(list(state.values())[2:])}, "some.pt")
-    with pytest.raises(WeightsError, match=r"expected conv2.weight \(12, 4, 5, 5\), received no such array"):
-        load_network("some.pt", "torch", "lenet1")
     torch.save([1, 2], "list.pt")
     with pytest.raises(WeightsError, match=r"list.pt holds no state dict"):
         load_network("list.pt", "torch", "lenet1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -231,7 +232,6 @@ def exported(network: Any, shape: tuple[int, ...], path: Path, **options: Any) -
             path,
             dynamo=True,
             verbose=False,
-            external_data=False,
             dynamic_shapes=({0: torch.export.Dim("batch")},),
             **options,
         )
@@ -278,6 +278,24 @@ def test_a_network_of_torchs_exporter_is_read(tmp_path: Path) -> None:
     _, weights = read_onnx(path)
     np.testing.assert_array_equal(weights["conv2/bias"], network[3].bias.detach().numpy())
     assert not weights["dense2/bias"].any()
+
+
+def test_values_beside_the_file_of_torchs_exporter_travel_with_it(tmp_path: Path) -> None:
+    paths = [exported(convolutional(seed), (2, 9, 13), tmp_path / f"{seed}.onnx") for seed in (0, 1)]
+    origins = [FromFile(str(path), FRAMEWORKS[0]) for path in paths]
+    assert [path.name for path in origins[0].files.values()] == ["0.onnx", "0.onnx.data"]
+    assert origins[0].fingerprint != origins[1].fingerprint
+    images = np.random.default_rng(0).random((6, 9, 13, 2), np.float32)
+    expected = [Classifier(origin.load()).logits(images) for origin in origins]
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    copies = {field: Path(shutil.move(path, elsewhere)) for field, path in origins[0].files.items()}
+    np.testing.assert_array_equal(Classifier(origins[0].load_from(copies)).logits(images), expected[0])
+    digest = origins[1].fingerprint
+    shutil.copy(elsewhere / "0.onnx.data", tmp_path / "1.onnx.data")
+    assert origins[1].fingerprint != digest
+    (tmp_path / "1.onnx.data").unlink()
+    with pytest.raises(DeploymentError, match=r"1\.onnx\.data, which is not there: copy it\. Or export one file"):
+        origins[1].check()
 
 
 def test_batch_norm_that_the_exporter_folded_is_read(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 import robustcmp as rc
 from robustcmp.deployments import openvino
 from robustcmp.deployments.openvino import RUNTIME, _openvino
-from robustcmp.errors import DeploymentError
+from robustcmp.errors import DeploymentError, UsageError
+from robustcmp.zoo.named_files import file_origins
 
 pytestmark = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing() or "it is there")
 
@@ -149,6 +150,20 @@ def test_files_that_are_cut_or_missing_are_refused(tmp_path: Path) -> None:
             RUNTIME.open(tmp_path / name)
     with pytest.raises(DeploymentError, match="no file"):
         RUNTIME.open(tmp_path / "none.xml")
+
+
+def test_two_trainings_are_told_apart_by_the_weights_beside_their_files(tmp_path: Path) -> None:
+    paths = []
+    for seed in (0, 1):
+        (folder := tmp_path / str(seed)).mkdir()
+        model = rc.load_model("lenet1", framework="torch", dataset="digits", seed=seed)
+        RUNTIME.convert(model, "", None, path := folder / "a.xml")
+        paths.append(path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    ours = file_origins([f"openvino={path}" for path in paths])["openvino"]
+    assert ours[0].fingerprint != ours[1].fingerprint
+    with pytest.raises(UsageError, match=r"openvino reads \.xml, received .*\. Write openvino=.*a\.xml"):
+        file_origins([f"openvino={paths[0].with_suffix('.bin')}"])
 
 
 def test_a_file_that_crashes_openvino_crashes_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ ODD: dict[str, tuple[Any, str]] = {
     "too large for float32": (lambda: with_first(lambda t: t.double() * 1e300), "NaN or infinite"),
     "of another shape": (
         lambda: with_first(lambda t: t[:2]),
-        r"expected conv1\.weight \(4, 1, 5, 5\), received .*\(2, ",
+        r"expected conv1\.weight \(4, 1, 5, 5\); received .*\(2, ",
     ),
     "expanded": (lambda: with_first(lambda t: t[:1, :1, :1, :1].expand(10**9, 1, 5, 5)), r"received .*\(1000000000, "),
     "a number among tensors": (lambda: state() | {"epoch": 3}, r"a dict with epoch \(int\)\. Save it"),

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 from robustcmp.errors import WeightsError
 from robustcmp.files import digest, write_atomically
 from robustcmp.networks.architecture import Architecture, get_architecture
-from robustcmp.networks.weights import Weights, WeightsFile, check_shapes, read_weights, write_weights
+from robustcmp.networks.weights import Weights, WeightsFile, check_shapes, paired, read_weights, write_weights
 
 RandomWeights = Callable[[Architecture, int], Weights]
 
@@ -219,10 +219,78 @@ def test_layers_missing_and_superfluous(tiny: Architecture, random_weights: Rand
     weights = random_weights(tiny, 0)
     check_shapes(weights, tiny, "here")
     without = {name: array for name, array in weights.items() if name != "dense1/bias"}
-    with pytest.raises(WeightsError, match=r"here: dense1/bias should be \(7,\) for tiny, received nothing"):
+    with pytest.raises(WeightsError, match=r"here, as weights of tiny: expected dense1/bias \(7,\); received nothing"):
         check_shapes(without, tiny, "here")
-    with pytest.raises(WeightsError, match=r"here: dense9/bias should be absent for tiny, received \(2,\)"):
+    with pytest.raises(WeightsError, match=r"here, as weights of tiny: .* received also dense9/bias \(2,\)"):
         check_shapes(weights | {"dense9/bias": np.zeros(2)}, tiny, "here")
+
+
+def dense(**sizes: tuple[int, int]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of dense layers in the order in which safetensors keeps them: sorted by name."""
+    weights = {f"{name}.weight": size for name, size in sizes.items()}
+    biases = {f"{name}.bias": size[:1] for name, size in sizes.items()}
+    return dict(sorted((weights | biases).items()))
+
+
+DESIGN = dense(first=(8, 4), second=(8, 8), last=(2, 8))
+WITH_TWINS = dense(first=(8, 8), second=(8, 8), last=(2, 8))
+
+
+@pytest.mark.parametrize(
+    ("received", "layers"),
+    [
+        ({f"module.{name}": shape for name, shape in DESIGN.items()}, ("module.first", "module.second", "module.last")),
+        (dense(a=(2, 8), b=(8, 8), c=(8, 4)), ("c", "b", "a")),
+        (dense(last=(8, 4), second=(8, 8), z=(2, 8)), ("last", "second", "z")),
+    ],
+    ids=["a prefix", "other names", "some names"],
+)
+def test_arrays_are_paired_by_names_or_else_by_shapes(
+    received: dict[str, tuple[int, ...]], layers: tuple[str, ...]
+) -> None:
+    theirs = dict(zip(("first", "second", "last"), layers, strict=True))
+    expected = {f"{ours}.{kind}": f"{theirs[ours]}.{kind}" for ours in theirs for kind in ("weight", "bias")}
+    assert paired(received, DESIGN, "here") == expected
+    assert paired(dict(reversed(received.items())), DESIGN, "here") == expected
+
+
+@pytest.mark.parametrize(
+    ("received", "expected", "message"),
+    [
+        (
+            dense(a=(8, 8), b=(8, 8), c=(2, 8)),
+            WITH_TWINS,
+            r"expected first\.bias \(8,\), .*; received a\.bias \(8,\), .* do not tell which is which.*Or rename",
+        ),
+        (
+            dense(first=(8, 8), b=(8, 8), last=(2, 8)),
+            WITH_TWINS,
+            r"second\.bias .* received b\.bias .* do not tell which",
+        ),
+        (
+            dense(first=(8, 8), second=(8, 4), last=(2, 8)),
+            DESIGN,
+            r"here: expected first\.weight \(8, 4\), second\.weight \(8, 8\); received first\.weight \(8, 8\), second",
+        ),
+        (
+            {f"ema.{name}": shape for name, shape in DESIGN.items()} | DESIGN,
+            DESIGN,
+            r"expected the network's arrays alone, received also ema\.first\.bias \(8,\), ",
+        ),
+        (
+            DESIGN | {"ema.first.weight": (8, 4)},
+            DESIGN,
+            r"expected the network's arrays alone, received also ema\.first\.weight \(8, 4\)\. Save",
+        ),
+        (dense(first=(8, 4), second=(8, 8)), DESIGN, r"expected last\.bias .*; received nothing\. Name the network"),
+    ],
+    ids=["two alike", "two alike and some names", "other shapes", "twice", "more", "fewer"],
+)
+def test_arrays_that_cannot_be_told_apart_are_listed(
+    received: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]], message: str
+) -> None:
+    with pytest.raises(WeightsError, match=message):
+        paired(received, expected, "here")
 
 
 # Writing

@@ -436,7 +436,7 @@ def _is_whole(folder: Path, runtime: Runtime) -> bool:
     main = folder / f"{WRITTEN}{runtime.suffix}"
     try:
         return (folder / DIGEST).read_text(encoding="ascii") == Files.of(main, runtime.beside(main)).sha256
-    except (OSError, ValueError):
+    except (OSError, ValueError, DeploymentError):
         return False
 
 

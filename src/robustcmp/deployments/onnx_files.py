@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
-from ..errors import DeploymentError, UsageError, WeightsError
+from ..errors import DeploymentError, UsageError
 from ..networks.architecture import (
     LAYER_NAME,
     Architecture,
@@ -32,7 +33,7 @@ from ..networks.architecture import (
     Residual,
     check_architecture,
 )
-from ..networks.weights import Weights, check_finite, check_shapes
+from ..networks.weights import Weights, check_finite
 from .untrusted import whole
 
 OPSET, IR = 17, 8  # old enough for every runtime, new enough for all of our layers
@@ -40,6 +41,9 @@ PRODUCER = "robustcmp"
 IMAGES, LOGITS = "images", "logits"
 MOST_BYTES = 2**31
 """A protocol buffer has less."""
+LOCATION = b"location"
+"""What stands in every network that keeps values in other files."""
+ONE_FILE = "Or export one file, torch.onnx.export(..., external_data=False)."
 MOST_NODES = 10_000
 """The operators of a network that is read: VGG-16 has 55."""
 SPATIAL = ({2, 3}, {-1, -2}, {2, -1}, {-2, 3})
@@ -163,25 +167,84 @@ def _rows_by_place(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDA
 # reading -------------------------------------------------------------------------------------------------------------
 
 
-def parse_onnx(content: bytes, path: Path) -> Any:
-    """Return an ONNX network all of whose values are in its file, or raise `DeploymentError`."""
-    onnx = onnx_package()
-    try:
-        model = onnx.load_model_from_string(content)
-        for message in _messages(model):
-            if isinstance(message, onnx.TensorProto) and (message.external_data or message.data_location):
+def external_files(path: Path) -> list[Path]:
+    """Return the files that hold values of an ONNX network, as ``torch.onnx.export`` writes them beside its own."""
+    content = whole(path, MOST_BYTES)
+    if LOCATION not in content:
+        return []
+    with _onnx_errors(path):
+        outside = _outside(onnx_package().load_model_from_string(content), path)
+    return [*dict.fromkeys(file for _, file in outside)]
+
+
+def read_whole(path: Path) -> bytes:
+    """Return an ONNX network as the bytes of one file, with the values that lie in files beside its own."""
+    content = whole(path, MOST_BYTES)
+    if LOCATION not in content:
+        return content
+    with _onnx_errors(path):
+        model = onnx_package().load_model_from_string(content)
+        outside = _outside(model, path)
+        values = {file: whole(file, MOST_BYTES) for file in {file for _, file in outside}}
+        size = len(content)
+        for array, file in outside:
+            about = {entry.key: entry.value for entry in array.external_data}
+            start = int(about.get("offset", 0))
+            length = int(about.get("length", len(values[file]) - start))
+            if min(start, length) < 0 or start + length > len(values[file]):
                 raise DeploymentError(
-                    f"{path} keeps {message.name!r} in another file, which is not read. Export it as one file."
+                    f"{file} has {len(values[file]):,} bytes, but {path} has {length:,} of {array.name!r} at {start:,} "
+                    "there. Export both again, or copy both again."
                 )
+            size += length
+            if size >= MOST_BYTES:
+                raise DeploymentError(f"{path} has {size:,} bytes or more with its values; expected {MOST_BYTES:,}")
+            array.raw_data = values[file][start : start + length]
+            array.ClearField("external_data")
+            array.ClearField("data_location")
+        one_file: bytes = model.SerializeToString()
+    return one_file
+
+
+def parse_onnx(content: bytes, path: Path) -> Any:
+    """Return an ONNX network from the bytes of one file, or raise `DeploymentError`."""
+    onnx = onnx_package()
+    with _onnx_errors(path):
+        model = onnx.load_model_from_string(content)
         onnx.checker.check_model(model)
+    return model
+
+
+@contextmanager
+def _onnx_errors(path: Path) -> Iterator[None]:
+    """Raise `DeploymentError` for whatever a broken file makes onnx raise."""
+    try:
+        yield
     except DeploymentError:
         raise
-    except Exception as error:  # whatever a broken file makes onnx raise
+    except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DeploymentError(
             f"{path} is not an ONNX network ({type(error).__name__}: {reason}). Export it again, or copy it again."
         ) from None
-    return model
+
+
+def _outside(model: Any, path: Path) -> list[tuple[Any, Path]]:
+    """Return the arrays whose values lie in other files of the network's folder, with these files."""
+    found = []
+    for array in _messages(model):
+        if not isinstance(array, onnx_package().TensorProto) or not (array.external_data or array.data_location):
+            continue
+        name = next((entry.value for entry in array.external_data if entry.key.encode() == LOCATION), "")
+        file = path.parent / name
+        if file.resolve().parent != path.resolve().parent:
+            raise DeploymentError(
+                f"{path} keeps {array.name!r} in {name!r}; only files of its own folder are read. {ONE_FILE}"
+            )
+        if not file.is_file():
+            raise DeploymentError(f"{path} keeps {array.name!r} in {file}, which is not there: copy it. {ONE_FILE}")
+        found.append((array, file))
+    return found
 
 
 def with_channels(model: Any, content: bytes) -> bytes:
@@ -228,14 +291,16 @@ def read_onnx(path: Path) -> tuple[Architecture, Weights]:
     WeightsError
         A weight is not finite.
     """
-    model = parse_onnx(whole(path, MOST_BYTES), path)
+    model = parse_onnx(read_whole(path), path)
     try:
         reader = _Reader(model, path)
         architecture = reader.architecture(model.graph.name if model.producer_name == PRODUCER else path.stem)
-        check_shapes(reader.weights, architecture, "its weights")
+        for name, shape in architecture.weight_shapes.items():
+            if reader.weights[name].shape != shape:
+                raise _unfit(path, f"its {name} should be {shape}, received {reader.weights[name].shape}")
     except DeploymentError:
         raise
-    except (UsageError, WeightsError) as error:
+    except UsageError as error:
         raise _unfit(path, str(error)) from None
     except Exception as error:  # attributes and arrays may have any type and any size
         raise _unfit(path, f"it is broken ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from None

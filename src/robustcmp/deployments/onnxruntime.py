@@ -20,8 +20,8 @@ from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session, image_shape
 from .layouts import Layout
-from .onnx_files import MOST_BYTES, parse_onnx, with_channels, write_onnx
-from .untrusted import check_answers, in_one_line, whole
+from .onnx_files import external_files, parse_onnx, read_whole, with_channels, write_onnx
+from .untrusted import check_answers, in_one_line
 
 PERCENTILE = 99.99
 _PERCENTILE = re.compile(r"int8-p(\d{2}(?:\.\d+)?)")
@@ -59,8 +59,11 @@ class OnnxRuntime(Runtime):
             write_float(model, calibration, plain)
             _quantise(plain, path, kind, calibration)
 
+    def beside(self, path: Path) -> list[Path]:
+        return external_files(path)
+
     def open(self, path: Path) -> Session:
-        content = whole(path, MOST_BYTES)
+        content = read_whole(path)
         content = with_channels(parse_onnx(content, path), content)
         check_answers(path, content, TRIAL, "ONNX Runtime")
         return _Session(path, content)

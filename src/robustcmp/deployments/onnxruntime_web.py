@@ -17,8 +17,8 @@ from . import browser, npm
 from .base import Conversion, Runtime, Session
 from .browser import Page
 from .layouts import Layout
+from .onnx_files import read_whole
 from .onnxruntime import RUNTIME as NATIVE
-from .untrusted import whole
 
 VERSION = "1.30.0"
 INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
@@ -38,7 +38,6 @@ BACKENDS = {  # the script, and the files that it loads by itself
         ),
     },
 }
-MODEL_BYTES = 2**31  # one message; ONNX itself has no larger file
 OPEN = 2**31  # what -1 becomes, the size of an axis that has no name
 FLOATS = ("float32", "float64", "float16")
 INPUTS = (*FLOATS, "uint8")
@@ -65,7 +64,7 @@ class OnnxRuntimeWeb(Runtime):
         return browser.missing(self.name)
 
     def beside(self, path: Path) -> list[Path]:
-        return browser.beside(path)
+        return [*NATIVE.beside(path), *browser.beside(path)]
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         backend = browser.WEBGPU if kind == browser.WEBGPU else "wasm"
@@ -82,7 +81,7 @@ class OnnxRuntimeWeb(Runtime):
         browser.write_backend(path, browser.read_backend(main))  # also where a file is replaced that had another
 
     def open(self, path: Path) -> Session:
-        content = whole(path, MODEL_BYTES)
+        content = read_whole(path)
         backend = browser.read_backend(path)
         available = _files(backend)
         page = browser.open_page(

@@ -42,7 +42,10 @@ __all__ = [
 
 NAMES = ("torch", "tensorflow", "jax")
 """Those that live in this process; the others live in hosts."""
-FILES = {"torch": (".pt", ".pth", ".safetensors"), "tensorflow": (".keras", ".hdf5", ".weights.h5")}
+FILES = {
+    "torch": (".pt", ".pth", ".ckpt", ".bin", ".safetensors"),
+    "tensorflow": (".keras", ".hdf5", ".weights.h5"),
+}
 """How the names of files end that an adapter loads; here, so that others are refused before it is imported."""
 ALSO = {"keras": "tensorflow", "pytorch": "torch", "tf": "tensorflow"}
 """What else people call them."""

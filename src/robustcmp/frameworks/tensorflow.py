@@ -242,7 +242,7 @@ class TensorFlow(TrainableFramework):
                 if native is not None and sorted(received.values()) != sorted(_shapes(native).values()):
                     paired(received, _shapes(native), str(path))  # branches may stand in another order
                 if not whole:
-                    network.load_weights(path)
+                    _load_weights(path, network)
         except WeightsError:
             raise
         except Exception as error:  # a broken archive can raise anything
@@ -450,6 +450,27 @@ def _count(config: Any) -> int:
             width = made[0]
         left += reversed(part.values())
     return count
+
+
+def _load_weights(path: Path, network: keras.Model) -> None:
+    """Load a file of Keras's weights by the names of layers, if it has the network's; Keras itself goes by places."""
+    layers = {layer.name: layer for layer in network._flatten_layers() if _has_own_variables(layer)}
+    with h5py.File(path, "r") as file:
+        # Only Keras knows how it stores bfloat16, as bytes without a type.
+        arrays = [file[name] for name in _shapes_in_file(path) if file[name].dtype.kind != "V"]
+        groups = {array.parent.attrs.get("name"): array.parent for array in arrays}
+        if groups.keys() != layers.keys():
+            network.load_weights(path)
+            return
+        for name, group in groups.items():
+            layers[name].load_own_variables({place: group[place][()] for place in group})
+
+
+def _has_own_variables(layer: Any) -> bool:
+    """Say whether a layer has variables, apart from those of layers within it."""
+    store: dict[str, Any] = {}
+    layer.save_own_variables(store)
+    return bool(store)
 
 
 def _shapes_in_file(path: Path) -> dict[str, tuple[int, ...]]:

@@ -19,19 +19,22 @@ from ..networks.weights import paired
 
 _log = logging.getLogger("robustcmp")
 SAFETENSORS = ".safetensors"
+COUNTERS = ("num_batches_tracked", "n_averaged")
+LOSSES = ("criterion", "loss", "loss_fn")  # what modules call the loss that they are trained with
 
 
 def load_weights(path: Path, native: Any) -> torch.nn.Module:
-    """Return a module with the arrays of a file, told by their names or, where the names are others, their order."""
+    """Return a module with the arrays of a file, told by their names or, where the names are others, their shapes."""
     if not isinstance(native, torch.nn.Module):
         raise ModelError(f"expected a torch.nn.Module for the weights of {path}, received {type(native).__name__}")
-    received, expected = _arrays(_state_dict(path)), _arrays(native.state_dict())
+    expected = _arrays(native.state_dict())
+    received = _of_network(_arrays(_state_dict(path)), expected, path)
     if any(torch.nn.parameter.is_lazy(tensor) for tensor in expected.values()):
         raise ModelError(f"the network for {path} has lazy layers: call it once, so that its shapes are known")
     pairs = paired(_shapes(received), _shapes(expected), str(path))
-    if not any(theirs.endswith(ours) for ours, theirs in pairs.items()):
+    if not all(theirs.endswith(ours) for ours, theirs in pairs.items()):
         some = ", ".join(f"{theirs} as {ours}" for ours, theirs in list(pairs.items())[:2])
-        _log.warning("%s names its arrays in its own way, so they are taken in their order: %s, …", path, some)
+        _log.warning("%s names its arrays in its own way, so they are told by their shapes: %s, …", path, some)
     parameters = dict(native.named_parameters())
     for ours, theirs in pairs.items():
         _check_values(f"{path}: {theirs}", received[theirs], expected[ours], ours in parameters)
@@ -55,9 +58,11 @@ def _state_dict(path: Path) -> dict[str, Any]:
         reason = f"it refers to {refused[1]}" if refused else type(error).__name__
         raise WeightsError(
             f"{path} is broken, or it holds more than tensors, which is not loaded because it could run code "
-            f"({reason}). Save it with torch.save(network.state_dict(), path), or return the network from "
-            "module:function."
+            f"({reason}). Save its weights alone with torch.save(network.state_dict(), path), or return the network "
+            "from a function of your own, module:function."
         ) from None
+    if isinstance(content, dict) and "pytorch-lightning_version" in content:  # whose averaged weights have a copy
+        content = content.get("state_dict")
     inner = {key: value for key, value in content.items() if _is_state_dict(value)} if isinstance(content, dict) else {}
     if len(inner) == 1:  # a checkpoint with more beside it
         (content,) = inner.values()
@@ -166,5 +171,15 @@ def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, Shape]:
 
 
 def _arrays(state: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """A state dict without the counters of batch norms, which older files lack."""
-    return {name: tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")}
+    """Return a state dict without the counters of batch norms and of averaged weights, which no answer depends on."""
+    return {name: tensor for name, tensor in state.items() if name.rpartition(".")[2] not in COUNTERS}
+
+
+def _of_network(
+    received: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], path: Path
+) -> dict[str, torch.Tensor]:
+    """Return a state dict without the weights of the training's loss, where the network has none."""
+    of_loss = [name for name in received if name.partition(".")[0] in LOSSES and name not in expected]
+    if of_loss:
+        _log.warning("%s: left out what belongs to the loss of the training: %s", path, ", ".join(of_loss))
+    return {name: tensor for name, tensor in received.items() if name not in of_loss}

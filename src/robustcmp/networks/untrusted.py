@@ -86,7 +86,7 @@ def check_archive(path: Path) -> None:
 
 def check_no_program(path: Path) -> None:
     """Raise `WeightsError` for what is code and not data: programs of TorchScript or `torch.export`, and pickles."""
-    if path.suffix not in (".pt", ".pth", ".pt2") or not is_archive(path):
+    if path.suffix not in (".pt", ".pth", ".ckpt", ".bin", ".pt2") or not is_archive(path):
         return
     with _archive(path) as archive:
         names = archive.namelist()
@@ -101,10 +101,10 @@ def check_no_program(path: Path) -> None:
             )
     if MODULES in begins:
         raise WeightsError(
-            f"{path} holds a whole network, as torch.save(network, path) writes it, which is not loaded: it could run "
-            "code. Save its weights with torch.save(network.state_dict(), path) and name their network with "
-            "architecture; or, if you trust it, return torch.load(path, weights_only=False) from a function of your "
-            "own and name that as module:function."
+            f"{path} holds a whole network, as torch.save(network, path) or a trainer's hyperparameters do, which is "
+            "not loaded: it could run code. Save its weights with torch.save(network.state_dict(), path) and name "
+            "their network with architecture; or, if you trust it, return the network in torch.load(path, "
+            "weights_only=False) from a function of your own and name that as module:function."
         )
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from .architecture import Architecture, Shape
 
 Weights = dict[str, NDArray[np.float32]]
 KIND = "weights"
+LISTED = 8  # arrays in an error
 BESIDE = 2**28  # bytes of a file that are no weights: curves with a value a batch, metadata, what HDF5 needs
 
 
@@ -130,8 +131,8 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
     Raises
     ------
     WeightsError
-        The file is missing, is no HDF5, is truncated, has other bytes than its SHA-256 says, or belongs to another
-        network.
+        The file is missing, is no HDF5, is truncated, has other bytes than its SHA-256 says, or has the weights of
+        another network.
     """
     with _weights_errors(path), sealed.opened(path, KIND, limit=most_bytes(architecture)) as file:
         if architecture is not None:  # before any array is read: a small file can declare large ones
@@ -162,14 +163,9 @@ def _group(file: sealed.Hdf5, group: str) -> dict[str, h5py.Dataset]:
 
 def check_shapes(weights: Mapping[str, NDArray[Any] | h5py.Dataset], architecture: Architecture, source: str) -> None:
     """Raise `WeightsError` unless names and shapes are those of the architecture."""
-    expected = architecture.weight_shapes
-    for name in [*expected, *weights]:
-        want, got = expected.get(name), weights[name].shape if name in weights else None
-        if want != got:
-            raise WeightsError(
-                f"{source}: {name} should be {want or 'absent'} for {architecture.name}, received {got or 'nothing'}. "
-                "The weights belong to another network."
-            )
+    shapes = {name: tuple(array.shape) for name, array in weights.items()}
+    if shapes != architecture.weight_shapes:
+        raise _unfit(shapes, architecture.weight_shapes, f"{source}, as weights of {architecture.name}")
 
 
 def check_finite(weights: Mapping[str, NDArray[Any]], source: str) -> None:
@@ -180,41 +176,73 @@ def check_finite(weights: Mapping[str, NDArray[Any]], source: str) -> None:
 
 
 def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> dict[str, str]:
-    """Return which of a file's arrays belongs to which of a network's, from their names and shapes.
+    """Return which of a file's arrays belongs to which of a network's.
 
-    The names decide if they are the same, but for a prefix that all of a file's have (``module.``). If none of them is
-    the same, the order does.
+    Names decide where the file has all of the network's, but for a prefix (``module.``); else shapes, where they allow
+    one assignment alone. The order of a file decides nothing: some formats sort by name.
 
     Raises
     ------
     WeightsError
-        The shapes differ, one has more arrays, or only some of the names are the same.
+        The file has other shapes or more arrays, or neither names nor shapes tell which is which.
     """
-    names = _without_prefix(list(received), expected)
-    by_name = names.keys() & expected.keys()
-    pairs = [(name, name) for name in dict.fromkeys([*expected, *names])] if by_name else zip_longest(expected, names)
-    received_names = {}
-    for ours, theirs in pairs:
-        want, got = expected.get(ours), received.get(names.get(theirs, ""))
-        if want != got:
-            raise WeightsError(
-                f"{source}: expected {_array(ours, want)}, received {_array(names.get(theirs), got)}. "
-                "The weights belong to another network."
-            )
-        received_names[ours] = names[theirs]
-    return received_names
+    names = _without_prefix(received, expected)
+    shapes = {short: received[name] for short, name in names.items()}
+    if shapes == expected:
+        return {name: names[name] for name in expected}
+    if not expected.keys() <= shapes.keys():
+        for described in (_by_layer, _by_shape):
+            ours, theirs = described(expected), described(received)
+            if ours.keys() == theirs.keys() and len(ours) == len(expected) and len(theirs) == len(received):
+                return {name: theirs[key] for key, name in ours.items()}
+    raise _unfit(shapes, expected, source)
 
 
-def _without_prefix(names: list[str], expected: Mapping[str, Shape]) -> dict[str, str]:
-    """Return names by what is left of them without the prefix that all of them have, as far as none is expected."""
-    short = {name: name for name in names}
-    while short and not short.keys() & expected.keys():
-        firsts = {name.partition(".")[0] for name in short}
-        if len(firsts) > 1 or not all("." in name for name in short):
-            return {name: name for name in names}
-        short = {name.partition(".")[2]: full for name, full in short.items()}
-    return short
+def _without_prefix(received: Collection[str], expected: Collection[str]) -> dict[str, str]:
+    """Return a file's names by what is left without the prefix of most of the expected ones, if they stay distinct."""
+    prefixes = Counter(
+        theirs.removesuffix(ours) for theirs in received for ours in expected if f".{theirs}".endswith(f".{ours}")
+    )
+    prefix = prefixes.most_common(1)[0][0] if prefixes else ""
+    short = {name.removeprefix(prefix): name for name in received}
+    return short if len(short) == len(received) else {name: name for name in received}
 
 
-def _array(name: str | None, shape: Shape | None) -> str:
-    return "no such array" if shape is None else f"{name} {shape}"
+def _by_layer(shapes: Mapping[str, Shape]) -> dict[Any, str]:
+    """Return names by their last part, such as ``weight``, and all shapes of the layer."""
+    layers: defaultdict[str, set[tuple[str, Shape]]] = defaultdict(set)
+    for name, shape in shapes.items():
+        layer, _, kind = name.rpartition(".")
+        layers[layer].add((kind, shape))
+    return {(name.rpartition(".")[2], frozenset(layers[name.rpartition(".")[0]])): name for name in shapes}
+
+
+def _by_shape(shapes: Mapping[str, Shape]) -> dict[Any, str]:
+    return {shape: name for name, shape in shapes.items()}
+
+
+def _unfit(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> WeightsError:
+    """Return the error that lists what only a file has, and what only its network has."""
+    surplus = {name: shape for name, shape in received.items() if expected.get(name) != shape}
+    missing = {name: shape for name, shape in expected.items() if received.get(name) != shape}
+    if not missing:
+        return WeightsError(
+            f"{source}: expected the network's arrays alone, received also {_listed(surplus)}. Save the weights of the "
+            "network alone; or name the network that has these, too, such as your own code that makes it, "
+            "module:function."
+        )
+    reason = ""
+    if sorted(surplus.values()) == sorted(missing.values()):
+        reason = "The names differ, and the shapes do not tell which is which. "
+    return WeightsError(
+        f"{source}: expected {_listed(missing)}; received {_listed(surplus)}. {reason}Name the network that has "
+        "these arrays: an architecture, or your own code that makes it, module:function. Or rename those of the file."
+    )
+
+
+def _listed(shapes: Mapping[str, Shape]) -> str:
+    """Return arrays as text, the first of many."""
+    first = [f"{name} {shape}" for name, shape in [*shapes.items()][:LISTED]]
+    if len(shapes) > LISTED:
+        first.append(f"and {len(shapes) - LISTED} more")
+    return ", ".join(first) or "nothing"

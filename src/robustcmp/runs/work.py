@@ -283,8 +283,7 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="robustcmp-") as directory:
             paths = {}
             for field, (name, sha) in work.files.items():
-                paths[field] = Path(directory, field, name)
-                paths[field].parent.mkdir()
+                paths[field] = Path(directory, name)
                 paths[field].write_bytes(self._fetch(sha))
             classifier = Classifier(in_unit_bounds(work.origin.load_from(paths, work.device)))
         if len(data["traced"]):

@@ -27,8 +27,8 @@ from ..deployments import ALSO as ALSO_RUNTIMES
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import check_applicable, runtime, split
 from ..deployments.deploying import beside, open_deployed
-from ..deployments.model import DeployedModel, Gradient
-from ..deployments.onnx_files import read_onnx
+from ..deployments.model import DeployedModel, Files, Gradient
+from ..deployments.onnx_files import external_files, read_onnx
 from ..deployments.own_files import check_own
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
 from ..files import file_digest
@@ -112,12 +112,17 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
         if is_function(self.source) or (self.architecture and not self.design):
             return None
         return {
-            "file": file_digest(Path(self.source)),
+            "file": self.sha256,
             "architecture": self.design and get_architecture(self.design).described,
             "versions": versions(self.framework),
             **({"mean": self.mean, "std": self.std} if self.mean or self.std else {}),
             **({"cut_softmax": True} if self.cut_softmax else {}),
         }
+
+    @property
+    def sha256(self) -> str:
+        """The digest of its file, together with files that hold values of its network."""
+        return _digest(Path(self.source))
 
     def check(self) -> None:
         """Raise `UsageError` for a framework that is not there, a file that is not, or one without an architecture.
@@ -158,6 +163,7 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
             )
         _check_ending(self.source, self.framework)
         check_file(Path(self.source))
+        _external(Path(self.source))
         _check_own_hdf5(Path(self.source), self.framework)
         if self.architecture is None and not _is_whole(Path(self.source)):
             raise _no_architecture(self.source)
@@ -171,12 +177,14 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
     def files(self) -> dict[str, Path]:
         """The files that it is loaded from, by what they are."""
         files = {} if is_function(self.source) else {"source": Path(self.source)}
+        files |= {f"beside {place}": path for place, path in enumerate(_external(Path(self.source)))}
         design = self.design or ""
         return files | ({"architecture": Path(design)} if design.endswith(".toml") else {})
 
     def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> fb.models.base.Model:
-        """Load it from copies of its `files`, which have their names."""
-        return msgspec.structs.replace(self, **{field: str(path) for field, path in files.items()}).load(device)
+        """Load it from copies of its `files` in one folder, which have their names."""
+        changed = {field: str(path) for field, path in files.items() if field in self.__struct_fields__}
+        return msgspec.structs.replace(self, **changed).load(device)
 
     def load(self, device: Device = "auto") -> fb.models.base.Model:
         """Load it, as `load_network` does."""
@@ -273,6 +281,12 @@ class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file"):
         beside(runtime, main)
 
     @property
+    def sha256(self) -> str:
+        """The digest of its files."""
+        runtime, _ = split(self.framework)
+        return Files.of(Path(self.source), beside(runtime, Path(self.source))).sha256
+
+    @property
     def fingerprint(self) -> dict[str, Any] | None:
         """What tells it from other networks; None where code has a part in what it was converted from."""
         runtime, _ = split(self.framework)
@@ -353,6 +367,8 @@ def _check_ending(source: str, framework: str) -> None:
         remedy = (
             f"Code is named as module:function: {framework}={Path(source).stem}:FUNCTION, which returns the network"
         )
+    elif framework in RUNTIMES and (main := Path(source).with_suffix(read[0])).is_file():
+        remedy = f"Write {framework}={main}"
     elif others:
         remedy = f"Write {others[0]}={source}"
     else:
@@ -410,9 +426,9 @@ def load_network(
     ----------
     source : str
         A file: canonical weights for any framework (``.h5`` of robustcmp, ``.npz`` of NumPy), an ONNX network of
-        robustcmp's layers for any framework (``.onnx``), a state dict of torch (``.pt``, ``.pth``,
-        ``.safetensors``), a whole model of Keras (``.keras``, ``.h5``, ``.hdf5``) or its weights
-        (``.weights.h5``).
+        robustcmp's layers for any framework (``.onnx``), a state dict of torch, alone or in a checkpoint (``.pt``,
+        ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors``), a whole model of Keras (``.keras``, ``.h5``, ``.hdf5``) or its
+        weights (``.weights.h5``).
         Or code, ``module:function``: it takes nothing and returns a trained network, or what `wrap` makes of one.
     framework : str
         The framework that runs it, or ``"numpy"`` for code that returns a function of images (N, H, W, C), a classifier
@@ -459,7 +475,7 @@ def load_network(
     _check_own_hdf5(path, framework)
     if architecture is None and not _is_whole(path):
         raise _no_architecture(source)
-    info: dict[str, Any] = {"sha256": file_digest(path)}
+    info: dict[str, Any] = {"sha256": _digest(path)}
     design = None if architecture is None or is_function(architecture) else get_architecture(architecture)
     whole = _is_of_keras(path)
     if whole or path.name.endswith(FILES.get(framework, ())):
@@ -484,6 +500,15 @@ def load_network(
     network = adapter.build(design, 0, "cpu")
     adapter.set_weights(network, design, content.weights)
     return as_model(network, info=info, architecture=design)
+
+
+def _external(path: Path) -> list[Path]:
+    """Return the files beside a network's own that hold values of it."""
+    return external_files(path) if path.suffix == ONNX else []
+
+
+def _digest(path: Path) -> str:
+    return Files.of(path, _external(path)).sha256
 
 
 def _no_architecture(source: str) -> UsageError:

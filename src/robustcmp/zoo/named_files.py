@@ -12,7 +12,7 @@ from ..deployments import MODULES as RUNTIMES
 from ..deployments import names as deployment_names
 from ..deployments.model import Gradient
 from ..errors import UsageError, unknown
-from ..files import file_digest, json_digest
+from ..files import json_digest
 from ..frameworks import ALSO, known
 from ..networks.architecture import get_architecture
 from .from_files import FromDeployedFile, FromFile, is_function
@@ -93,7 +93,7 @@ def file_origins(
             origin = FromFile(source, framework, architecture, **normalised, cut_softmax=cut)
         origin.check()
         alike = [other for each in origins.values() for other in each if other.framework == framework]
-        if _content(source) in [_content(other.source) for other in alike]:
+        if _content(origin) in [_content(other) for other in alike]:
             raise UsageError(f"{text} was given twice, or it is a copy of another file")
         trainings = origins.setdefault(name or framework, [])
         if trainings and trainings[0].framework != framework:
@@ -264,6 +264,6 @@ def _numbers(values: Sequence[float]) -> str:
     return text if len(values) == 1 else f"({text})"
 
 
-def _content(source: str) -> str:
+def _content(origin: FromFile | FromDeployedFile) -> str:
     """What tells sources apart: a file is the same under every name."""
-    return source if is_function(source) else file_digest(Path(source))
+    return origin.source if is_function(origin.source) else origin.sha256
