@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 # The batches of the tests are small: more threads cost more than they give, most of all beside other processes.
@@ -444,3 +445,34 @@ def linear(seed: int) -> Any:
         vjp=lambda x, v: (v @ weights.T).reshape(x.shape).astype(np.float32),
         bounds=(0, 1),
     )
+
+
+class Slow:
+    """A linear classifier of digits that takes its time on a clock of its own, and counts the images asked.
+
+    A gradient counts as three images.
+
+    Parameters
+    ----------
+    seconds : float
+        What each image takes.
+    monkeypatch : pytest.MonkeyPatch
+        Gives its clock to those that measure.
+    """
+
+    def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch):
+        self._fast, self._seconds = linear(0), seconds
+        self.asked = 0
+        monkeypatch.setattr("robustcmp.models.classifier.time", SimpleNamespace(perf_counter=self._clock))
+        self.model = wrap_functions(logits=self._logits, vjp=self._vjp)
+
+    def _clock(self) -> float:
+        return self._seconds * self.asked
+
+    def _logits(self, x: Any) -> Any:
+        self.asked += len(x)
+        return self._fast.native(x)
+
+    def _vjp(self, x: Any, v: Any) -> Any:
+        self.asked += 3 * len(x)
+        return self._fast.vjp(x, v)

@@ -354,7 +354,7 @@ def test_one_number_for_two_classes(end: str | None, shape: str, tmp_path: Path)
 @pytest.mark.parametrize("end", SAID)
 def test_one_number_for_two_classes_without_saying_so(end: str | None, shape: str) -> None:
     model = rc.wrap(one_number(shape, end), device="cpu")
-    with pytest.raises(ModelError, match=r'received shape \(24,.*outputs="binary-logit"\), or "binary-probability"'):
+    with pytest.raises(ModelError, match=r'received shape \(8,.*outputs="binary-logit"\), or "binary-probability"'):
         rc.evaluate({"m": model}, drawn(), np.zeros(N, np.int64), suite="smoke", progress=False)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Slow
 
 import robustcmp as rc
-from robustcmp.attacks import Boundary
+from robustcmp.attacks import FGSM, Boundary
 from robustcmp.cli import eval as eval_command
 from robustcmp.comparison import ModelsAtHand
 from robustcmp.data.dataset import Dataset
@@ -276,6 +277,20 @@ def test_answers_that_depend_on_the_batch(network: Any, digits: Dataset, suite: 
     found = outcomes(run(rc.wrap(Normed()), digits, suite))
     assert found["two passes agree"] == PASS
     assert found["boundary's points hold"] == FAIL
+
+
+@pytest.mark.parametrize(("seconds", "checked"), [(1e-4, 19), (0.2, 10)])
+def test_a_slow_network_that_is_attacked_little_is_checked_on_fewer_images(
+    seconds: float, checked: int, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(seconds, monkeypatch)
+    x = digits.images[:40]
+    suite = {"fgsm": FGSM()}
+    ev = rc.evaluate({"slow": slow.model}, x, rc.predict(slow.model, x), suite=suite, n=19, progress=False)
+    found = ev.run_checks()
+    assert set(found.check) == EVERY_CHECK
+    assert ev.checked is not None
+    assert ev.checked.images == checked
 
 
 def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import foolbox as fb
 import numpy as np
 import pytest
+from conftest import Slow
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -492,6 +493,24 @@ def test_large_images_have_small_parts_and_batches() -> None:
     assert len(Classifier(numpy_model(count), 8).parts(x)) == 2  # 64 MiB in float64 are 55 images
     SinglePixel(max_pixels=1).attack(numpy_model(count), x, np.ones(110, np.int64))
     assert max(asked) == 55
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.02])
+def test_a_slow_network_is_asked_little_beside_its_attacks(
+    seconds: float, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(seconds, monkeypatch)
+    x = digits.images[:40]
+    y = rc.predict(slow.model, x)
+    slow.asked = 0
+    given: Any = {"suite": {"fgsm": FGSM()}, "n": 19, "repeats": 1, "executor": "auto", "progress": False}
+    ev = rc.evaluate({"slow": slow.model}, x, y, **given)
+    assert ev.manifest["batch_sizes"] == {"slow": 32}
+    queries = int(ev.dataset.queries.sum())
+    attacks = 19 + 3 * 19 + queries + int(ev.dataset.success.sum())
+    beside = slow.asked - len(x) - attacks
+    assert beside == 276
+    assert beside <= max(10 * 32, queries // 20)
 
 
 def test_a_batch_larger_than_the_memory_is_refused(digits: Dataset) -> None:

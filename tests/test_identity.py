@@ -240,7 +240,7 @@ def test_a_model_that_answers_no_image_alone_is_named(digits: Dataset) -> None:
             raise ValueError("Expected more than 1 value per channel")
         return logits(x)
 
-    with pytest.raises(ModelError, match=r"'m' answers 32 images at once, but not one alone.*more than 1 value"):
+    with pytest.raises(ModelError, match=r"'m' answers 8 images at once, but not one alone.*more than 1 value"):
         check_model("m", Classifier(rc.wrap_functions(logits=many)), digits.images, digits.labels)
 
 

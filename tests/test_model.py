@@ -294,7 +294,7 @@ def test_an_attack_has_work_of_its_own_for_each_batch(
         busy = size == best and (len(asked) - 1) // len(SIZES) != quiet and rounds > 1
         return rate / 2 if busy else rate
 
-    monkeypatch.setattr(Classifier, "rate", noisy)
+    monkeypatch.setattr(Classifier, "_rate", noisy)
     assert Classifier(wrapped(frameworks.get_framework("torch"))).measured_batch_size(IMAGES) == best
     assert asked == rounds * SIZES[: SIZES.index(largest) + 1]
 
@@ -489,9 +489,9 @@ WRONG: dict[str, tuple[Function, str]] = {
         lambda x: 1 / (1 + (-linear(x)).exp()),
         r"'m' should return logits, but every answer to 17 images is in \[0, 1\].*cut_softmax=True",
     ),
-    "one number": (lambda x: linear(x)[:, 0], r"logits \(17, classes\), received shape \(17,\)"),
-    "a column": (lambda x: linear(x)[:, :1], r"received shape \(17, 1\)\. If it is one number for two classes, say so"),
-    "an image": (lambda x: x, r"received shape \(17, 4, 5, 3\)"),
+    "one number": (lambda x: linear(x)[:, 0], r"logits \(8, classes\), received shape \(8,\)"),
+    "a column": (lambda x: linear(x)[:, :1], r"received shape \(8, 1\)\. If it is one number for two classes, say so"),
+    "an image": (lambda x: x, r"received shape \(8, 4, 5, 3\)"),
     "one row": (
         lambda x: linear(x).sum(axis=0, keepdims=True),
         r"'m' is not a classifier .* one row per image for \d+ images, received \(1, 6\)",

@@ -256,7 +256,7 @@ def prepare(
     networks = converted(only_converted, device)
     trained = ready(loaded, question.suite, question.images, question.labels, question.batch_size, progress)
     question = question.shared_by(trained)
-    trained, batch_sizes = with_batch_sizes(trained, store, question.images, question.batch_size)
+    trained, batch_sizes = with_batch_sizes(trained, store, question.images, question.batch_size, question.queries)
     on_all = question.suite.subset == "all"
     subset = common(trained, question.images, question.labels, question.n, question.seed, on_all)
     which = "of the test set" if on_all else "that every model classifies correctly"

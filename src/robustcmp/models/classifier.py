@@ -28,9 +28,12 @@ from .seeded import generator_states
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
+COMPARED = 4  # images, of which compiled and eager outputs are compared
 AGREEMENT = 1e-5
 ROUNDS = 3  # in which batch sizes are measured
 LONG_BATCH = 1.0  # seconds
+SLOW = 2e-3  # seconds an image
+MEASURED = 128  # queries for each image of the largest batch that is measured, where batches take long
 # What an attack does for each batch besides asking, however large it is: FGSM on LeNet-5, two threads, took 8 µs more a
 # query with batches of 64 than with 256.
 OWN_SECONDS = 5e-4
@@ -98,6 +101,7 @@ class Classifier:
         self.function: frameworks.Function = model
         self._pullback: frameworks.Pullback | None = None
         self._fits = [self.batch_size]  # what fits into the device's memory; shared with copies
+        self._image_seconds: float | None = None
 
     # variants ----------------------------------------------------------------------------------------------------
 
@@ -113,21 +117,22 @@ class Classifier:
         images : ndarray of float32, shape (N, H, W, C)
             A few, to trace and to compare with.
         """
-        some = images[: min(len(images), self.batch_size, 16)]
+        some = images[: min(len(images), self.batch_size, COMPARED)]
         other = copy.copy(self)
         try:
             if not getattr(unwrapped(self.model), "traceable", True):
                 raise ModelError("a call seeds its draws, which is not in a trace")
             native = getattr(unwrapped(self.model), "native", None)
             generators = generator_states(self.framework)
-            self.forward(some)
+            eager = self.forward(some)
             if generator_states(self.framework) != generators:
                 self.draws = True
                 raise ModelError("a call draws at random, which a trace would keep for ever")
             other.function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
             self._check_writes_nothing(native, some)
-            for batch in (some, some[:1], some):  # torch optimises at the second call
-                before, after = self.forward(batch), other.forward(batch)
+            alone = some[:1]
+            for batch, before in ((some, eager), (alone, self.forward(alone)), (some, eager)):
+                after = other.forward(batch)  # torch optimises at the second call
                 if before.shape != after.shape or not np.allclose(after, before, rtol=AGREEMENT, atol=AGREEMENT):
                     raise ModelError(f"compiled and eager outputs differ by up to {np.abs(after - before).max():.2g}")
         except Exception as error:
@@ -359,30 +364,68 @@ class Classifier:
         finally:
             self.framework.set_threads(before)
 
-    def measured_batch_size(self, images: NDArray[np.float32], seconds: float = 0.1) -> int:
+    def measured_batch_size(self, images: NDArray[np.float32], queries: float = math.inf, seconds: float = 0.1) -> int:
         """Return the smallest batch size with which an attack asks nearly as fast as with the best, bounded by memory.
 
         It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB in
-        float64. No size is tried beyond the first of which a batch takes more than a second.
+        float64. No size is tried beyond the first of which a batch takes more than a second, or more than `seconds`
+        and the 128th part of so many queries; where that is the smallest, nothing is measured.
         Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
         machine. A slow model has one round.
         """
         fitting = largest_batch_size(images)
         sizes = [size for size in BATCH_SIZES if size <= fitting] or [fitting]
+
+        def is_long(size: int, duration: float) -> bool:
+            return duration > LONG_BATCH or (duration > seconds and MEASURED * size > queries)
+
+        if len(sizes) == 1 or is_long(sizes[0], self._estimated(images, sizes[0])):
+            return sizes[0]
         batch_seconds: dict[int, float] = {}
         for _ in range(ROUNDS):
             for size in sizes:
-                measured = self.workers * size / self.rate(images, size, seconds / ROUNDS)
+                measured = self.workers * size / self._rate(images, size, seconds / ROUNDS)
                 batch_seconds[size] = min(batch_seconds.get(size, math.inf), measured)
-                if measured > LONG_BATCH:
+                if is_long(size, measured):
                     break
-            if sum(batch_seconds.values()) > seconds * len(sizes):
+            if is_long(size, measured) or sum(batch_seconds.values()) > seconds * len(sizes):
                 break
         rates = {size: size / (duration + OWN_SECONDS) for size, duration in batch_seconds.items()}
         return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
 
+    def image_seconds(self, images: NDArray[np.float32]) -> float:
+        """Return about how long one more image of a small batch takes, without what a call takes by itself."""
+        if self._image_seconds is None:
+
+            def least_seconds(size: int) -> float:
+                batch, ends = images[np.arange(size) % len(images)], [time.perf_counter()]
+                for _ in range(2):
+                    self.forward(batch)
+                    ends.append(time.perf_counter())
+                return float(np.diff(ends).min())
+
+            # Both sizes were asked before, as new ones may be compiled.
+            self._image_seconds = max(0.0, least_seconds(COMPARED) - least_seconds(1)) / (COMPARED - 1)
+        return self._image_seconds
+
+    def is_slow(self, images: NDArray[np.float32]) -> bool:
+        """Say whether checks should ask as few images as possible."""
+        return self.image_seconds(images) > SLOW
+
+    def _estimated(self, images: NDArray[np.float32], size: int) -> float:
+        """Return about how long batches of a size take, one for each worker, without what a call takes by itself."""
+        return self.workers * size * self.image_seconds(images)
+
     def rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
-        """Return how many images a second are answered in batches of a size, by all workers, over so many seconds."""
+        """Return how many images a second are answered in batches of a size, by all workers, over so many seconds.
+
+        A network of which one batch takes longer is asked a few images.
+        """
+        if self._estimated(images, size) > seconds:
+            return 1 / self.image_seconds(images)
+        return self._rate(images, size, seconds)
+
+    def _rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
         batch = images[np.arange(size) % len(images)]
 
         def rate(classifier: Classifier, _: int) -> float:

@@ -20,7 +20,8 @@ def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
     return model
 
 
-SOME = 32  # images that a model is asked about before any work
+SOME = 8  # images that a model is asked about before any work
+SUSPICIOUS = 32  # of a model whose first answers are all in [0, 1]
 GRADIENTS = 64  # of images, that a model is asked for
 ALONE = 4  # of them, one at a time
 SUMS_TO_ONE = 1e-2  # also in bfloat16, where the probabilities of ten classes sum to 1 within 0.01
@@ -81,10 +82,16 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"model {name!r} draws from a global random generator while it answers, although two passes over the same "
             f"images were the same this time: {_steady(classifier)}"
         )
-    if outputs == "logits" and logits.shape[1] > 1 and (logits >= 0).all() and (logits <= 1).all():
+    suspicious = images[:SUSPICIOUS]
+    if (
+        outputs == "logits"
+        and logits.shape[1] > 1
+        and _in_unit(logits)
+        and (len(suspicious) == len(some) or _in_unit(classifier.logits(suspicious)))
+    ):
         raise ModelError(
-            f"model {name!r} should return logits, but every answer to {len(some)} images is in [0, 1], as from a "
-            "sigmoid for each class or from scaled probabilities: gradients vanish, and success rates come out too "
+            f"model {name!r} should return logits, but every answer to {len(suspicious)} images is in [0, 1], as from "
+            "a sigmoid for each class or from scaled probabilities: gradients vanish, and success rates come out too "
             "low. Return what its last layer computes before the sigmoid; in Keras and torch.nn.Sequential "
             "robustcmp.wrap(..., cut_softmax=True) cuts it. If these are logits, subtract 1 from all of them, which "
             "changes no loss."
@@ -100,7 +107,13 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             'If they are logits, pass outputs="binary-logit".'
         )
     check_labels(labels, len(images), logits.shape[1])
-    return _check_batches(name, classifier, some, alone, 2 * float(np.abs(logits - again).max()))
+    whole = classifier.with_batch_size(len(some))
+    together = logits if classifier.batch_size >= len(some) else whole.logits(some)
+    return _check_batches(name, classifier, some, together, alone, 2 * float(np.abs(logits - again).max()))
+
+
+def _in_unit(logits: NDArray[np.float32]) -> bool:
+    return bool((logits >= 0).all() and (logits <= 1).all())
 
 
 def _softmax_remedy(classifier: Classifier) -> str:
@@ -136,7 +149,12 @@ def _alone(name: str, classifier: Classifier, images: NDArray[np.float32]) -> ND
 
 
 def _check_batches(
-    name: str, classifier: Classifier, images: NDArray[np.float32], alone: NDArray[np.float32], noise: float
+    name: str,
+    classifier: Classifier,
+    images: NDArray[np.float32],
+    together: NDArray[np.float32],
+    alone: NDArray[np.float32],
+    noise: float,
 ) -> bool:
     """Say whether answers depend on the other images of a batch; raise `ModelError` if they do, and there are others.
 
@@ -144,7 +162,6 @@ def _check_batches(
     over one batch may differ by.
     """
     whole, part = classifier.with_batch_size(len(images)), images[: max(1, len(images) // 2)]
-    together = whole.logits(images)
     others = [whole.logits(images[::-1].copy())[::-1], whole.logits(part), alone]
     difference = max(float(np.abs(other - together[: len(other)]).max()) for other in others)
     largest = float(np.abs(together).max())
@@ -164,19 +181,23 @@ def _check_batches(
 def check_gradient(
     name: str, classifier: Classifier, images: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return weights v of the logits of some images, and the gradients of Σ v·logits.
+    """Return weights v of the logits of the first images, and the gradients of Σ v·logits.
 
     Raises
     ------
     ModelError
         The gradient of every one is zero, or one is not finite.
     """
-    some = images[:GRADIENTS]
-    logits = classifier.logits(some)
-    v = np.zeros_like(logits)
-    v[np.arange(len(some)), logits.argmax(axis=1)] = 1
-    v -= v.mean(axis=1, keepdims=True)  # one of the two logits of binary-logit is always 0
-    gradient = classifier.vjp(some, v)
+    counts = [SOME, GRADIENTS] if classifier.is_slow(images) else [GRADIENTS]
+    for count in counts:  # more where all are zero, as most are where outputs are saturated
+        some = images[:count]
+        logits = classifier.logits(some)
+        v = np.zeros_like(logits)
+        v[np.arange(len(some)), logits.argmax(axis=1)] = 1
+        v -= v.mean(axis=1, keepdims=True)  # one of the two logits of binary-logit is always 0
+        gradient = classifier.vjp(some, v)
+        if gradient.any():
+            break
     if not np.isfinite(gradient).all() or not gradient.any():
         raise ModelError(
             f"the gradient of model {name!r} is {'zero' if np.isfinite(gradient).all() else 'not finite'}, "

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..attacks.base import pixels
 from ..attacks.draws import Draws
-from ..attacks.fgsm import FGSM, loss_gradient
+from ..attacks.fgsm import FGSM
+from ..attacks.gradients import cross_entropy, pulled_back
 from ..attacks.suite import OURS, Suite
 from ..errors import ModelError
 from ..models.classifier import Classifier, unwrapped
@@ -30,7 +32,8 @@ from .slopes import lengths, slopes_of_margins
 if TYPE_CHECKING:
     import xarray
 
-IMAGES = 100
+IMAGES, FEWEST = 100, 10
+QUERIES = 200  # of the attacks for each image that a slow network is checked on
 STEPS = 40  # of PGD, each a tenth of the ball's radius: enough to cross it twice
 UNBOUNDED = 1.0  # as ε: every image within the bounds
 REACHED = 0.99  # by PGD without a bound
@@ -90,7 +93,8 @@ def run_checks(
     suite : Suite
         The attacks that were run.
     images, labels : ndarray
-        What was attacked, (N, H, W, C) float32 in [0, 1] and (N,); the first hundred are looked at.
+        What was attacked, (N, H, W, C) float32 in [0, 1] and (N,). The first hundred are looked at; of slow networks
+        that the attacks ask little, fewer, and at least ten.
     seed : int
         The attacks' seed, on which noise and directions depend.
     clean : sequence of Clean
@@ -99,7 +103,11 @@ def run_checks(
         Is told of every model.
     """
     fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
-    images, labels = images[:IMAGES], labels[:IMAGES]
+    count = IMAGES
+    if any(classifier.is_slow(images) for _, classifier, _ in models):
+        queries = sum(attack.usual_queries(pixels(images), 1) for attack in suite.attacks.values()) * len(images)
+        count = max(FEWEST, min(IMAGES, queries // QUERIES))
+    images, labels = images[:count], labels[:count]
     checks, pgd = [], {}
     progress = progress or Unseen()
     progress.begin("health checks", len(models))
@@ -108,7 +116,7 @@ def run_checks(
         def examined(
             classifier: Classifier = classifier, outcomes: xarray.Dataset = outcomes, accuracy: Clean = accuracy
         ) -> tuple[list[Check], float]:
-            few = outcomes.isel(image=slice(IMAGES))
+            few = outcomes.isel(image=slice(count))
             nearest = _nearest_without_gradient(suite, few)
             examination = Examination(classifier, images, labels, nearest, fgsm, seed, accuracy)
             rate = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
@@ -206,13 +214,17 @@ class Examination:
         x = clean.copy()
         fallen = np.zeros(len(x), np.bool_)
         asked = np.arange(len(x))
+        logits: NDArray[np.float32] | None = None
         for _ in range(STEPS):
             left = asked[~fallen[asked]]
             if not len(left):
                 break
             if 4 * len(left) <= len(asked):  # seldom, as some frameworks compile for every new number
-                asked = left
-            gradient = loss_gradient(self.classifier, x[asked].astype(np.float32), labels[asked])
+                asked, logits = left, None
+            here = x[asked].astype(np.float32)
+            if logits is None:
+                logits = self.classifier.logits(here)
+            gradient = pulled_back(self.classifier, here, cross_entropy(logits, labels[asked])[1]).astype(np.float64)
             direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(lengths(gradient), 1e-30)
             moved = x[asked] + 0.1 * radius[asked] * direction - clean[asked]
             if norm == "linf":
@@ -220,7 +232,8 @@ class Examination:
             else:
                 moved *= np.minimum(1, radius[asked] / np.maximum(lengths(moved), 1e-30))
             x[asked] = np.clip(clean[asked] + moved, 0, 1)
-            fallen[asked] |= self.classifier.predict(x[asked].astype(np.float32)) != labels[asked]
+            logits = self.classifier.logits(x[asked].astype(np.float32))
+            fallen[asked] |= self.classifier.classes(lambda answers: answers, logits) != labels[asked]
         return dict(zip(epsilons, fallen.reshape(-1, n).mean(axis=1).tolist(), strict=True))
 
     def checks(self) -> Iterator[Check]:

@@ -195,10 +195,11 @@ def _asked(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[
     """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
     few, many = TIMED
     some, rest = images[:few], images[many:]
-    for model in models:
-        model.classifier.logits(some)
+    if len(images) >= few:
+        for model in models:
+            model.classifier.logits(some)
     passes: dict[Key, list[float]] = {model.key: [] for model in models}
-    for _ in range(PASSES):
+    for _ in range(PASSES if len(images) >= few else 0):
         for model in models:
             passes[model.key].append(_timed(model.classifier, some)[0])
     asked = {}

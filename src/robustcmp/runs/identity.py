@@ -33,7 +33,7 @@ from ..attacks.gradients import cross_entropy
 from ..files import digest
 from ..models.classifier import Classifier
 
-FEW = 16  # images that are perturbed
+FEW, FEWEST = 16, 4  # images that are perturbed
 SMALL, LARGE = 0.1, 0.5  # perturbations in L∞
 SIGNS, NOISE, UNIFORM = 0, 1, 2
 SKETCHED = 8  # of all probes, each is one number
@@ -119,8 +119,8 @@ def identify(
 ) -> tuple[Identity, NDArray[np.float32]]:
     """Return what tells a model from others, and its logits (N, K) on the attacked images.
 
-    Everything is asked twice, so that noise is seen. The cost is two passes over the images and, where an attack needs
-    the gradient, two gradients of 64 images.
+    Everything is asked twice, so that noise is seen. The cost is two passes over the images and over at most 64 probes,
+    with their gradients where an attack needs the gradient.
 
     Parameters
     ----------
@@ -156,13 +156,14 @@ class _Look(NamedTuple):
     def at(
         cls, classifier: Classifier, images: NDArray[np.float32], labels: NDArray[np.int64], needs_gradient: bool
     ) -> _Look:
-        some = probes(images)
+        few = min(FEW, max(FEWEST, len(images) // 8, classifier.batch_size // 8))  # what determines a cell's key, too
+        some = probes(images[:few])
         logits, answers = classifier.logits(images), classifier.logits(some)
         if not needs_gradient:
             return cls(logits, answers, None)
         followed = classifier.gradient_source  # the model that a deployed network was converted from
         answers_there = answers if followed is None else followed.logits(some)
-        classes = np.tile(labels[:FEW], len(some) // len(labels[:FEW]))
+        classes = np.tile(labels[:few], len(some) // len(labels[:few]))
         slope = cross_entropy(np.nan_to_num(answers_there), classes)[1]
         return cls(logits, answers, (followed or classifier).vjp(some, slope))
 
@@ -178,19 +179,18 @@ class _Look(NamedTuple):
 
 
 def probes(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the first few images and perturbed copies of them, (at most 64, H, W, C).
+    """Return a few images and perturbed copies of them, four times as many.
 
     The perturbations are ±0.1 in each value, uniform noise of ±0.5, and uniform noise instead of the image. Each is a
     function of the image alone.
     """
-    few = images[:FEW]
-    draws, shape = Draws("Probe", 0, [0], few), few.shape[1:]
-    rows = range(len(few))
+    draws, shape = Draws("Probe", 0, [0], images), images.shape[1:]
+    rows = range(len(images))
     signs = np.array([draws.block(row, SIGNS).choice([-1.0, 1.0], shape) for row in rows])
     noise = np.array([draws.block(row, NOISE).uniform(-1, 1, shape) for row in rows])
     uniform = np.array([draws.block(row, UNIFORM).random(shape) for row in rows])
-    perturbed = [np.clip(few + SMALL * signs, 0, 1), np.clip(few + LARGE * noise, 0, 1), uniform]
-    return np.concatenate([few, *(images.astype(np.float32) for images in perturbed)])
+    perturbed = [np.clip(images + SMALL * signs, 0, 1), np.clip(images + LARGE * noise, 0, 1), uniform]
+    return np.concatenate([images, *(copies.astype(np.float32) for copies in perturbed)])
 
 
 def _difference(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:

@@ -130,12 +130,13 @@ def checked(
 
 
 def with_batch_sizes(
-    models: Sequence[TrainedModel], store: Run, images: NDArray[np.float32], batch_size: int | None
+    models: Sequence[TrainedModel], store: Run, images: NDArray[np.float32], batch_size: int | None, queries: int
 ) -> tuple[list[TrainedModel], dict[str, int]]:
     """Give every model its batch size: the caller's, or what an earlier session of the run found, or measured now.
 
-    The trainings of one name share a batch size, as they are one network design in one framework. Return the models
-    with all that were ever measured in the run, for its manifest.
+    The trainings of one name share a batch size, as they are one network design in one framework. `queries` is about
+    how many each is asked by the attacks, beside which measuring should cost little. Return the models with all that
+    were ever measured in the run, for its manifest.
     """
     measured: dict[str, int] = dict(store.manifest().get("batch_sizes", {}))
     sized = []
@@ -143,7 +144,7 @@ def with_batch_sizes(
         classifier, label = model.classifier, batch_size_label(model.name, model.classifier)
         if batch_size is None and label not in measured:
             what = f"measuring the batch size of {model.label}"
-            measured[label] = blaming(what, classifier.measured_batch_size, images)
+            measured[label] = blaming(what, classifier.measured_batch_size, images, queries)
         classifier = classifier.with_batch_size(batch_size or min(measured[label], largest_batch_size(images)))
         _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
         sized.append(replace(model, classifier=classifier))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
+from ..attacks.base import pixels
 from ..attacks.suite import AnySuite, Suite, load_suite
 from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
@@ -49,6 +50,15 @@ class Question:
     spread: bool
     seed: int
     batch_size: int | None
+
+    @property
+    def queries(self) -> int:
+        """About how many queries all attacks take on one training."""
+        size, images = pixels(self.images), min(self.n, len(self.images))
+        return images * sum(
+            attack.usual_queries(size, 1 if attack.deterministic else self.repeats[name])
+            for name, attack in self.suite.attacks.items()
+        )
 
     def shared_by(self, models: Sequence[TrainedModel]) -> Question:
         """Return the question with the repeats of each training, where they are spread over several."""

@@ -59,12 +59,17 @@ class Slopes:
         return along, across
 
     def steady_errors(self) -> tuple[float, float]:
-        """Return the same, but 0 where half the step shows other slopes or none: the logits are not smooth there."""
+        """Return the same, but 0 for what is large where half the step shows other slopes: there are kinks."""
+        directions = (self._along, self._across)
+        wholes = [self._measured(direction) for direction in directions]
+        along, across = map(self._error, directions, wholes)
+        if along <= OFF and across <= OFF_ACROSS:
+            return along, across  # half the step could only make them 0
         errors = []
-        for direction in (self._along, self._across):
-            whole, half = self._measured(direction), self._measured(direction, STEP / 2)
+        for direction, whole, error in zip(directions, wholes, (along, across), strict=True):
+            half = self._measured(direction, STEP / 2)
             steady = np.median(np.abs(whole - half)) < STEADY * np.median(np.abs(half))
-            errors.append(self._error(direction, whole) if steady else 0.0)
+            errors.append(error if steady else 0.0)
         return errors[0], errors[1]
 
     def _measured(self, direction: NDArray[np.float64], step: float = STEP) -> NDArray[np.float64]:
@@ -116,8 +121,8 @@ def checked_gradient(name: str, classifier: Classifier, images: NDArray[np.float
     draws = Draws("Slopes", 0, [0], few)
     # Far enough within [0, 1] that no step leaves it, as a caller's function may refuse what does.
     beside = (2 * STEP + (1 - 4 * STEP) * off_ties(few, draws)).astype(np.float32)
-    some = np.concatenate([asked[: len(asked) - len(few)], beside])  # no more gradients than without the slopes
-    v, gradient = (array[-len(beside) :] for array in check_gradient(name, classifier, some))
+    some = np.concatenate([beside, asked[len(few) :]])  # no more gradients than without the slopes
+    v, gradient = (array[: len(beside)] for array in check_gradient(name, classifier, some))
     along, across = Slopes(classifier, beside, v, gradient, draws).steady_errors()
     return max(along, across) if along > OFF or across > OFF_ACROSS else None
 

@@ -74,9 +74,9 @@ class Trial:
             check_gradient(self.name, classifier.gradient_source or classifier, images)
         size = self.batch_size or self.measured.get(batch_size_label(self.name, classifier))
         if size:
-            classifier.rate(images, size, A_MOMENT)
+            classifier.with_batch_size(size).logits(images[np.arange(size) % len(images)])
         else:
-            size = classifier.measured_batch_size(images, A_MOMENT)
+            size = classifier.measured_batch_size(images, seconds=A_MOMENT)
         identify_once(classifier.with_batch_size(size), images[:FEWEST], labels[:FEWEST], needs_gradient)
 
 
