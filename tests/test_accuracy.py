@@ -143,14 +143,23 @@ def test_no_cause_is_named_that_is_none(network: Any, digits: Dataset, make: Any
 
 
 @pytest.mark.parametrize("mistakes", [True, False])
-def test_bounds_that_hardly_cost_accuracy(network: Any, digits: Dataset, mistakes: bool) -> None:
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"bounds": (0, 255)}, "with bounds (0, 255), it classifies"),
+        ({"preprocessing": {"std": 1 / 255}}, "with bounds (0, 1) and its mean and std, it classifies"),
+    ],
+)
+def test_bounds_that_hardly_cost_accuracy(
+    network: Any, digits: Dataset, options: Any, named: str, mistakes: bool
+) -> None:
     """A network for [0, 1] is as good on values 255 times too large; its cross-entropy tells, even without mistakes."""
-    model, images = rc.wrap(network, bounds=(0, 255)), digits.images
-    right = rc.predict(model, 255 * images) == digits.labels
+    model = rc.wrap(network, **options)
+    right = Classifier(in_unit_bounds(model)).predict(digits.images) == digits.labels
     assert right.mean() > 0.9
     looked_at = right | mistakes
-    said = cause(model, images[looked_at], digits.labels[looked_at])
-    assert "with bounds (0, 255)" in said
+    said = cause(model, digits.images[looked_at], digits.labels[looked_at])
+    assert named in said
     assert "if it is given images in [0, 1]" in said
     assert "pass bounds=(0, 1) without mean and std to robustcmp.wrap" in said
 

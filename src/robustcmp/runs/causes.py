@@ -6,7 +6,7 @@ import logging
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ TRIED = 50  # images on which the likely causes are chosen
 LIKELY = 2  # causes
 CONFIRMED = 150  # other images, on which one of them is confirmed
 ERRORS = 2  # standard errors by which an accuracy is higher or lower
+TRAINED = 0.3  # cross-entropy that a trained network is below where its accuracy is not poor
 MUCH = 30  # times smaller is the cross-entropy of a range that is right at the same accuracy
 SMOOTHED = 0.001  # of a label, for the other classes: logits 255 times too large cost something without a mistake, too
 
@@ -74,8 +75,8 @@ def find_cause(
 ) -> str:
     """Return what probably is wrong with how a model is asked, and what to do; "" if no usual cause explains it.
 
-    It is asked a few hundred images, for all causes where its accuracy is poor, and for the range wherever bounds were
-    stated, as many networks are nearly as accurate on values 255 times too large.
+    It is asked a few hundred images, for all causes where its accuracy is poor, and for the range where one was stated
+    and the cross-entropy is large: many networks are nearly as accurate on values 255 times too large.
 
     Parameters
     ----------
@@ -91,9 +92,9 @@ def find_cause(
         The accuracy below which it is poor.
     """
     model = unwrapped(classifier.model)
-    bounds = tuple(model.wrapped_as[0]) if isinstance(model, Model) else UNIT_BOUNDS  # not known of Foolbox's own
+    wrapping = _wrapping(model)
     is_poor = right.mean() < least
-    if not is_poor and bounds == UNIT_BOUNDS:
+    if not is_poor and not wrapping:
         return ""
     places = np.unique(np.linspace(0, len(images) - 1, TRIED + CONFIRMED).astype(int))
     is_tried = np.arange(len(places)) % ((TRIED + CONFIRMED) // TRIED) == 0
@@ -101,6 +102,8 @@ def find_cause(
     if not len(confirmed):
         return ""
     given = classifier.logits(images[tried])
+    if not is_poor and _score(given, labels[tried]).loss < TRAINED:
+        return ""
     causes = _causes(name, classifier, images.shape[1:], given.shape[1], is_poor)
     likely = _likely(causes, images[tried], labels[tried], given)
     if not likely:
@@ -111,12 +114,22 @@ def find_cause(
     after, cause = min(zip(scores, likely, strict=True), key=lambda scored: scored[0].loss)
     if not _explains(before, after, math.log(logits.shape[1])):
         return ""
-    wrapping = f"with bounds ({bounds[0]:g}, {bounds[1]:g})" if isinstance(model, Model) else "as it was wrapped"
     return (
-        f"{name} is probably not asked as it was trained: {wrapping}, it classifies {before.right.mean():.1%} of "
-        f"{len(confirmed)} images correctly, at a cross-entropy of {before.loss:.3g}; if {cause.name}, "
-        f"{after.right.mean():.1%}, at {after.loss:.3g}. Nothing was changed. If that is so, {cause.remedy}."
+        f"{name} is probably not asked as it was trained: {wrapping or 'as it was wrapped'}, it classifies "
+        f"{before.right.mean():.1%} of {len(confirmed)} images correctly, at a cross-entropy of {before.loss:.3g}; if "
+        f"{cause.name}, {after.right.mean():.1%}, at {after.loss:.3g}. Nothing was changed. If that is so, "
+        f"{cause.remedy}."
     )
+
+
+def _wrapping(model: Any) -> str:
+    """Say which range of values was stated for a model, "" where none was, or, of one of Foolbox's own, is known."""
+    if not isinstance(model, Model):
+        return ""
+    (low, high), preprocessing = model.wrapped_as
+    normalised = " and its mean and std" if {"mean", "std"} & preprocessing.keys() else ""
+    is_stated = (low, high) != UNIT_BOUNDS or normalised
+    return f"with bounds ({low:g}, {high:g}){normalised}" if is_stated else ""
 
 
 def _likely(
