@@ -32,8 +32,9 @@ from .records.store import Run
 from .records.upkeep import discard_broken
 from .report.notes import behaviour_notes
 from .report.progress import shown_progress
+from .runs.accuracy import by_model, check_accuracies, with_causes
 from .runs.assembly import assemble
-from .runs.checks import Clean, run_checks
+from .runs.checks import run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
 from .runs.deployed import converted, deployed, not_asked, parted, twins_by_deployment
@@ -43,7 +44,7 @@ from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
-from .runs.subset import Subset, common
+from .runs.subset import Subset, classify, common
 from .runs.transfer import run_transfer
 from .runs.trial import trials
 from .runs.twins import twins
@@ -72,6 +73,7 @@ def evaluate(
     about: dict[str, Any] | None = None,
     device: Device = "auto",
     executor: Executor | Literal["auto"] | None = None,
+    expected_accuracy: float | Mapping[str, float] | None = None,
 ) -> Evaluation:
     """Attack the images that all models classify correctly, and compare how often each model is fooled.
 
@@ -121,6 +123,11 @@ def evaluate(
     executor : Executor or "auto", optional
         Runs the cells: `robustcmp.executors.InProcess` (the default), `Isolated` or `Distributed`. ``"auto"`` is
         `Isolated` where the attacks that are missing take more than about three minutes, `InProcess` elsewhere.
+    expected_accuracy : float or dict of str to float, optional
+        The accuracy on these images, a fraction in [0, 1], of all models, or of each that is named, as you measured it
+        where it was trained. A model that is less accurate by more than three standard errors is an error before any
+        attack. State it wherever you know it: a file cannot tell that its network has another activation, and most
+        mistakes in preprocessing cost accuracy.
 
     Returns
     -------
@@ -131,9 +138,9 @@ def evaluate(
     UsageError
         An argument is invalid; no work was started.
     ModelError
-        A model is not a classifier that returns logits, no image is classified correctly by all models, or no attack
-        of the suite can run on any model. With an executor that survives models: a model ended the process in which it
-        was tried, or reached a limit there.
+        A model is not a classifier that returns logits, it is less accurate than was expected, no image is classified
+        correctly by all models, or no attack of the suite can run on any model. With an executor that survives models:
+        a model ended the process in which it was tried, or reached a limit there.
     StoreError
         A file of the run is broken, or another process is writing the run.
     DiskError
@@ -154,7 +161,8 @@ def evaluate(
     >>> ev.success_rate.sizes["attack"], sorted(ev.indicator)
     (3, ['jax', 'torch'])
     """
-    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size, data_format)
+    expected = by_model(expected_accuracy, models)
+    question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size, data_format, expected)
     if isinstance(executor, str) and executor != "auto":
         raise UsageError(f'executor should be one of robustcmp.executors, "auto" or None, received {executor!r}')
     if isinstance(executor, LooksAhead):
@@ -258,7 +266,10 @@ def prepare(
     question = question.shared_by(trained)
     trained, batch_sizes = with_batch_sizes(trained, store, question.images, question.batch_size, question.queries)
     on_all = question.suite.subset == "all"
-    subset = common(trained, question.images, question.labels, question.n, question.seed, on_all)
+    correct = classify(trained, question.images, question.labels)
+    trained = with_causes(trained, question.images, question.labels, correct, question.expected)
+    check_accuracies(question.expected, trained, correct)
+    subset = common(trained, correct, question.images, question.n, question.seed, on_all)
     which = "of the test set" if on_all else "that every model classifies correctly"
     progress.begin(f"attacks on {len(subset.indices)} images {which}", 0)
     planned = plan(
@@ -413,6 +424,7 @@ def manifest_of(
                 "info": model.info,
                 "not_applicable": planned.not_applicable[model.key],
                 **({"slope_error": model.slope_error} if model.slope_error else {}),
+                **({"cause": model.cause} if model.cause else {}),
                 **gradients_of(model, suite),
             }
             for model, correct in zip(planned.models, subset.correct, strict=True)
@@ -483,13 +495,11 @@ class ModelsAtHand:
             for label, model in zip(results.labels, self.plan.models, strict=True)
             if model.key not in self.comparison.failures
         ]
-        count = results.manifest["images"]["of"]
-        clean = [Clean(model["clean_accuracy"], count) for model in results.manifest["models"] if "failed" not in model]
         right = self._classified_by_all()
         models = [(label, classifier, outcomes.isel(image=right)) for label, classifier, outcomes in models]
         images, labels = self.plan.images[right], self.plan.labels[right]
         with progress_of(shown) as progress:
-            return run_checks(models, self.plan.suite, images, labels, self.plan.seed, clean, progress)
+            return run_checks(models, self.plan.suite, images, labels, self.plan.seed, progress)
 
     def run_transfer(self, results: Results, shown: bool = False) -> NDArray[np.int64]:
         """Count the adversarial images of every model that fool every other.

@@ -109,6 +109,7 @@ OPTIONS = {
     "data_dir": "--data-dir",
     "dataset": "--dataset",
     "epochs": "--epochs",
+    "expected_accuracy": "--expect-accuracy",
     "framework": "--framework",
     "group_memory": "--group-memory",
     "group_seconds": "--group-seconds",

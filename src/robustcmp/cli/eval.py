@@ -8,13 +8,13 @@ import math
 import shlex
 import sys
 from argparse import BooleanOptionalAction, Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..errors import ControlError, GroupError, ModelError, UsageError
+from ..errors import ControlError, GroupError, ModelError, UsageError, unknown
 from .command import Parser, run_command, say
 from .log_lines import log_lines_dropped
 from .screen import screen_width, show, use_color
@@ -82,6 +82,13 @@ def _add_models(group: _ArgumentGroup) -> None:
         metavar="NAME",
         help="these models of --weights end in a softmax, which is cut: they are attacked through their logits "
         "(without NAME: all)",
+    )
+    group.add_argument(
+        "--expect-accuracy",
+        nargs="+",
+        metavar=("X", "NAME=X"),
+        help="the percentage of the images that models classify correctly where they were trained, 97.2, or for one "
+        "model after its name, mine=97.2: nothing is attacked if it is missed (default: not compared)",
     )
     group.add_argument(
         "--framework",
@@ -294,7 +301,10 @@ def _arguments(
     """Return the arguments of `evaluate` after the models and the images."""
     from ..zoo.origins import fingerprints
 
+    expected = _expected(options.expect_accuracy or [], asked.origins)
     question = _question(options, suite, repeats) | {"models": fingerprints(asked.origins)}
+    if expected:
+        question["expected_accuracy"] = expected
     return {
         "suite": suite,
         "n": options.images,
@@ -309,7 +319,28 @@ def _arguments(
         | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
         "device": options.device,
         "progress": not options.quiet,
+        "expected_accuracy": expected,
     }
+
+
+def _expected(given: Sequence[str], models: Iterable[str]) -> dict[str, float]:
+    """Read percentages of images, of all models (``97.2``) or of one (``mine=97.2``), as fractions by name."""
+    expected: dict[str, float] = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        if name and name not in models:
+            raise unknown("model of --expect-accuracy", name, models)
+        try:
+            percent = float(number.removesuffix("%"))
+        except ValueError:
+            percent = math.nan
+        if not 1 < percent <= 100:
+            raise UsageError(
+                "--expect-accuracy: expected a percentage above 1 and up to 100, such as 97.2, or mine=97.2 for one "
+                f"model, received {text!r}"
+            )
+        expected = expected | {name: percent / 100} if name else dict.fromkeys(models, percent / 100) | expected
+    return expected
 
 
 def _in_path(dataset: str) -> str:
@@ -334,7 +365,7 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     from ..report.format import duration
     from ..runs.question import validate
 
-    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format")
+    of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format", "expected_accuracy")
     images, labels = asked.data.images, asked.data.labels
     question = validate(images, labels, *(arguments[name] for name in of_question))
     work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})

@@ -196,8 +196,7 @@ def wrap(
     device : str, optional
         ``"auto"`` (the default), ``"cpu"`` or ``"cuda"``.
     info : dict, optional
-        Notes that are stored with results. State the accuracy that you measured without robustcmp as
-        ``{"test_accuracy": 0.98}``: a health check compares it with the accuracy in the comparison.
+        Notes that are stored with results.
 
     Returns
     -------

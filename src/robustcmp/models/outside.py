@@ -34,16 +34,29 @@ def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDAr
     model = unwrapped(classifier.model)
     if not isinstance(model, Model):
         raise ModelError("the model was not wrapped by robustcmp, so its network is not known")
-    (low, high), preprocessing = model.wrapped_as
+    logits = classifier.ask(model.without_preprocessing, preprocessed(classifier, images, *model.wrapped_as))
+    classes: NDArray[np.int64] = logits.argmax(axis=1)
+    return classes
+
+
+def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logits (N, K) that the network itself gives to what it takes, in batches."""
+    answers = classifier.in_batches(lambda batch: classifier.ask(model.without_preprocessing, batch), inputs)
+    return np.concatenate([*answers])
+
+
+def preprocessed(
+    classifier: Classifier, images: NDArray[np.float32], bounds: tuple[float, float], preprocessing: dict[str, Any]
+) -> NDArray[np.float32]:
+    """Return images (N, H, W, C) in [0, 1] as a network gets them that is wrapped so, in its own layout."""
+    low, high = bounds
     x: NDArray[np.float64] = low + (high - low) * images.astype(np.float64)
     if classifier.data_format == "channels_first":
         x = x.transpose(0, 3, 1, 2)
     if preprocessing.get("flip_axis") is not None:
         x = np.flip(x, preprocessing["flip_axis"])
     x = (x - along(preprocessing, "mean", 0)) / along(preprocessing, "std", 1)
-    logits = classifier.ask(model.without_preprocessing, np.ascontiguousarray(x, np.float32))
-    classes: NDArray[np.int64] = logits.argmax(axis=1)
-    return classes
+    return np.ascontiguousarray(x, np.float32)
 
 
 def along(preprocessing: dict[str, Any], name: str, default: float) -> NDArray[np.float64]:

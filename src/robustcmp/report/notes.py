@@ -166,7 +166,10 @@ def _model_notes(results: Results) -> list[str]:
             f"The images' values lie between {low:.3g} and {high:.3g}, where [0, 1] is expected: changes of {NARROW:g} "
             "and more leave their range. Check how they were scaled; a set whose largest value is 16 is divided by 16."
         )
+    explained = {model["name"] for model in results.manifest["models"] if model.get("cause")}
     for model, accuracy in (results.poor_models | results.at_chance).items():
+        if model in explained:
+            continue
         chance = ", no more than naming the most frequent class each time would" * (model in results.at_chance)
         text.append(
             f"{model} classifies only {percent(accuracy)} of the test set correctly{chance}. Check its bounds, "
@@ -182,11 +185,13 @@ def _model_notes(results: Results) -> list[str]:
 def behaviour_notes(models: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say, by their entries in a manifest, what models do that those of a comparison should not.
 
-    Two are one network, their answers vary with the batch or from pass to pass, or their gradient is not theirs.
+    Two are one network, one would be more accurate if it was asked otherwise, answers vary with the batch or from pass
+    to pass, or a gradient is not that of the logits.
     """
     text = [*_one_network_notes(models)]
     for name in dict.fromkeys(model["name"] for model in models):
         trained = [model for model in models if model["name"] == name]
+        text += [model["cause"] for model in trained if model.get("cause")]
         if any(model.get("depends_on_batch") for model in trained):
             text.append(f"{name}: answers depend on the other images of a batch, so each image was asked alone.")
         if off := max(model.get("slope_error") or 0.0 for model in trained):

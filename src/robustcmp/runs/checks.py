@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,6 @@ SLOPES_ACROSS = 0.1  # along a random direction, where the slope is small and ki
 KEPT = 0.8  # of the images that fall, at 8 bits
 LEVEL = 1e-3  # of a level: float32's rounding of an image that is on one
 OTHERWISE = 0.01  # of the predictions, between a network inside and outside its wrapper: near ties
-ERRORS = 3  # standard errors by which a stated accuracy may be missed
 SPAN = 0.75  # of the bounds' width, which the images' values should span
 EDGE = 0.01  # of the bounds' width, within which no images have their mean
 NOISE = 0
@@ -68,20 +67,12 @@ ADVICE = {
 }
 
 
-class Clean(NamedTuple):
-    """The share of so many images that a model classifies correctly."""
-
-    accuracy: float
-    images: int
-
-
 def run_checks(
     models: Sequence[tuple[str, Classifier, xarray.Dataset]],
     suite: Suite,
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     seed: int,
-    clean: Sequence[Clean],
     progress: Progress | None = None,
 ) -> Checked:
     """Check trained models on the images that they were attacked on.
@@ -97,8 +88,6 @@ def run_checks(
         that the attacks ask little, fewer, and at least ten.
     seed : int
         The attacks' seed, on which noise and directions depend.
-    clean : sequence of Clean
-        Each model's accuracy on all images of the comparison.
     progress : Progress, optional
         Is told of every model.
     """
@@ -111,14 +100,14 @@ def run_checks(
     checks, pgd = [], {}
     progress = progress or Unseen()
     progress.begin("health checks", len(models))
-    for (label, classifier, outcomes), accuracy in zip(models, clean, strict=True):
+    for label, classifier, outcomes in models:
 
         def examined(
-            classifier: Classifier = classifier, outcomes: xarray.Dataset = outcomes, accuracy: Clean = accuracy
+            classifier: Classifier = classifier, outcomes: xarray.Dataset = outcomes
         ) -> tuple[list[Check], float]:
             few = outcomes.isel(image=slice(count))
             nearest = _nearest_without_gradient(suite, few)
-            examination = Examination(classifier, images, labels, nearest, fgsm, seed, accuracy)
+            examination = Examination(classifier, images, labels, nearest, fgsm, seed)
             rate = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
             return [*examination.checks(), *_of_attacks(suite, classifier, few)], rate
 
@@ -167,8 +156,6 @@ class Examination:
         The single step that PGD is compared with.
     seed : int
         Of noise and directions.
-    clean : Clean
-        Its accuracy on all images of the comparison.
     """
 
     def __init__(
@@ -179,9 +166,7 @@ class Examination:
         nearest: NDArray[np.float64] | None,
         fgsm: FGSM,
         seed: int,
-        clean: Clean,
     ):
-        self.clean = clean
         self.classifier, self.images, self.labels = classifier, images, labels
         self.nearest, self.fgsm, self.seed = nearest, fgsm, seed
         self.no_gradient = ""
@@ -262,20 +247,14 @@ class Examination:
         return _judged(TWO_PASSES, largest <= PASSES, f"logits differ by {largest:.1g} of their spread")
 
     def _inside(self) -> Check:
-        """Compare with the network as it is, and with the accuracy that was stated for it, which may be surpassed."""
+        """Compare with the network as it is."""
         try:
             outside = predict_outside(self.classifier, self.images)
         except ModelError as error:
             return not_applicable(INSIDE, str(error))
         inside = self.classifier.predict(self.images)
         figure = f"{np.mean(inside == self.labels):.0%} inside, {np.mean(outside == self.labels):.0%} outside"
-        passed = np.mean(inside != outside) <= OTHERWISE
-        stated = unwrapped(self.classifier.model).info.get("test_accuracy")
-        if isinstance(stated, float):
-            n = self.clean.images
-            passed &= self.clean.accuracy >= stated - ERRORS * math.sqrt(stated * (1 - stated) / n) - 1 / n
-            figure += f"; {self.clean.accuracy:.1%} of all {n:,} images, {stated:.1%} stated"
-        return _judged(INSIDE, bool(passed), figure)
+        return _judged(INSIDE, bool(np.mean(inside != outside) <= OTHERWISE), figure)
 
     def _bounds(self) -> Check:
         """Compare the range of the images with the bounds, and a mean that is subtracted with either.

@@ -40,6 +40,8 @@ class TrainedModel:
         Whether its answers depend on the other images of a batch, so that it is asked one image at a time.
     slope_error : float, optional
         How far off its gradient is, as a share of the slopes; None where it is not seen to be.
+    cause : str
+        What usual cause makes it less accurate than it could be, in a sentence; "" where none is seen.
     """
 
     name: str
@@ -48,6 +50,7 @@ class TrainedModel:
     origin: Origin | None = None
     depends_on_batch: bool = False
     slope_error: float | None = None
+    cause: str = ""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class Question:
         The attacks' seed.
     batch_size : int, optional
         How many candidates are asked at once, if the caller says so.
+    expected : dict of str to float
+        The accuracies that the caller expects, by the models' names.
     """
 
     suite: Suite
@@ -50,6 +52,7 @@ class Question:
     spread: bool
     seed: int
     batch_size: int | None
+    expected: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def queries(self) -> int:
@@ -79,6 +82,7 @@ def validate(
     seed: int,
     batch_size: int | None,
     data_format: str | None = None,
+    expected: Mapping[str, float] | None = None,
 ) -> Question:
     """Return what is asked, checked; raise `UsageError` for what cannot be used. No model is looked at."""
     loaded = load_suite(suite)
@@ -93,7 +97,7 @@ def validate(
     if batch_size is not None:
         check_batch_size(batch_size, images)
         batch_size = int(batch_size)  # JSON knows no NumPy
-    return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size)
+    return Question(loaded, images, labels, int(n), repeated, spread, int(seed), batch_size, expected or {})
 
 
 def check_numbers(n: int | None, batch_size: int | None, seed: int) -> None:

@@ -100,10 +100,19 @@ class Subset:
         return float(np.all(self.correct, axis=0).mean())
 
 
+def classify(
+    models: Sequence[TrainedModel], images: NDArray[np.float32], labels: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which images (models, N) each model classifies correctly."""
+    answers = [blaming(f"classifying images with {model.label}", model.classifier.predict, images) for model in models]
+    correct: NDArray[np.bool_] = np.array(answers) == labels
+    return correct
+
+
 def common(
     models: Sequence[TrainedModel],
+    correct: NDArray[np.bool_],
     images: NDArray[np.float32],
-    labels: NDArray[np.int64],
     n: int,
     seed: int,
     all_images: bool = False,
@@ -115,15 +124,14 @@ def common(
     ModelError
         There is none.
     """
-    answers = [blaming(f"classifying images with {model.label}", model.classifier.predict, images) for model in models]
-    correct = np.array(answers) == labels
     common_to_all = np.all(correct, axis=0)
     indices = chosen(common_to_all | all_images, images, n, seed)
     if not common_to_all.any():
         accuracies = [f"{model.name}: {right.mean():.1%}" for model, right in zip(models, correct, strict=True)]
+        causes = " ".join(model.cause for model in models if model.cause)
         raise ModelError(
             "no image is classified correctly by all models, so there is nothing to compare. Their accuracies are "
-            f"{', '.join(accuracies)}. Check labels, bounds and preprocessing."
+            f"{', '.join(accuracies)}. {causes or 'Check labels, bounds and preprocessing.'}"
         )
     return Subset(indices, correct)
 
