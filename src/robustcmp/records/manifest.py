@@ -229,10 +229,11 @@ def is_known(manifest: dict[str, Any]) -> bool:
 
 def upgraded(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a manifest of any format that is known as one of today's."""
-    if manifest.get("format", FORMAT) != format_1.FORMAT:
-        return manifest | {"format": FORMAT}
     suite = manifest["suite"]
-    attacks = {name: format_1.declared(said) for name, said in suite["attacks"].items()}
+    attacks = suite["attacks"]
+    if manifest.get("format", FORMAT) == format_1.FORMAT:
+        attacks = {name: format_1.declared(said) for name, said in attacks.items()}
+    attacks = {name: format_1.converging(said) for name, said in attacks.items()}
     return manifest | {"format": FORMAT, "suite": suite | {"attacks": attacks}}
 
 
