@@ -122,6 +122,15 @@ def test_distances_speak_where_every_image_falls(
     assert verdict["difference"] == pytest.approx(difference, abs=1e-3)
 
 
+def test_pairs_that_differ_name_the_easier_to_fool() -> None:
+    """Of distances the sign is the other way round: torch's are larger."""
+    ev = rc.open_run(RUNS / "reference" / "lenet5-mnist-eight-new-trainings")
+    [table] = [table for table in tables(ev) if table.title.startswith("Differences of the median L2")]
+    [row] = [row for row in table.rows if row[1:3] == ["torch", "jax"]]
+    assert row[4] > 0
+    assert row[-1] == "jax easier to fool"
+
+
 @pytest.mark.parametrize("run", sorted(path.parent.name for path in RUNS.glob("*/results.h5")))
 def test_verdicts_use_distances_of_walks_that_have_converged(run: str) -> None:
     """That is what the stored health check says of every training, and nothing else is interpreted."""
