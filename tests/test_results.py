@@ -920,8 +920,12 @@ def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, pla
         assert column(table, "model") == pairs.a.tolist()
         assert column(table, "versus") == pairs.b.tolist()
         assert column(table, "difference") == [f"{100 * effect:.1f}" for effect in pairs.effect]
+        not_compared = {outcomes.attack for outcomes in ev.outcomes if outcomes.not_compared}
+        assert not_compared <= {"walk"}
         told = [
-            "no information"
+            "not compared"
+            if pair.test.endswith("L2") and pair.attack in not_compared
+            else "no information"
             if math.isnan(p) or ends in (EVERYTHING, UNBOUNDED)
             else f"{pair.a if pair.effect > 0 else pair.b} easier to fool"
             if p < 0.05

@@ -134,7 +134,11 @@ def _of_attacked(results: Results) -> str:
         nothing = "No attack ran on a deployed network and its source: there is nothing to compare."
         return " ".join([*sentences, nothing])
     touched = {row["deployment"] for row in found if not math.isnan(row["p_adjusted"])}
+    same = [name for name in dict.fromkeys(row["deployment"] for row in found) if name not in touched]
     not_compared = _not_compared(found)
+    last = list(not_compared)
+    if touched and same:
+        last.append(f"Every outcome is that of the source: {', '.join(same)}.")
     found = [row for row in found if not row["not_compared"]]
     differing = [row for row in found if row["p_adjusted"] < ALPHA]
     open_ = [row for row in found if row["p_adjusted"] >= ALPHA]
@@ -146,7 +150,7 @@ def _of_attacked(results: Results) -> str:
             f"No {'success' if not_compared else 'outcome'} of a deployed network{which} differs from its source's on "
             f"{rates[0]['images']} images; a difference of up to {points(bound)} points is not excluded at 5 %."
         )
-        return " ".join([*sentences, none, *not_compared])
+        return " ".join([*sentences, none, *last])
     if differing:
         sentences.append(f"Deploying makes a difference: {'; '.join(map(_said, differing))}.")
     else:
@@ -164,11 +168,7 @@ def _of_attacked(results: Results) -> str:
     elif rates and not any(row in differing for row in rates):
         bound = max(max(-row["equivalent_low"], row["equivalent_high"]) for row in rates)
         sentences.append(f"Success rates that differ by up to {points(bound)} points are not excluded at 5 %.")
-    sentences += not_compared
-    same = [name for name in dict.fromkeys(row["deployment"] for row in found) if name not in touched]
-    if same:
-        sentences.append(f"Every outcome is that of the source: {', '.join(same)}.")
-    return " ".join(sentences)
+    return " ".join([*sentences, *last])
 
 
 def _not_compared(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
