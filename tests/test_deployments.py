@@ -459,6 +459,26 @@ def test_stored_runs_with_deployed_networks_open(name: str) -> None:
     assert "largest logits" not in stored.to_text()
 
 
+@pytest.mark.parametrize(("step", "is_compared"), [(1e-2, False), (1e-6, True)])
+def test_distances_are_interpreted_where_walks_have_converged(step: float, is_compared: bool) -> None:
+    """A larger distance is harder to fool; that of a starting point says nothing."""
+    stored = rc.open_run(RESULTS / "lenet5-mnist-deployed-boundary")
+    stored.dataset["source_step"][:] = step
+    stored.dataset["l2_half"][:] = stored.dataset.l2
+    stored.dataset["l2"].loc[{"model": "litert-int8"}] += 0.5
+    rows = stored.deployments().query("measure == 'median L2'").set_index("deployment")
+    assert rows.difference["litert-int8"] == pytest.approx(0.566, abs=1e-3)
+    assert rows.p_adjusted["litert-int8"] < 0.05
+    assert {*rows.not_compared} == (
+        {""} if is_compared else {"the walk has not converged; run the suite boundary-long"}
+    )
+    said = report.answer(stored)
+    assert ("litert-int8 is harder to fool by boundary (+0.566" in said) == is_compared
+    assert ("distances of onnxruntime-int8, litert-int8, litert-int8-dynamic are not compared" in said) != is_compared
+    assert ("harder" in said) == is_compared
+    assert stored.to_json()["deployments"]["differences"][1]["not_compared"] == rows.not_compared.iloc[0]
+
+
 class Unasked(OnnxRuntime):
     """A runtime that is converted to here and cannot be asked."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any
@@ -23,7 +24,7 @@ import robustcmp as rc
 from robustcmp.analysis.indicator_ranges import indicator_ranges
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.significance import ALL, COLUMNS, has_framework_level, run_tests
-from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models
+from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models, equivalent_twins
 from robustcmp.analysis.statistics.hypotheses import (
     NOTHING_VARIES,
     brown_forsythe,
@@ -206,6 +207,31 @@ def test_equivalence_is_an_interval_within_the_margin() -> None:
     assert equivalent_frameworks(np.ones(3), np.ones(3), 0.5).p == 1
     with pytest.raises(UsageError, match="margin should be above 0"):
         equivalent_models(np.zeros(3), 0)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda margin: equivalent_models(np.array([0.0, 0.1]), margin),
+        lambda margin: equivalent_models(np.zeros(3), margin),
+        lambda margin: equivalent_frameworks(np.array([0.1, 0.2]), np.array([0.1, 0.3]), margin),
+        lambda margin: equivalent_twins(np.array([0.1, 0.2]), np.array([0.1, 0.3]), margin),
+    ],
+)
+def test_a_margin_in_points_is_an_error(test: Callable[[float], object]) -> None:
+    """With 5 for five points, all rates would be equivalent."""
+    with pytest.raises(
+        UsageError, match=r"margin should be a fraction of at most 1, received 5: for 5 points pass 0\.05"
+    ):
+        test(5)
+    test(1.0)
+    with pytest.raises(UsageError, match="margin should be above 0"):
+        test(-0.05)
+
+
+def test_a_margin_of_distances_is_in_their_unit() -> None:
+    distances = np.array([10.1, 10.2]), np.array([10.1, 10.3])
+    assert equivalent_frameworks(*distances, 5.0, largest=math.inf).p < 0.05
 
 
 def test_t_takes_the_variance_of_all_groups() -> None:

@@ -80,7 +80,7 @@ def test_so_many_trainings_detect_it_and_one_less_does_not(variances: Any, diffe
 def test_what_needs_more_trainings(variances: Any, difference: float, more: float, power: float, other: float) -> None:
     low, high = sorted((power, other))
     assert needs(variances, difference, power=low) <= needs(variances, difference, power=high)
-    assert needs(variances, more * difference) <= needs(variances, difference)
+    assert needs(variances, min(more * difference, 1.0)) <= needs(variances, difference)
     assert needs(variances, difference) <= needs(more * variances, difference)
     assert needs(variances, difference, alpha=0.05) <= needs(variances, difference, alpha=0.05 / more)
 
@@ -92,6 +92,8 @@ def needs(variances: Any, difference: float, **options: float) -> int:
 def test_no_number_of_trainings() -> None:
     assert trainings_needed(np.full(3, 0.04**2), 1e-5) is None
     assert trainings_needed(np.zeros(3), 0.05) is None
+    with pytest.raises(UsageError, match=r"for 3 points pass 0\.03"):
+        trainings_needed(np.full(3, 0.04**2), 3)
 
 
 PILOTS = st.builds(
@@ -269,7 +271,12 @@ def test_dear_trainings_make_images_cheap(ten: rc.Evaluation) -> None:
 @pytest.mark.parametrize(
     ("run", "options", "message"),
     [
-        ("lenet5-mnist-ten-trainings", {"difference": 5}, "difference should be above 0 and below 1, received 5"),
+        (
+            "lenet5-mnist-ten-trainings",
+            {"difference": 5},
+            "difference should be a fraction.*received 5: for 5 points pass 0.05",
+        ),
+        ("lenet5-mnist-ten-trainings", {"difference": 0}, "difference should be above 0, in the unit of the rates"),
         ("lenet5-mnist-ten-trainings", {"difference": 0.05, "power": 1}, "power should be above 0 and below 1"),
         ("lenet5-mnist-ten-trainings", {"difference": 0.05, "attack": "fgms"}, "did you mean 'fgsm'"),
         ("lenet5-mnist-guo2019", {"difference": 0.05}, "received 1 of torch.*Compare at least three trainings of each"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import robustcmp as rc
+from robustcmp.analysis.statistics import ONE_TRAINING
 from robustcmp.report.format import percent, points
+from robustcmp.report.summary import ONE_NETWORK, answer
 from robustcmp.report.verdict_text import NOMINAL, NOMINALLY
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -47,17 +50,18 @@ def test_it_fits_one_screen(ev: rc.Evaluation) -> None:
 def test_its_end_is_the_answer_with_what_would_have_been_detected() -> None:
     ten = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
     lines = ten.summary().splitlines()
-    *answer, fgsm, pixel, boundary, _, detectable, equivalent, seed = (line.rstrip() for line in lines[-9:])
+    *answer, fgsm, pixel, _, boundary, why, detectable, equivalent, seed = (line.rstrip() for line in lines[-10:])
     rates = ten.success_rate.sel(attack="fgsm").mean("repeat")
     spread = points(float((rates.max("training_seed") - rates.min("training_seed")).max()))
     assert " ".join(answer) == (
-        "Is one easier to fool? No significant difference in success rates or distances between these frameworks. "
+        "Is one easier to fool? No significant difference in success rates between these frameworks. "
         f"Trainings of one framework differ by up to {spread} points (fgsm)."
     )
-    assert fgsm == "fgsm          not significant  means 1.8 apart (4.3 detectable*); p = 0.395; seed 93 % (13–100)"
-    assert pixel.startswith("single_pixel  not significant  means 0.12 apart (0.17 detectable*); p = 0.100; seed 76 %")
-    assert boundary.startswith(
-        "boundary      not significant  median L2 0.179 apart (0.668 detectable*); p = 0.494; seed 100 %"
+    assert fgsm == "fgsm          not significant  jax easier by 1.8 (4.3 detectable*); p = 0.395; seed 93 % (13–100)"
+    assert pixel == "single_pixel  not significant  tensorflow easier by 0.12 (0.17 detectable*); p = 0.100; seed 76 %"
+    assert f"{boundary} {why.strip()}" == (
+        "boundary      no information   the attack succeeds on every image of every model; distances are not compared: "
+        "the walk has not converged; run the suite boundary-long"
     )
     assert detectable.startswith("* detected in 8 of 10 such comparisons if this were the true difference")
     assert equivalent.startswith(
@@ -84,7 +88,7 @@ def test_what_few_trainings_would_detect_is_nominal(run: str, few: bool) -> None
 
 @pytest.mark.parametrize(
     ("run", "nominally"),
-    [("lenet5-mnist-deployed-boundary", NOMINALLY), ("resnet20-cifar10-deployed-2", "")],  # five trainings, and one
+    [("lenet5-mnist-deployed", NOMINALLY), ("resnet20-cifar10-deployed-2", "")],  # several trainings, and one
 )
 def test_what_a_deployment_would_have_been_told_apart_by(run: str, nominally: str) -> None:
     summary = " ".join(rc.open_run(RUNS / run).summary().split())
@@ -93,20 +97,30 @@ def test_what_a_deployment_would_have_been_told_apart_by(run: str, nominally: st
 
 
 def test_distances_alone_are_not_a_yes() -> None:
-    text = " ".join(rc.open_run(RUNS / "lenet5-digits").summary().split())
+    text = " ".join(rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings").summary().split())
     assert (
-        "No significant difference in success rates between these frameworks; their distances differ under boundary "
-        "(largest for torch)." in text
+        "No significant difference in success rates between these frameworks, but jax is easier to fool than torch "
+        "(distances under nearest_l2, nearest_linf)." in text
     )
 
 
 def test_one_training_each_answers_about_these_models_alone() -> None:
     text = rc.open_run(RUNS / "lenet5-mnist-guo2019").summary()
-    assert "Yes: success rates and distances of these trained models differ under fgsm, boundary." in " ".join(
-        text.split()
+    assert (
+        "Yes, of these trained models: tensorflow is easier to fool than torch (success rates under fgsm). With one "
+        "training per framework, framework and run-to-run effects are confounded." in " ".join(text.split())
     )
-    assert "framework and run-to-run effects are confounded" in " ".join(text.split())
-    assert "fgsm          differ           means 5.9 apart (4.1 detectable*); p < 0.001" in text
+    assert "fgsm          differ           tensorflow easier by 5.9 (4.1 detectable*); p < 0.001" in text
+
+
+@pytest.mark.parametrize(("source", "caveat"), [("zoo", ONE_TRAINING), ("file", ONE_NETWORK)])
+@pytest.mark.parametrize("different", [True, False, None])
+def test_one_training_each_is_said_beside_every_answer(source: str, caveat: str, different: bool | None) -> None:
+    ev = rc.open_run(RUNS / "lenet5-mnist-guo2019")
+    for model in ev.manifest["models"]:
+        model["info"]["source"] = source
+    ev.verdicts[:] = [replace(verdict, different=different) for verdict in ev.verdicts]
+    assert answer(ev).endswith(caveat)
 
 
 def test_no_verdict_of_no_difference_without_what_would_have_been_detected(ev: rc.Evaluation) -> None:

@@ -24,8 +24,10 @@ from robustcmp.analysis.verdicts import together, too_few
 from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
 from robustcmp.report.format import number
+from robustcmp.report.headline import headline
 from robustcmp.report.page import to_html
 from robustcmp.report.summary import verdict_line
+from robustcmp.report.tables import tables
 from robustcmp.report.verdict_text import said, said_together
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -86,24 +88,75 @@ def test_ten_trainings_of_a_published_run() -> None:
     """Of docs/is-it-the-framework.md: the means, p and shares of LeNet-5."""
     fgsm, pixel, boundary = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").verdicts
     assert (fgsm.attack, fgsm.level, fgsm.different, fgsm.why) == ("fgsm", "frameworks", False, "")
-    assert (fgsm.highest, fgsm.lowest) == ("jax", "torch")
+    assert (fgsm.easier, fgsm.harder) == ("jax", "torch")
     assert fgsm.difference == pytest.approx(0.0179, abs=1e-4)
     assert fgsm.p_adjusted == pytest.approx(0.395, abs=1e-3)
     assert fgsm.difference < fgsm.detectable < 0.05
     assert 0 <= fgsm.seed_low < fgsm.seed_share < fgsm.seed_high <= 1
     assert pixel.different is False
-    assert (boundary.different, boundary.measure) == (False, "median L2")  # every image falls
-    assert boundary.p_adjusted == pytest.approx(0.494, abs=1e-3)
-    assert boundary.difference < boundary.detectable
+    assert (boundary.different, boundary.measure) == (None, "success rate")
+    assert boundary.why == (
+        "the attack succeeds on every image of every model; distances are not compared: the walk has not converged; "
+        "run the suite boundary-long"
+    )
     assert fgsm.difference < fgsm.equivalent_within == pytest.approx(0.038, abs=1e-3)
 
 
-def test_distances_speak_where_every_image_falls() -> None:
+@pytest.mark.parametrize(
+    ("run", "attack", "different", "easier", "difference"),
+    [
+        ("reference/lenet5-mnist-ten-trainings", "nearest_l2", True, "jax", 0.064),
+        ("lenet5-mnist-boundary-long", "boundary", False, "tensorflow", 0.119),
+    ],
+)
+def test_distances_speak_where_every_image_falls(
+    run: str, attack: str, different: bool, easier: str, difference: float
+) -> None:
+    """The model with the smallest distance is the easiest to fool."""
+    ev = rc.open_run(RUNS / run)
+    [verdict] = [each for each in ev.to_json()["verdicts"] if each["attack"] == attack]
+    assert (verdict["different"], verdict["measure"], verdict["easier"]) == (different, "median L2", easier)
+    [medians] = [outcomes.medians for outcomes in ev.outcomes if outcomes.attack == attack]
+    assert min(medians, key=lambda name: float(medians[name].mean())) == easier
+    assert max(medians, key=lambda name: float(medians[name].mean())) == verdict["harder"]
+    assert verdict["difference"] == pytest.approx(difference, abs=1e-3)
+
+
+def test_pairs_that_differ_name_the_easier_to_fool() -> None:
+    """Of distances the sign is the other way round: torch's are larger."""
+    ev = rc.open_run(RUNS / "reference" / "lenet5-mnist-eight-new-trainings")
+    [table] = [table for table in tables(ev) if table.title.startswith("Differences of the median L2")]
+    [row] = [row for row in table.rows if row[1:3] == ["torch", "jax"]]
+    assert row[4] > 0
+    assert row[-1] == "jax easier to fool"
+
+
+@pytest.mark.parametrize("run", sorted(path.parent.name for path in RUNS.glob("*/results.h5")))
+def test_verdicts_use_distances_of_walks_that_have_converged(run: str) -> None:
+    """That is what the stored health check says of every training, and nothing else is interpreted."""
+    ev = rc.open_run(RUNS / run)
+    assert ev.checked is not None
+    outcomes_of = [check.outcome for check in ev.checked.checks if check.check == "boundary has converged"]
+    for outcomes in ev.outcomes:
+        assert bool(outcomes.not_compared) == (outcomes.attack == "boundary" and {*outcomes_of} != {"pass"})
+        if outcomes.not_compared:
+            [verdict] = [verdict for verdict in ev.verdicts if verdict.attack == outcomes.attack] or [None]
+            assert verdict is None or verdict.measure == "success rate"
+            assert "distances" not in getattr(together(ev), "p", {})
+
+
+def test_distances_of_starting_points_are_in_tables_and_in_no_verdict() -> None:
     """Medians of digits: torch 10.93, tensorflow 10.56 and jax 10.56, on the run of 200 images."""
     ev = rc.open_run(RUNS / "lenet5-digits")
     boundary = ev.verdicts[-1]
-    assert (boundary.different, boundary.measure, boundary.lowest) == (True, "median L2", "torch")
-    assert boundary.difference == pytest.approx(0.371, abs=1e-3)
+    assert (boundary.different, boundary.easier, boundary.harder) == (None, "", "")
+    [table] = [table for table in tables(ev) if table.title.startswith("Differences of the median L2")]
+    assert {row[-1] for row in table.rows} == {"not compared"}
+    assert "boundary: distances are not compared: the walk has not converged; run the suite boundary-long." in headline(
+        ev
+    )
+    with pytest.raises(UsageError, match="those of boundary are not: the walk has not converged; run the suite"):
+        ev.equivalence(0.5, of="distances")
     tests = ev.tests("frameworks")
     [f] = tests[tests.test == "F of L2"].p
     [success] = tests[(tests.attack == "boundary") & (tests.test == "Brown-Forsythe")].p
@@ -137,6 +190,15 @@ def test_distances_are_equivalent_within_what_verdicts_say(attack: str) -> None:
     assert pair.n == 15
 
 
+def test_margins_are_fractions() -> None:
+    ev = rc.open_run(RUNS / "reference" / "resnet20-cifar10-five-trainings")
+    with pytest.raises(UsageError, match=r"for 5 points pass 0\.05"):
+        ev.equivalence(5.0)
+    assert ev.equivalence(5.0, of="distances").equivalent.all()  # in the unit of the distance
+    with pytest.raises(UsageError, match=r"for 2 points pass 0\.02"):
+        ev.deployments(2)
+
+
 def test_where_distances_cannot_be_equivalent() -> None:
     ev = rc.open_run(RUNS / "reference" / "resnet20-cifar10-five-trainings")
     with pytest.raises(UsageError, match="expected level 'frameworks' for distances, received 'models'"):
@@ -152,7 +214,7 @@ def test_where_distances_cannot_be_equivalent() -> None:
 
 def test_one_training_each_is_about_these_models() -> None:
     fgsm, pixel, _ = rc.open_run(RUNS / "lenet5-mnist-guo2019").verdicts
-    assert (fgsm.level, fgsm.different, fgsm.highest, fgsm.lowest) == ("models", True, "tensorflow", "torch")
+    assert (fgsm.level, fgsm.different, fgsm.easier, fgsm.harder) == ("models", True, "tensorflow", "torch")
     assert fgsm.detectable < fgsm.difference
     assert pixel.different is False
     assert pixel.difference < pixel.detectable
@@ -183,9 +245,9 @@ def test_five_successes_and_failures_of_each_framework_are_enough(fallen: int, f
 @pytest.mark.parametrize(
     ("run", "p", "different"),
     [
-        ("lenet5-mnist-ten-trainings", {"success rates": 0.036, "distances": 0.081}, None),
-        ("lenet1-mnist-ten-trainings", {"success rates": 0.417, "distances": 0.384}, False),
-        ("lenet5-digits", {"success rates": 0.364, "distances": 0.003}, True),  # boundary differs by itself
+        ("lenet5-mnist-ten-trainings", {"success rates": 0.036}, None),  # boundary's distances are not compared
+        ("lenet1-mnist-ten-trainings", {"success rates": 0.417}, False),
+        ("lenet5-digits", {"success rates": 0.364}, False),
         ("reference/lenet5-mnist-ten-trainings", {"success rates": 0.017, "distances": 0.012}, True),
     ],
 )
@@ -232,9 +294,9 @@ def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
 
 
 def test_reports_say_what_all_attacks_together_show() -> None:
-    ev = rc.open_run(RUNS / "lenet5-digits")
+    ev = rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings")
     [sentence] = said_together(ev)
-    assert sentence.startswith("All attacks together: frameworks differ (p = 0.364 from success rates, p = 0.003 from")
+    assert sentence.startswith("All attacks together: frameworks differ (p = 0.017 from success rates, p = 0.012 from")
     for text in (ev.summary(), ev.to_text(), ev._repr_html_(), to_html(ev)):
         assert sentence in " ".join(text.split())
 
@@ -245,8 +307,8 @@ def test_one_attack_or_one_training_has_nothing_together(run: str) -> None:
 
 
 def test_differences_of_distances_are_excluded_as_those_of_rates_are() -> None:
-    boundary = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").verdicts[-1]
-    medians = rc.open_run(RUNS / "lenet5-mnist-ten-trainings").outcomes[-1].medians
+    ev = rc.open_run(RUNS / "lenet5-mnist-boundary-long")
+    boundary, medians = ev.verdicts[-1], ev.outcomes[-1].medians
     ends = [
         scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.9)
         for a, b in combinations(medians.values(), 2)

@@ -164,10 +164,10 @@ def answer(verdict: Verdict, nominal: bool) -> str:
     )
     difference += what
     p = f"p = {p_value(verdict.p_adjusted)}".replace("= <", "<")
+    easier = f", {verdict.easier} easier to fool than {verdict.harder}" * bool(verdict.easier)
     if verdict.different:
-        above = "above" if verdict.measure == "success rate" else "nearer than"
-        largest = f"{verdict.highest} {above} {verdict.lowest}, {difference}"
-        return f"**significant difference** (joint {p}); largest: {largest}"
+        return f"**significant difference** (joint {p}): {difference}{easier}"
+    difference += easier
     if verdict.few:
         return f"no significant difference: {difference} ({p}); {verdict.few}, too few to say more"
     power = f"{'nominally ' * nominal}with 80 % power"

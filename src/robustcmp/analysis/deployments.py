@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from ..records.attack import NORMS
 from .control import LARGEST_OUTCOMES, answers_alike
+from .distances import Distances
 from .recorded import Recorded
 from .significance import ALPHA
-from .statistics.equivalence import Equivalence, check_margin, equivalent_models, equivalent_twins
+from .statistics.equivalence import Equivalence, equivalent_models, equivalent_twins
+from .statistics.foundations import check_fraction
 from .statistics.hypotheses import holm, mcnemar, paired_t, sign_flips, sign_test
 from .statistics.intervals import difference_intervals
 from .statistics.power import detectable_between_models, detectable_between_pairs, detectable_by_signs
@@ -41,7 +43,7 @@ COLUMNS = (
         "equivalent_low",
         "equivalent_high",
     ),
-    *("p_equivalent", "equivalent"),
+    *("p_equivalent", "equivalent", "not_compared"),
 )
 OF_SIZE = ("deployment", "source", "precision", "bytes", "size", "clean_accuracy", "source_clean_accuracy")
 MEASURED = (
@@ -168,17 +170,18 @@ def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
         and the other does not.
         ``equivalent_low`` and ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two
         one-sided tests, and ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin.
+        ``not_compared`` says why distances say nothing, because the search has not converged; "" in every other row.
         ``gradient`` is ``"source"`` where the attack followed the gradient of the source: then both were asked about
         the same candidates; and ``"finite-differences"`` where it followed those of the deployed network.
 
     Raises
     ------
     UsageError
-        The margin is not above 0.
+        The margin is not above 0, or above 1.
     """
     import pandas
 
-    check_margin(margin)
+    check_fraction("margin", margin)
     rows = [
         row
         for name, pairs in pairs_of(recorded).items()
@@ -223,6 +226,7 @@ def _of_success(
         "p_adjusted": math.nan,
         "only_source": int((differences < 0).sum()),
         "only_deployed": int((differences > 0).sum()),
+        "not_compared": "",
         **evidence,
     }
 
@@ -270,6 +274,7 @@ def _of_distance(recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]]
         "p_adjusted": math.nan,
         "only_source": int((ours > theirs).sum()),
         "only_deployed": int((ours < theirs).sum()),
+        "not_compared": Distances(recorded).not_compared(attack, [name, pairs[0][1][0]]),
         **said,
         **_equivalent(Equivalence(math.nan, math.nan, math.nan, math.nan)),
     }
@@ -335,7 +340,7 @@ def _few(differences: NDArray[np.float64], margin: float) -> Equivalence | None:
     if not 0 < sum(counts) < FEW_DIFFER:
         return None
     low, high = (float(beta.ppf(1 - ALPHA, count + 1, n - count)) if count < n else 1.0 for count in counts)
-    p = max(float(binom.cdf(count, n, min(margin, 1.0))) for count in counts)
+    p = max(float(binom.cdf(count, n, margin)) for count in counts)
     return Equivalence(float(differences.mean()), -low, high, p)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from ..records.attack import Column
+from ..records.checks import IMAGES
 from .recorded import Recorded
 
 
@@ -26,6 +28,23 @@ class Distances:
         """Return the share of attacks that succeeded at a distance of at most `budget`; NaN if there were none."""
         values = self._recorded.values(model, attack, distance)
         return float((values <= budget).mean()) if values.size else math.nan
+
+    def not_compared(self, attack: str, models: Iterable[str]) -> str:
+        """Return why an attack's distances are not compared, "" where its search has converged on every training.
+
+        On the images that its health check looks at, so that both say the same.
+        """
+        record = self._recorded.attack_records[attack]
+        convergence = record.convergence
+        if convergence is None:
+            return ""
+        for model in models:
+            names = (convergence.step, convergence.half, record.norm)
+            arrays = (self._recorded.values(model, attack, name)[..., :IMAGES] for name in names)
+            for of_training in zip(*arrays, strict=True):
+                if not convergence.is_reached(*convergence.measure(*of_training)):
+                    return convergence.otherwise
+        return ""
 
     def column(self, model: str, attack: str, column: Column) -> float:
         """Return a model's value in a column that an attack adds to reports."""

@@ -15,11 +15,11 @@ from .outcomes import Outcomes
 from .significance import ALL, ALPHA, Level
 from .statistics.equivalence import (
     Equivalence,
-    check_margin,
     equivalent_frameworks,
     equivalent_models,
     equivalent_twins,
 )
+from .statistics.foundations import check_fraction
 
 if TYPE_CHECKING:
     import pandas
@@ -40,10 +40,10 @@ def equivalence(
     level : str
         ``"models"`` or ``"frameworks"``.
     margin : float
-        In the unit of what is compared: 0.02 is two points of success rates.
+        In the unit of what is compared: 0.02 is two points of success rates, of which at most 1 is a margin.
     of : str
-        ``"success rates"`` or ``"distances"``: the median distances of frameworks' trainings, under the attacks that
-        are about distances, each in its norm.
+        ``"success rates"`` or ``"distances"``: the median distances of frameworks' trainings, each in its norm, under
+        the attacks that are about distances and whose searches have converged.
 
     Returns
     -------
@@ -56,12 +56,12 @@ def equivalence(
     Raises
     ------
     UsageError
-        The margin is not above 0; `of` is neither of the two; or it is distances, and models are compared, or no attack
-        is about distances.
+        The margin is not above 0 or, of success rates, above 1; `of` is neither of the two; or it is distances, and
+        models are compared, or no attack has any to compare.
     """
     import pandas
 
-    check_margin(margin)
+    check_fraction("margin", margin, math.inf if of == "distances" else 1.0)
     if of not in get_args(Compared):
         raise unknown("value", of, get_args(Compared))
     if of == "distances":
@@ -71,8 +71,12 @@ def equivalence(
                 "frameworks' trainings, two of each or more"
             )
         outcomes = [each for each in outcomes if each.medians]
+        reasons = [f"; those of {each.attack} are not: {each.not_compared}" for each in outcomes if each.not_compared]
+        outcomes = [each for each in outcomes if not each.not_compared]
         if not outcomes:
-            raise UsageError("no attack of this run has distances to compare; those of the suite reference have")
+            raise UsageError(
+                f"no attack of this run has distances to compare{''.join(reasons)}; those of the suite reference have"
+            )
     rows = []
     for attack_outcomes in outcomes:
         n = len(attack_outcomes.labels) if level == "frameworks" else attack_outcomes.image_means.shape[1]

@@ -30,6 +30,8 @@ class Outcomes:
         For exact single pixel: the probability of each image to fall to a draw of positions, (training runs, images).
     l0, l2, linf : dict of str to ndarray of float64, optional
         The distances in the norm of an attack whose distances are what it is about; +inf where it failed.
+    not_compared : str
+        Why verdicts do not use these distances, "" where they do.
     twins : sequence of Twins
         The pairs of trained models that began from the same weights.
     """
@@ -43,6 +45,7 @@ class Outcomes:
     twins: Sequence[Twins] = ()
     l0: Mapping[str, NDArray[np.float64]] | None = None
     linf: Mapping[str, NDArray[np.float64]] | None = None
+    not_compared: str = ""
 
     def pairing(self, a: str, b: str) -> list[int] | None:
         """Return where the twin of each training of a is among those of b, None unless twins pair all of them."""

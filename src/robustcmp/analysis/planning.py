@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError, unknown
 from .outcomes import Outcomes
 from .significance import deciding, joint_level
-from .statistics.foundations import ONE_TRAINING
+from .statistics.foundations import ONE_TRAINING, check_fraction
 from .statistics.planning import RateVariance, rate_variance, upper_variance
 from .statistics.power import (
     MOST_TRAININGS,
@@ -170,9 +170,9 @@ def plan(
 
 
 def _check(results: Results, difference: float, power: float) -> None:
-    for name, value in (("difference", difference), ("power", power)):
-        if not 0 < value < 1:
-            raise UsageError(f"{name} should be above 0 and below 1, received {value!r}", parameters=[name])
+    check_fraction("difference", difference)
+    if not 0 < power < 1:
+        raise UsageError(f"power should be above 0 and below 1, received {power!r}", parameters=["power"])
     if results.same_weights:
         raise UsageError("expected a comparison of several trainings as the pilot, received a same-weights control")
     if results.level != "frameworks":

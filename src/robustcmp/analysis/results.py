@@ -257,6 +257,7 @@ class Results(Recorded):
             {model: self.seeds(model, attack) for model in models},
             None if expected is None else {model: expected[model] for model in models},
             twins=self.twins,
+            not_compared=self.distances.not_compared(attack, models),
             **({record.norm: of_models(record.norm)} if record.compares_distances else {}),
         )
 
@@ -328,12 +329,14 @@ class Results(Recorded):
         Parameters
         ----------
         margin : float
-            In the unit of what is compared, chosen before the results are known: 0.02 is two points of success rates.
+            In the unit of what is compared, chosen before the results are known: 0.02 is two points of success rates,
+            of which at most 1 is a margin.
         level : str, optional
             ``"models"`` or ``"frameworks"`` (default: that of `verdicts`). Frameworks whose trainings are `twins` are
             compared pair by pair.
         of : str, default "success rates"
-            Or ``"distances"``: the median distances of frameworks' trainings, under attacks that are about distances.
+            Or ``"distances"``: the median distances of frameworks' trainings, under attacks that are about distances
+            and whose searches have converged.
 
         Returns
         -------
@@ -345,8 +348,8 @@ class Results(Recorded):
         Raises
         ------
         UsageError
-            The margin is not above 0, `of` is neither of the two, or frameworks have one training each. With distances:
-            models are compared, or no attack is about distances.
+            The margin is not above 0 or, of success rates, above 1; `of` is neither of the two; or frameworks have one
+            training each. With distances: models are compared, or no attack has any to compare.
         """
         return equivalence(self.outcomes, level or self.level, margin, of)
 
@@ -382,7 +385,7 @@ class Results(Recorded):
         Raises
         ------
         UsageError
-            The margin is not above 0.
+            The margin is not above 0, or above 1.
         """
         return compared(self, margin)
 

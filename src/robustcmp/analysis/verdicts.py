@@ -38,13 +38,14 @@ class Verdict:
         ``"frameworks"`` if the training run is the unit of analysis, ``"models"`` if the image is.
     different : bool, optional
         Whether the joint test finds a difference at 5 %, adjusted for the number of attacks; None if the data give no
-        information, for the reason in `why`.
+        information, for the reason in `why`. Distances of a search that has not converged give none.
     why : str
         Why there is no information, "" if there is.
     difference : float
         The largest mean minus the smallest of what `measure` says, in its unit.
-    highest, lowest : str
-        The most and the least easily fooled model.
+    easier, harder : str
+        The model that is the easiest to fool, of which most images fall or those need the smallest changes, and the one
+        that is the hardest. "" where `difference` is 0 or NaN.
     p_adjusted : float
         The p value of the joint test, adjusted over attacks by Holm's method.
     detectable : float
@@ -79,8 +80,8 @@ class Verdict:
     different: bool | None
     why: str
     difference: float
-    highest: str
-    lowest: str
+    easier: str
+    harder: str
     p_adjusted: float
     detectable: float
     seed_share: float = math.nan
@@ -117,6 +118,8 @@ def together(results: Results) -> Together | None:
         return None
     tests = results.tests("frameworks")
     tests = tests[tests.attack == ALL]
+    if any(outcomes.not_compared and outcomes.medians for outcomes in results.outcomes):
+        tests = tests[tests.test == SUMMED]
     if tests.empty:
         return None
     p = {"success rates" if test == SUMMED else "distances": p for test, p in zip(tests.test, tests.p, strict=True)}
@@ -142,7 +145,10 @@ def verdicts(results: Results) -> list[Verdict]:
         verdict = _of_success(outcomes, results.level, p_values[outcomes.attack], alpha, unequal)
         p = p_of_distances.get(outcomes.attack, math.nan)
         if verdict.different is None and not (unequal or math.isnan(p)):
-            verdict = _of_distances(outcomes, results.level, p, alpha)
+            if outcomes.not_compared:
+                verdict = replace(verdict, why=f"{verdict.why}; distances are not compared: {outcomes.not_compared}")
+            else:
+                verdict = _of_distances(outcomes, results.level, p, alpha)
         has_draws = results.is_spread and not (outcomes.deterministic or outcomes.expected)
         answers.append(replace(verdict, has_draws=has_draws))
     return answers
@@ -191,15 +197,16 @@ def _of_distances(outcomes: Outcomes, level: Level, p: float, alpha: float) -> V
 def _verdict(
     outcomes: Outcomes, level: Level, means: Mapping[str, float], p: float, detectable: float, why: str = ""
 ) -> Verdict:
-    highest, lowest = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+    easier, harder = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+    difference = means[easier] - means[harder]
     return Verdict(
         outcomes.attack,
         level,
         None if why else bool(p < ALPHA),
         why,
-        means[highest] - means[lowest],
-        highest,
-        lowest,
+        difference,
+        easier if difference > 0 else "",
+        harder if difference > 0 else "",
         float(p),
         detectable,
     )

@@ -21,7 +21,7 @@ from ..errors import UsageError, check_count, check_seed
 from ..frameworks import DataFormat
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
-from ..records.attack import AttackRecord, AttackTable, Extra, Norm, PositionDraws
+from ..records.attack import AttackRecord, AttackTable, Convergence, Extra, Norm, PositionDraws
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
 
@@ -248,6 +248,11 @@ class Attack(MinimizationAttack):
         return {}
 
     @property
+    def convergence(self) -> Convergence | None:
+        """When its search has converged, where its distances are only compared then."""
+        return None
+
+    @property
     def position_draws(self) -> PositionDraws | None:
         """How the expectation over all draws comes from the extras, where it is known."""
         return None
@@ -283,6 +288,7 @@ class Attack(MinimizationAttack):
             at_epsilon=self.at_epsilon,
             start=self.start,
             compares_distances=self.compares_distances,
+            convergence=self.convergence,
             position_draws=self.position_draws,
             in_indicator=self.in_indicator,
             in_control=self.in_control,

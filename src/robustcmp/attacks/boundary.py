@@ -12,7 +12,7 @@ from .. import limits
 from ..errors import check_count, check_size
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
-from ..records.attack import AttackTable, Column, Extra
+from ..records.attack import AttackTable, Column, Convergence, Extra
 from ..records.checks import Check, judged, not_applicable
 from .base import Attack, Images, Labels, Perturbed, first_on_grid, unit
 from .draws import Draws
@@ -31,9 +31,6 @@ PAPER_ITERATIONS = 100
 GAIN = 0.15  # of the median distance, in its second half
 HOLD = 0.99  # of the walks with a start, in the final pass
 
-CONVERGED_ADVICE = (
-    "Its steps are still large or its distances still decrease: run more iterations, as the suite boundary-long does."
-)
 START_ADVICE = "Images without a start were not attacked: success is not about robustness there."
 HOLD_ADVICE = (
     "Its points end so close to the decision boundary that the final pass assigns them their own class again: its "
@@ -131,10 +128,14 @@ class Boundary(Attack):
     def notes(self) -> list[str]:
         if self.iterations > PAPER_ITERATIONS:
             return []
-        return [
-            f"at {self.iterations} iterations success only means that a start was found, and the walk has not "
-            "converged; read its distances, or run the suite boundary-long."
-        ]
+        return [f"at {self.iterations} iterations success only means that a start was found."]
+
+    @property
+    def convergence(self) -> Convergence:
+        """Return when a walk has converged: its steps are small, and its second half gains little."""
+        longer = "more iterations" if self.iterations > PAPER_ITERATIONS else "the suite boundary-long"
+        otherwise = f"the walk has not converged; run {longer}"
+        return Convergence("source_step", "l2_half", CONVERGED, GAIN, otherwise)
 
     @property
     def expected_failures(self) -> list[str]:
@@ -143,13 +144,11 @@ class Boundary(Attack):
 
     def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]:
         converged, had_start, hold = self.check_names
-        step = float(outcomes.source_step.median())
-        half, whole = (
-            float(np.quantile(outcomes[variable].values, 0.5, method="higher")) for variable in ("l2_half", "l2")
-        )
-        gain = 1 - whole / half if np.isfinite(half) and half > 0 else np.nan
+        convergence = self.convergence
+        step, gain = convergence.measure(*(outcomes[of].values for of in (convergence.step, convergence.half, "l2")))
         figure = f"{name}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
-        yield judged(converged, step <= CONVERGED and gain < GAIN, figure, CONVERGED_ADVICE)
+        advice = f"Its distances are not compared: {convergence.otherwise}."
+        yield judged(converged, convergence.is_reached(step, gain), figure, advice)
         share = float(outcomes.start.mean())
         yield judged(had_start, share == 1, f"{name}: {share:.1%} had one", START_ADVICE)
         if not share:

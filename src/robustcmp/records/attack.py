@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UsageError
 
@@ -100,6 +101,39 @@ class PositionDraws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tried: int
 
 
+class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a search has converged, so that its distances are its result and not where it began.
+
+    Attributes
+    ----------
+    step, half : str
+        The extras that hold the last step size, and the distance after half of the search.
+    largest_step, largest_gain : float
+        The largest median of the last steps, and the share by which the second half has to shorten the median distance
+        less.
+    otherwise : str
+        Why the distances of a search that has not converged are not compared, and what to do.
+    """
+
+    step: str
+    half: str
+    largest_step: float
+    largest_gain: float
+    otherwise: str
+
+    def measure(
+        self, steps: NDArray[np.float64], halves: NDArray[np.float64], distances: NDArray[np.float64]
+    ) -> tuple[float, float]:
+        """Return the median last step, and the share that the second half took off the median distance, NaN of +inf."""
+        half, whole = (float(np.quantile(values, 0.5, method="higher")) for values in (halves, distances))
+        gain = 1 - whole / half if math.isfinite(half) and half > 0 else math.nan
+        return float(np.median(steps)), gain
+
+    def is_reached(self, step: float, gain: float) -> bool:
+        """Say whether a search with this median step and this gain has converged."""
+        return step <= self.largest_step and gain < self.largest_gain
+
+
 class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
     """What the manifest of a run keeps of an attack.
 
@@ -128,6 +162,8 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
     compares_distances : bool
         Whether its distances, in its norm, are tested beside its success, as those of an attack that nearly always
         succeeds.
+    convergence : Convergence, optional
+        For an attack whose distances are only compared where its search has converged.
     position_draws : PositionDraws, optional
         For an attack whose expectation over all draws is known.
     in_indicator : bool
@@ -154,6 +190,7 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
     at_epsilon: str = ""
     start: str = ""
     compares_distances: bool = False
+    convergence: Convergence | None = None
     position_draws: PositionDraws | None = None
     in_indicator: bool = True
     in_control: bool = False
@@ -223,4 +260,5 @@ def _used(record: AttackRecord) -> list[str]:
         *(column.value for column in (record.table.columns if record.table else ())),
     ]
     names += [draws.vulnerable, draws.positions, draws.vulnerable_map] if draws else []
+    names += [record.convergence.step, record.convergence.half] if record.convergence else []
     return [name for name in names if name]

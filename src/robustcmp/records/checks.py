@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import SealError
 
+IMAGES = 100  # that health checks look at, the first of those that were attacked
 PASS, FAIL, NOT_APPLICABLE, NOTED = "pass", "fail", "not applicable", "noted"
 
 

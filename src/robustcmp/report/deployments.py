@@ -84,7 +84,7 @@ def differences(results: Results) -> Table:
             row["p_adjusted"],
             _apart(row, row["detectable"]),
             f"{row['only_source']:,} : {row['only_deployed']:,}",
-            NOTHING if row["measure"] != SUCCESS else "shown" if row["equivalent"] else "not shown",
+            _within(row),
         ]
         for row in found.to_dict("records")
     ]
@@ -133,6 +133,13 @@ def _of_attacked(results: Results) -> str:
     if not found:
         nothing = "No attack ran on a deployed network and its source: there is nothing to compare."
         return " ".join([*sentences, nothing])
+    touched = {row["deployment"] for row in found if not math.isnan(row["p_adjusted"])}
+    same = [name for name in dict.fromkeys(row["deployment"] for row in found) if name not in touched]
+    not_compared = _not_compared(found)
+    last = list(not_compared)
+    if touched and same:
+        last.append(f"Every outcome is that of the source: {', '.join(same)}.")
+    found = [row for row in found if not row["not_compared"]]
     differing = [row for row in found if row["p_adjusted"] < ALPHA]
     open_ = [row for row in found if row["p_adjusted"] >= ALPHA]
     rates = [row for row in found if row["measure"] == SUCCESS]
@@ -140,10 +147,10 @@ def _of_attacked(results: Results) -> str:
         bound = max(row["equivalent_high"] for row in rates)
         which = f" ({', '.join(dict.fromkeys(row['deployment'] for row in found))})" if strangers else ""
         none = (
-            f"No outcome of a deployed network{which} differs from its source's on {rates[0]['images']} images; a "
-            f"difference of up to {points(bound)} points is not excluded at 5 %."
+            f"No {'success' if not_compared else 'outcome'} of a deployed network{which} differs from its source's on "
+            f"{rates[0]['images']} images; a difference of up to {points(bound)} points is not excluded at 5 %."
         )
-        return " ".join([*sentences, none])
+        return " ".join([*sentences, none, *last])
     if differing:
         sentences.append(f"Deploying makes a difference: {'; '.join(map(_said, differing))}.")
     else:
@@ -161,11 +168,19 @@ def _of_attacked(results: Results) -> str:
     elif rates and not any(row in differing for row in rates):
         bound = max(max(-row["equivalent_low"], row["equivalent_high"]) for row in rates)
         sentences.append(f"Success rates that differ by up to {points(bound)} points are not excluded at 5 %.")
-    touched = {row["deployment"] for row in [*differing, *open_]}
-    same = [name for name in dict.fromkeys(row["deployment"] for row in found) if name not in touched]
-    if same:
-        sentences.append(f"Every outcome is that of the source: {', '.join(same)}.")
-    return " ".join(sentences)
+    return " ".join([*sentences, *last])
+
+
+def _not_compared(rows: Sequence[Mapping[Any, Any]]) -> list[str]:
+    """Say of which deployments distances are not compared under an attack, and why."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["not_compared"]:
+            names.setdefault((_attack(row), row["not_compared"]), []).append(row["deployment"])
+    return [
+        f"{attack}: distances of {', '.join(deployments)} are not compared: {reason}."
+        for (attack, reason), deployments in names.items()
+    ]
 
 
 def _least_powerful(rows: Sequence[Mapping[Any, Any]]) -> list[Mapping[Any, Any]]:
@@ -182,7 +197,7 @@ def _said(row: Mapping[Any, Any]) -> str:
     """Return a difference in words."""
     more, name, attack, by = row["difference"] > 0, row["deployment"], row["attack"], _difference(row)
     if row["measure"] != SUCCESS:
-        return f"{name} falls {'farther away' if more else 'nearer'} by {attack} ({by} in {_norm(row)})"
+        return f"{name} is {'harder' if more else 'easier'} to fool by {attack} ({by} in {_norm(row)})"
     if row["gradient"] == OWN_DIFFERENCES:
         return (
             f"{name} falls for {'more' if more else 'fewer'} candidates of {attack} by its own finite "
@@ -264,6 +279,13 @@ def _attack(row: Mapping[Any, Any]) -> str:
     """Return an attack's name as it stands in tables: with what of it is compared, and a mark."""
     name = str(row["attack"]) + MARKS.get(row["gradient"], "")
     return name if row["measure"] == SUCCESS else f"{name}, {_norm(row)}"
+
+
+def _within(row: Mapping[Any, Any]) -> str:
+    """Return the verdict on equivalence, which only success rates have."""
+    if row["measure"] != SUCCESS:
+        return "not compared" if row["not_compared"] else NOTHING
+    return "shown" if row["equivalent"] else "not shown"
 
 
 def _norm(row: Mapping[Any, Any]) -> str:

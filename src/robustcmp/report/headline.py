@@ -55,12 +55,12 @@ def _too_few(results: Results) -> str:
 
 
 def _sentence(results: Results, outcomes: Outcomes, share: dict[str, float] | None) -> str:
-    means = [float(rates.mean()) for rates in outcomes.rates.values()]
+    means = {name: float(rates.mean()) for name, rates in outcomes.rates.items()}
     within = math.sqrt(np.mean([rates.var(ddof=1) for rates in outcomes.rates.values()]))
     sentence = (
-        f"{outcomes.attack}: the framework means differ by at most {points(max(means) - min(means))} points "
-        f"({_joint_p(results, outcomes)}); the standard deviation between trainings of one framework is "
-        f"{points(within)} points."
+        f"{outcomes.attack}: the framework means differ by at most {points(max(means.values()) - min(means.values()))} "
+        f"points{_direction(means)} ({_joint_p(results, outcomes)}); the standard deviation between trainings of one "
+        f"framework is {points(within)} points."
     )
     if share is None:
         return sentence
@@ -72,6 +72,12 @@ def _sentence(results: Results, outcomes: Outcomes, share: dict[str, float] | No
     if share["high"] == 0:
         sentence += " Even 0 % is too much: in 39 of 40 cases chance alone would put the means further apart."
     return sentence
+
+
+def _direction(ease: dict[str, float]) -> str:
+    """Name the easiest and the hardest to fool, by numbers that are larger for what is easier; "" if all are alike."""
+    easier, harder = max(ease, key=ease.__getitem__), min(ease, key=ease.__getitem__)
+    return f", {easier} the easiest to fool and {harder} the hardest" if ease[easier] > ease[harder] else ""
 
 
 def _joint_p(results: Results, outcomes: Outcomes) -> str:
@@ -102,13 +108,22 @@ def _family(results: Results) -> str:
 def _distances(results: Results) -> list[str]:
     """Say how far median distances are apart, an attack a sentence."""
     joint = deciding(results.tests("frameworks"))
-    joint = joint[of_distances(joint) & joint.p.notna()]
-    return [
-        f"{row['attack']}: the frameworks' means of their trainings' median {row['test'].split()[-1]} differ by "
-        f"at most {distance(row['effect'])} (p {_with_sign(row['p_adjusted'])}, joint test, "
-        f"adjusted for {_family(results)})."
-        for row in joint.to_dict("records")
-    ]
+    p_values = joint[of_distances(joint) & joint.p.notna()].set_index("attack").p_adjusted.to_dict()
+    sentences = []
+    for outcomes in results.outcomes:
+        if outcomes.attack not in p_values:
+            continue
+        if outcomes.not_compared:
+            sentences.append(f"{outcomes.attack}: distances are not compared: {outcomes.not_compared}.")
+            continue
+        nearness = {name: -float(medians.mean()) for name, medians in outcomes.medians.items()}
+        apart = max(nearness.values()) - min(nearness.values())
+        sentences.append(
+            f"{outcomes.attack}: the frameworks' means of their trainings' median {outcomes.norm} differ by at most "
+            f"{distance(apart)}{_direction(nearness)} (p {_with_sign(p_values[outcomes.attack])}, joint test, "
+            f"adjusted for {_family(results)})."
+        )
+    return sentences
 
 
 def _with_sign(p: float) -> str:

@@ -90,7 +90,7 @@ def _weight_note(results: Results) -> str:
         return "R ranks only the models compared, however small the differences between their rates."
     least, most = min(apart, key=apart.__getitem__), max(apart, key=apart.__getitem__)
     return (
-        f"R gives every attack the same weight: {points(apart[least])} points under {least} count as much as "
+        f"R weighs every attack alike: {points(apart[least])} points under {least} count as much as "
         f"{points(apart[most])} under {most}."
     )
 
@@ -328,8 +328,8 @@ def _difference_notes(results: Results) -> list[str]:
     return [
         f"Differences: the {unit} is the unit of analysis. For distances, the difference is the share of images fooled "
         "at a smaller one on the first model minus that on the second. "
-        '"differ" and "not significant" follow p values with Holm\'s adjustment for all pairs and attacks; each '
-        "interval is for one pair, without adjustment, so the two can disagree.",
+        '"easier to fool" and "not significant" follow p values with Holm\'s adjustment for all pairs and attacks; '
+        "each interval is for one pair, without adjustment, so the two can disagree.",
         *(
             f"{attack}: tests, differences and variances use the expected success over all draws of positions; success "
             f"rates, P and R use the {results.repeats(attack)} draws of this run."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..analysis.results import Results
+from ..analysis.statistics import ONE_TRAINING
 from ..analysis.verdicts import MEDIANS, Measure, Verdict
 from ..records.checks import FAIL
 from ..records.suite_file import suite_names
@@ -145,16 +146,15 @@ def answer(results: Results) -> str:
     if unsound := _unsound(results):
         return f"Is one easier to fool? No answer yet: {unsound}. Check bounds and preprocessing first."
     unit = "these frameworks" if verdicts[0].level == "frameworks" else "these trained models"
-    different = [verdict.attack for verdict in verdicts if verdict.different]
+    different = [verdict for verdict in verdicts if verdict.different]
     alike = [verdict for verdict in verdicts if verdict.different is False and verdict.measure == "success rate"]
-    largest = [f"{verdict.attack} (largest for {verdict.lowest})" for verdict in verdicts if verdict.different]
-    if different and alike and _compared(verdicts) == DISTANCES:
+    if different and alike and _compared(different) == DISTANCES:
         sentence = (
-            f"Is one easier to fool? No significant difference in {_compared(alike)} between {unit}; their {DISTANCES} "
-            f"differ under {', '.join(largest)}."
+            f"Is one easier to fool? No significant difference in {_compared(alike)} between {unit}, but "
+            f"{_easier(different)}."
         )
     elif different:
-        sentence = f"Is one easier to fool? Yes: {_compared(verdicts)} of {unit} differ under {', '.join(different)}."
+        sentence = f"Is one easier to fool? Yes, of {unit}: {_easier(different)}."
     elif results.is_uneven:
         sentence = f"Frameworks cannot be compared: {', '.join(results.single_trainings)} has one training."
     elif all(verdict.different is None for verdict in verdicts):
@@ -163,9 +163,21 @@ def answer(results: Results) -> str:
         sentence = f"Is one easier to fool? No significant difference in {_compared(verdicts)} between {unit}."
     if verdicts[0].level == "frameworks":
         sentence += _spread_of_trainings(results)
-    elif not results.has_several_trainings and results.is_of_the_zoo:
-        sentence += " One training each: framework and run-to-run effects are confounded."
+    elif not results.has_several_trainings:
+        sentence += f" {ONE_TRAINING if results.is_of_the_zoo else ONE_NETWORK}"
     return sentence
+
+
+def _easier(verdicts: Sequence[Verdict]) -> str:
+    """Say which model is easier to fool than which by verdicts that find a difference."""
+    attacks: dict[tuple[str, str, str], list[str]] = {}
+    for verdict in verdicts:
+        key = verdict.easier, verdict.harder, _compared([verdict])
+        attacks.setdefault(key, []).append(verdict.attack)
+    return "; ".join(
+        f"{easier} is easier to fool than {harder} ({measure} under {', '.join(names)})"
+        for (easier, harder, measure), names in attacks.items()
+    )
 
 
 def _unsound(results: Results) -> str:
@@ -223,15 +235,14 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
     """Return a verdict as the attack, the finding, and the evidence."""
     if verdict.different is None:
         return verdict.attack, "no information", verdict.why
-    apart = (
-        APART[verdict.measure] if verdict.difference or verdict.measure != "nearness" else "{norm} smaller for none†"
-    )
+    apart = APART[verdict.measure].format(easier=verdict.easier, by=_written(verdict, verdict.difference))
+    if not verdict.easier:
+        apart = "no difference"
     is_of_medians = verdict.measure in MEDIANS.values()
     detectable = distance(verdict.detectable) if is_of_medians else detectable_points(verdict.detectable)
     seen = f"{verdict.few}: too few" if verdict.few else f"{detectable} detectable*"
     rests_on = [
-        f"{apart.format(by=_written(verdict, verdict.difference), highest=verdict.highest, norm=verdict.norm)} "
-        f"({seen})",
+        f"{apart} ({seen})",
         f"p {'' if verdict.p_adjusted < 0.001 else '= '}{p_value(verdict.p_adjusted)}",
     ]
     if not math.isnan(verdict.seed_share):
@@ -247,11 +258,14 @@ def _written(verdict: Verdict, value: float) -> str:
 
 
 APART: dict[Measure, str] = {
-    "success rate": "means {by} apart",
-    **{median: f"{median} {{by}} apart" for median in MEDIANS.values()},
-    "nearness": "{norm} smaller for {highest}, by {by}†",
+    "success rate": "{easier} easier by {by}",
+    **{median: f"{{easier}} easier by {{by}} in {median}" for median in MEDIANS.values()},
+    "nearness": "{easier} easier by {by}†",
 }
 NEARNESS = "† on so many more of 100 images, a smaller change fools this model than fools another"
+ONE_NETWORK = (
+    "One network each: if they were trained separately, run-to-run effects are confounded with what else differs."
+)
 DETECTABLE = (
     "* detected in 8 of 10 such comparisons{nominally} if this were the true difference; rates in percentage points"
 )

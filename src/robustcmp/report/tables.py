@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Hashable
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 WITHIN_NOISE = "(within noise)"
 NOT_APPLICABLE, FAILED = "not applicable", "failed"
+NOT_COMPARED = "not compared"
 
 
 def tables(results: Results) -> list[Table]:
@@ -104,6 +106,9 @@ def differences(results: Results) -> list[Table]:
     if pairs.empty:
         return []
     of_frameworks = results.level == "frameworks"
+    not_compared = {outcomes.attack for outcomes in results.outcomes if outcomes.not_compared}
+    verdicts = [_verdict(pair, not_compared) for pair in pairs.to_dict("records")]
+    pairs = pairs.assign(verdict=verdicts)
     far = of_frameworks & of_distances(pairs)  # in the unit of the distance; between models it is a share of images
     joint = [_joint(tests)] if of_frameworks else []
     return [*joint, _pairs(results, pairs[~far]), *_distances(pairs[far])]
@@ -132,7 +137,7 @@ def _distances(pairs: pandas.DataFrame) -> list[Table]:
             *(pair[name] for name in ("attack", "a", "b", "test", "effect")),
             (pair["low"], pair["high"]),
             pair["p_adjusted"],
-            _verdict(pair["p_adjusted"], (pair["low"], pair["high"])),
+            pair["verdict"],
         ]
         for pair in pairs.to_dict("records")
     ]
@@ -152,15 +157,22 @@ def _pairs(results: Results, pairs: pandas.DataFrame) -> Table:
         attack, a, b = pair["attack"], pair["a"], pair["b"]
         row = [attack, a, b, pair["test"], pair["effect"], (pair["low"], pair["high"])]
         row += [results.trainings.difference_interval(attack, a, b)] if of_frameworks else []
-        rows.append([*row, pair["p_adjusted"], _verdict(pair["p_adjusted"], (pair["low"], pair["high"]))])
+        rows.append([*row, pair["p_adjusted"], pair["verdict"]])
     what = "frameworks, from their trainings" if of_frameworks else "these models, from their images"
     return Table(f"Differences between {what}, in points", columns, rows)
 
 
-def _verdict(p: float, ends: tuple[float, float]) -> str:
-    if ends in (EVERYTHING, UNBOUNDED) or math.isnan(p):
+def _verdict(pair: dict[Hashable, Any], not_compared: Collection[str]) -> str:
+    """Name the easier to fool of two that differ; a larger median distance, of frameworks, is the harder."""
+    of_distances = pair["test"].endswith(tuple(OF_DISTANCES.values()))
+    if of_distances and pair["attack"] in not_compared:
+        return NOT_COMPARED
+    if (pair["low"], pair["high"]) in (EVERYTHING, UNBOUNDED) or math.isnan(pair["p_adjusted"]):
         return NO_INFORMATION
-    return "differ" if p < ALPHA else "not significant"
+    if pair["p_adjusted"] >= ALPHA:
+        return "not significant"
+    is_first = (pair["effect"] > 0) != (of_distances and pair["level"] == "frameworks")
+    return f"{pair['a' if is_first else 'b']} easier to fool"
 
 
 def variance(results: Results) -> list[Table]:

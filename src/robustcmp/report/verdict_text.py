@@ -68,19 +68,12 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
         " ", "\N{NO-BREAK SPACE}"
     )
     apart, detectable = (_with_unit(verdict, value) for value in (verdict.difference, verdict.detectable))
-    furthest = f"{verdict.highest} and {verdict.lowest} are the furthest apart"
-    what = MEASURED[verdict.measure]
+    by = f"by {apart}{MEASURED[verdict.measure]}"
     first = (
-        f"The models differ ({p}); {furthest}, {apart}{what}."
+        f"The models differ ({p}): {verdict.easier} is easier to fool than {verdict.harder}, {by}."
         if verdict.different
-        else f"{furthest}, by {apart}{what} ({p})."
+        else f"The furthest apart are {verdict.easier}, the easier to fool, and {verdict.harder}, {by} ({p})."
     )
-    if verdict.measure == "nearness":
-        shares = (
-            f"n the same image, {verdict.highest} is fooled by a smaller change ({verdict.norm}) than another model "
-            f"most often, and {verdict.lowest} least often; these shares of images differ by {apart}"
-        )
-        first = f"The models differ ({p}): o{shares}." if verdict.different else f"O{shares} ({p})."
     if not verdict.difference:
         alike = "rates are the same" if verdict.measure == "success rate" else "models are alike in their distances"
         first = f"All {alike} ({p})."
@@ -92,8 +85,6 @@ def _found(verdict: Verdict, nominal: bool) -> list[str]:
         else f"{true} would be detected in 8 of 10 such comparisons."
     )
     sentences = [first, seen, *[NOMINAL] * (nominal and not verdict.few)]
-    if verdict.measure in MEDIANS.values():
-        sentences.append("A larger distance is harder to fool.")
     if not math.isnan(verdict.equivalent_within):
         sentences.append(
             f"Differences of more than {_with_unit(verdict, verdict.equivalent_within)} are excluded "
@@ -116,5 +107,5 @@ def _with_unit(verdict: Verdict, value: float) -> str:
 MEASURED: dict[Measure, str] = {
     "success rate": "",
     **{median: f" in the {median} of their trainings" for median in MEDIANS.values()},
-    "nearness": "",
+    "nearness": " in how often a smaller change fools it than another model",
 }

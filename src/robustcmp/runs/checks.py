@@ -24,7 +24,7 @@ from ..errors import ModelError
 from ..models.classifier import Classifier, unwrapped
 from ..models.model import Model
 from ..models.outside import along, predict_outside
-from ..records.checks import Check, Checked, judged, not_applicable
+from ..records.checks import IMAGES, Check, Checked, judged, not_applicable
 from .blame import blaming
 from .progress import Progress, Unseen
 from .slopes import lengths, slopes_of_margins
@@ -32,7 +32,7 @@ from .slopes import lengths, slopes_of_margins
 if TYPE_CHECKING:
     import xarray
 
-IMAGES, FEWEST = 100, 10
+FEWEST = 10
 QUERIES = 200  # of the attacks for each image that a slow network is checked on
 STEPS = 40  # of PGD, each a tenth of the ball's radius: enough to cross it twice
 UNBOUNDED = 1.0  # as ε: every image within the bounds

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UsageError
-from .foundations import NO_VARIANCE, check_pairs, check_values, pooled_variance
+from .foundations import NO_VARIANCE, check_fraction, check_pairs, check_values, pooled_variance
 from .hypotheses import mean_and_error, standard_error
 from .medians import hodges_lehmann
 from .ranks import below_zero
@@ -50,14 +49,14 @@ def equivalent_frameworks(
     a, b : ndarray of float64, shape (training runs,)
         A rate for each trained model, or a distance.
     margin : float
-        In the unit of the rates, above 0.
+        In the unit of the rates, above 0: 0.05 is five points.
     largest : float, default 1
         The largest possible difference: 1 for rates, +inf for distances.
 
     Raises
     ------
     UsageError
-        The margin is not above 0, or a framework has one training.
+        The margin is not above 0, or above `largest`; or a framework has one training.
 
     Examples
     --------
@@ -84,14 +83,14 @@ def equivalent_twins(
     a, b : ndarray of float64, shape (pairs,)
         The rates of both trainings of each pair, or their distances.
     margin : float
-        In the unit of the rates, above 0.
+        In the unit of the rates, above 0: 0.05 is five points.
     largest : float, default 1
         The largest possible difference: 1 for rates, +inf for distances.
 
     Raises
     ------
     UsageError
-        The margin is not above 0, the numbers of trainings differ, or there is one pair.
+        The margin is not above 0, or above `largest`; the numbers of trainings differ; or there is one pair.
 
     Examples
     --------
@@ -115,12 +114,12 @@ def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equiva
     differences : ndarray of float64, shape (images,)
         One model's value for an image minus the other's, in [-1, 1].
     margin : float
-        In the unit of the rates, above 0.
+        In the unit of the rates, above 0 and at most 1: 0.05 is five points.
 
     Raises
     ------
     UsageError
-        The margin is not above 0, or a difference is NaN.
+        The margin is not above 0, or above 1; or a difference is NaN.
 
     Examples
     --------
@@ -130,9 +129,9 @@ def equivalent_models(differences: NDArray[np.float64], margin: float) -> Equiva
     check_values(differences)
     n = len(differences)
     if n and not differences.any():
-        check_margin(margin)
+        check_fraction("margin", margin)
         end = 1 - LEVEL ** (1 / n)
-        return Equivalence(0.0, -end, end, float((1 - min(margin, 1.0)) ** n))
+        return Equivalence(0.0, -end, end, float((1 - margin) ** n))
     if n < 2:
         return _one_sided(math.nan, 0.0, math.nan, margin)
     error = float(np.std(differences, ddof=1)) / math.sqrt(n)
@@ -162,20 +161,14 @@ def equivalent_shift(differences: NDArray[np.float64], margin: float) -> Equival
     >>> equivalent_shift(np.array([-0.02, -0.01, 0.0, 0.01, 0.02]), margin=0.05)
     Equivalence(difference=0.0, low=-0.02, high=0.02, p=0.03125)
     """
-    check_margin(margin)
+    check_fraction("margin", margin, math.inf)
     shift = hodges_lehmann(differences, 1 - 2 * LEVEL)
     p = max(below_zero(differences - margin), below_zero(-differences - margin))
     return Equivalence(shift.estimate, shift.low, shift.high, p)
 
 
-def check_margin(margin: float) -> None:
-    """Raise `UsageError` for a margin within which nothing can lie."""
-    if not margin > 0:
-        raise UsageError(f"margin should be above 0, in the unit of the rates (0.02 is two points), received {margin}")
-
-
 def _one_sided(difference: float, error: float, df: float, margin: float, largest: float = 1.0) -> Equivalence:
-    check_margin(margin)
+    check_fraction("margin", margin, largest)
     if error**2 <= NO_VARIANCE:
         return Equivalence(difference, -largest, largest, 1.0)
     from scipy.special import stdtr, stdtrit

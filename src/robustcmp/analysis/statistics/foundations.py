@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,19 @@ def check_pairs(a: NDArray[np.float64], b: NDArray[np.float64]) -> None:
     if len(a) != len(b) or len(a) < 2:
         raise UsageError(f"expected two pairs of trainings or more, received {len(a)} and {len(b)} trainings")
     check_values(a, b)
+
+
+def check_fraction(name: str, value: float, most: float = 1.0) -> None:
+    """Raise `UsageError` for a margin or a difference that is not above 0 or, of rates, above 1: 5 for 5 points."""
+    if value > most:
+        raise UsageError(
+            f"{name} should be a fraction of at most {most:g}, received {value:g}: for {value:g} points pass "
+            f"{value / 100:g}",
+            parameters=[name],
+        )
+    if not value > 0:
+        unit = "in the unit of the rates (0.02 is two points)" if math.isfinite(most) else "in the unit of the values"
+        raise UsageError(f"{name} should be above 0, {unit}, received {value}", parameters=[name])
 
 
 def pooled_variance(groups: Sequence[NDArray[np.float64]]) -> tuple[float, int]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .foundations import NO_VARIANCE, check_values, pooled_variance
+from .foundations import NO_VARIANCE, check_fraction, check_values, pooled_variance
 from .hypotheses import unequal_variances
 
 POWER = 0.8
@@ -108,7 +108,7 @@ def trainings_needed(
     variances : ndarray of float64, shape (frameworks,)
         The variance of a trained model's rate within each framework.
     difference : float
-        Between the largest mean and the smallest, in the unit of the rates; above 0.
+        Between the largest mean and the smallest, in the unit of the rates; above 0 and at most 1: 0.05 is five points.
     alpha, power : float
         As for `detectable_between_groups`.
 
@@ -117,11 +117,17 @@ def trainings_needed(
     int or None
         At least 2. None if that is more than 100,000, or if all variances are 0.
 
+    Raises
+    ------
+    UsageError
+        The difference is not above 0, or above 1.
+
     Examples
     --------
     >>> trainings_needed(np.full(3, 0.02**2), 0.03), trainings_needed(np.full(3, 0.02**2), 0.01)
     (10, 79)
     """
+    check_fraction("difference", difference)
     if not variances.sum() > NO_VARIANCE:
         return None
 
