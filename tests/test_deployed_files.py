@@ -286,6 +286,26 @@ def test_whole_numbers_preprocess_as_others_do(digits: Dataset, tmp_path: Path) 
     np.testing.assert_array_equal(Classifier(same).logits(images), Classifier(plain).logits(images))
 
 
+def test_levels_of_an_onnx_file_for_other_images_are_one_error(zoo_model: Any, digits: Dataset, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Centred(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = zoo_model("torch", "lenet1").native
+
+        def forward(self, x: Any) -> Any:
+            return self.network(x * 0.5 + 0.5)
+
+    path = tmp_path / "x.onnx"
+    onnxruntime.RUNTIME.convert(rc.wrap(Centred().eval()), "int8-minmax", 2 * digits.images[:50] - 1, path)
+    with pytest.raises(DeploymentError, match=r"made for images from -1\.004 to .*--mean NAME=0\.5 --std NAME=0\.5"):
+        rc.open_deployed(path, "onnxruntime")
+    model = rc.open_deployed(path, "onnxruntime", preprocessing={"mean": 0.5, "std": 0.5})
+    expected = (rc.predict(zoo_model("torch", "lenet1"), digits.images) == digits.labels).mean()
+    assert (rc.predict(model, digits.images) == digits.labels).mean() == pytest.approx(expected, abs=0.02)
+
+
 @pytest.mark.parametrize("of_file", [False, True])
 def test_finite_differences_see_what_a_preprocessing_makes_of_images(
     of_file: bool, digits: Dataset, tmp_path: Path
@@ -321,7 +341,7 @@ def test_a_damaged_file_is_named_beside_one_that_answers_as_its_source(
     said = " ".join(ev.summary().split())
     assert "file gives" in said
     assert "another class than torch does" in said
-    assert "No outcome of a deployed network (same) differs" in said
+    assert "No success of a deployed network (same) differs" in said
     assert said.count("file, training seed 0, does not answer as torch") == 1
 
 

@@ -266,6 +266,18 @@ def with_channels(model: Any, content: bytes) -> bytes:
     return changed
 
 
+def read_levels(model: Any) -> tuple[float, float] | None:
+    """Return the smallest and the largest value that a quantised input can store, None where the input is of floats."""
+    arrays = {array.name: array for array in model.graph.initializer}
+    images = {value.name for value in model.graph.input} - arrays.keys()
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] in images and len(node.input) == 3:
+            scale, zero = (onnx_package().numpy_helper.to_array(arrays[name]) for name in node.input[1:])
+            stored = np.iinfo(zero.dtype)
+            return float(scale * (stored.min - float(zero))), float(scale * (stored.max - float(zero)))
+    return None
+
+
 def _messages(message: Any) -> Iterator[Any]:
     """Yield the parts of a protocol buffer, at every depth: graphs, functions, nodes, attributes, arrays."""
     for field, value in message.ListFields():

@@ -20,7 +20,7 @@ from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session, image_shape
 from .layouts import Layout
-from .onnx_files import external_files, parse_onnx, read_whole, with_channels, write_onnx
+from .onnx_files import external_files, parse_onnx, read_levels, read_whole, with_channels, write_onnx
 from .untrusted import check_answers, in_one_line
 
 PERCENTILE = 99.99
@@ -64,9 +64,12 @@ class OnnxRuntime(Runtime):
 
     def open(self, path: Path) -> Session:
         content = read_whole(path)
-        content = with_channels(parse_onnx(content, path), content)
+        model = parse_onnx(content, path)
+        content = with_channels(model, content)
         check_answers(path, content, TRIAL, "ONNX Runtime")
-        return _Session(path, content)
+        session = _Session(path, content)
+        session.levels = read_levels(model)
+        return session
 
 
 def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:
