@@ -106,7 +106,10 @@ def common(
     ModelError
         There is none.
     """
-    answers = [blaming(f"classifying images with {model.label}", model.classifier.predict, images) for model in models]
+    answers = [
+        blaming(f"classifying images with {name}", classes_by, f"model {name!r}", classifier, images)
+        for name, classifier in ((model.label, model.classifier) for model in models)
+    ]
     correct = np.array(answers) == labels
     common_to_all = np.all(correct, axis=0)
     indices = chosen(common_to_all | all_images, images, n, seed)
