@@ -402,7 +402,7 @@ def test_velocity_in_and_out_bit_for_bit(framework: TrainableFramework, tiny: Ar
 
 @contextmanager
 def in_double(framework: TrainableFramework) -> Iterator[None]:
-    """Let a framework build and train in float64."""
+    """Let a framework train in float64."""
     if framework.name == "jax":
         import jax
 
@@ -423,6 +423,23 @@ def in_double(framework: TrainableFramework) -> Iterator[None]:
         yield
 
 
+def doubled(name: str, native: Any) -> Any:
+    """Return a network that was built as one in float64; a host has built it so."""
+    if name == "torch":
+        native.double()
+    elif name == "jax":
+        native.parameters = {key: value.astype("float64") for key, value in native.parameters.items()}
+    elif name == "tensorflow":
+        import keras
+
+        native = keras.models.clone_model(
+            native,
+            keras.Input(native.input_shape[1:], dtype="float64"),
+            clone_function=lambda layer: type(layer).from_config(layer.get_config() | {"dtype": "float64"}),
+        )
+    return native
+
+
 @cache
 def double(name: str) -> Hosted:
     """A host that computes in float64."""
@@ -438,8 +455,8 @@ def after_one_step(framework: TrainableFramework, architecture: Architecture, we
         framework = double(framework.name)
     with in_double(framework) if dtype == np.float64 else nullcontext():
         native = framework.build(architecture, 0, "cpu")
-        if framework.name == "torch" and dtype == np.float64:
-            native.double()
+        if dtype == np.float64:
+            native = doubled(framework.name, native)
         framework.set_weights(native, architecture, weights)
         framework.trainer(native, architecture, 0.0, 0.0).step(images.astype(dtype), labels, 0.1)
         received = framework.get_weights(native, architecture)
@@ -687,8 +704,7 @@ def test_numpys_random_state_is_forked() -> None:
 FRESH = """
     import sys
     import robustcmp.zoo
-    import robustcmp as rc
-from robustcmp import frameworks
+    from robustcmp import frameworks
 
     installed = frameworks.installed()
     loaded = sorted(set(frameworks.NAMES) & set(sys.modules))

@@ -164,7 +164,7 @@ class Torch(TrainableFramework):
         return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
 
     def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
-        with torch.inference_mode(), _full_precision(like.device):
+        with self.full_precision(like), torch.inference_mode():
             return self.array(function(*(self.tensor(array, like) for array in arrays)))
 
     @contextmanager
