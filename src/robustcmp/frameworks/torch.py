@@ -94,6 +94,12 @@ def _without_autocast(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
+def _with_gradients(device: torch.device) -> Iterator[None]:
+    with torch.inference_mode(False), _full_precision(device):
+        yield
+
+
+@contextmanager
 def _own_defaults() -> Iterator[None]:
     """Make modules as always, whatever the caller has set: on the CPU, in float32, with gradients."""
     dtype = torch.get_default_dtype()
@@ -167,10 +173,9 @@ class Torch(TrainableFramework):
         with self.full_precision(like), torch.inference_mode():
             return self.array(function(*(self.tensor(array, like) for array in arrays)))
 
-    @contextmanager
-    def full_precision(self, like: Any) -> Iterator[None]:
-        with torch.inference_mode(False), _full_precision(like.device):
-            yield
+    def full_precision(self, like: Any) -> AbstractContextManager[None]:
+        as_usual = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        return _full_precision(like.device) if as_usual else _with_gradients(like.device)
 
     def is_on_gpu(self, like: Any) -> bool:
         return bool(like.device.type == "cuda")
