@@ -234,6 +234,61 @@ def test_a_layer_that_draws_with_numpy_is_refused() -> None:
         rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
 
 
+class Dropped(layers.Layer):  # type: ignore[misc]
+    """A dropout that is active unless somebody says otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = layers.Dropout(0.5)
+
+    def call(self, x: Any, training: bool = True) -> Any:
+        return self.dropout(x, training=training)
+
+
+def monte_carlo(*before: Any, layer: Callable[[], Any] = lambda: layers.Dropout(0.5)) -> Any:
+    """Return a Functional model with a layer that is called with ``training=True``."""
+    x = images = keras.Input(SHAPE)
+    for part in before:
+        x = part(x)
+    x = layer()(x, training=True)
+    for part in parts():
+        x = part(x)
+    return keras.Model(images, x)
+
+
+RANDOM: dict[str, Callable[[], Any]] = {
+    "a dropout": monte_carlo,
+    "noise": lambda: monte_carlo(layer=lambda: layers.GaussianNoise(0.5)),
+    "a dropout behind augmentation": lambda: monte_carlo(layers.RandomFlip()),
+    "in a model within the model": lambda: keras.Sequential([keras.Input(SHAPE), monte_carlo()]),
+    "a layer that is active by default": lambda: sequential(before=(Dropped(),)),
+}
+
+
+@pytest.mark.parametrize("what", RANDOM)
+def test_what_its_author_calls_with_training_stays_active(what: str) -> None:
+    network, images = RANDOM[what](), drawn(2)
+    with pytest.raises(ModelError, match=r"different logits for the same images.*robustcmp\.averaged\(model\)"):
+        rc.evaluate({"m": rc.wrap(network)}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
+    averaged = Classifier(rc.averaged(rc.wrap(network), passes=10, of="logits"))
+    logits = averaged.logits(images)
+    np.testing.assert_array_equal(averaged.logits(images), logits)
+    passes = np.array([keras.ops.convert_to_numpy(network(images)) for _ in range(40)])
+    off = np.abs(logits - passes.mean(axis=0)) / passes.std(axis=0).max()
+    assert off.max() < 5 * np.sqrt(1 / 10 + 1 / 40)
+
+
+def test_a_call_that_needs_training_is_told_false() -> None:
+    class Needing(Subclassed):
+        def call(self, x: Any, training: bool) -> Any:
+            assert training is False
+            return super().call(x, training)
+
+    network = Needing()
+    network(drawn(), training=False)
+    check_same(network, network)
+
+
 @pytest.mark.parametrize("layer", [False, True])
 def test_a_sigmoid_for_each_class_is_cut(layer: bool) -> None:
     network = soft(layers.Activation("sigmoid")) if layer else functional("sigmoid")
@@ -575,6 +630,10 @@ eight_bit = keras.models.load_model(folder / "eight_bit.keras")
 asked("eight_bit", rc.wrap(eight_bit, bounds=(0, 255)), v)
 answers["eight_bit message"] = messages(lambda: rc.wrap(eight_bit))
 asked("float16", rc.wrap(keras.models.load_model(folder / "float16.keras")), np.float32(1e-12) * v)
+random = keras.Sequential([keras.Input(images.shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)])
+x = keras.Input(images.shape[1:])
+random = keras.Model(x, random(keras.layers.Dropout(0.5)(x, training=True)))
+answers["random message"] = messages(lambda: compared(rc.wrap(random), images, folder))
 answers["unbuilt message"] = messages(lambda: rc.wrap(keras.Sequential([keras.layers.Dense(3)])))
 np.savez(folder / "answers.npz", **answers)
 """
@@ -616,6 +675,7 @@ def test_a_backend(backend: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(answers["float16 gradient"] * 1e12, gradient, atol=2e-2)
     assert "Pass bounds=(0, 255)" in str(answers["eight_bit message"])
     assert "has no weights yet" in str(answers["unbuilt message"])
+    assert "robustcmp.averaged(model)" in str(answers["random message"])
     assert len(str(answers["digest"])) > 10
 
 

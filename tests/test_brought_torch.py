@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brought import compared
+from brought import SUITE, compared
 from numpy.typing import NDArray
 
 import robustcmp as rc
+from robustcmp.attacks import FGSM
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
@@ -644,6 +645,42 @@ def test_a_network_that_seldom_draws_is_found(by: str) -> None:
             check_model("m", classifier, images, labels)
     averaged = Classifier(rc.averaged(rc.wrap(Rarely(by).eval()), passes=4)).compiled(images)
     check_model("m", averaged, images, labels)
+
+
+def quantised(kind: str) -> Any:
+    """Return a convolutional network in int8, as torch converts one: its layers say that they are in training."""
+    ao = torch.ao.quantization
+    convolution, _, *others = convolutional()  # torch cannot script a quantised batch norm
+    network = torch.nn.Sequential(ao.QuantStub(), convolution, *others, ao.DeQuantStub()).eval()
+    if kind == "dynamic":
+        return ao.quantize_dynamic(torch.nn.Sequential(*network[1:-1]).eval(), {torch.nn.Linear})
+    network.qconfig = ao.get_default_qconfig("x86")
+    ao.prepare(network, inplace=True)(torch.tensor(drawn().transpose(0, 3, 1, 2)))
+    converted = ao.convert(network)
+    return torch.jit.script(converted) if kind == "scripted" else converted
+
+
+@pytest.mark.filterwarnings("ignore:.*(torch.ao.quantization|torch.jit).*:DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("kind", ["static", "scripted", "dynamic"])
+def test_a_quantised_module_has_no_gradient_and_other_attacks_run(kind: str, tmp_path: Path) -> None:
+    network = quantised(kind)
+    assert any(module.training for module in network.modules())
+    model = rc.wrap(network, device="cpu")
+    labels = rc.predict(model, drawn(), batch_size=1)
+    with pytest.raises(ModelError, match="is quantised, and torch does not differentiate"):
+        FGSM().attack(model, drawn(), labels)
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE)
+    asked = {"suite": suite, "n": N, "repeats": 1, "progress": False}
+    if kind == "dynamic":
+        with pytest.raises(
+            ModelError, match=r"differently beside other images.*dynamic one scales a whole batch alike"
+        ):
+            rc.evaluate({"m": model}, drawn(), labels, **asked)
+    ev = rc.evaluate({"m": model}, drawn(), labels, batch_size=1, **asked)
+    assert ev.dataset.sizes["image"] == N
+    assert "is quantised" in ev.not_applicable["m"]["fgsm"]
+    assert ev.rates()["m"]["single_pixel"] >= 0
 
 
 def test_training_mode_since_a_network_was_wrapped_is_left_to_its_caller() -> None:

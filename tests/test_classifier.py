@@ -421,8 +421,8 @@ def test_answers_and_gradients_are_asked_exactly(
         asked.append(like)
         return full_precision(like)
 
-    monkeypatch.setattr(framework, "full_precision", watched)
     classifier = Classifier(zoo_model(framework))
+    monkeypatch.setattr(framework, "full_precision", watched)
     classifier.logits(digits.images[:2])
     assert len(asked) == 1
     classifier.vjp(digits.images[:2], np.ones((2, 10), np.float32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import random
 import subprocess
@@ -10,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import eagerpy as ep
@@ -19,9 +21,10 @@ import reference as ref
 from conftest import gpus
 from numpy.typing import NDArray
 
+import robustcmp as rc
 from robustcmp import frameworks
 from robustcmp.attacks.boundary import blended
-from robustcmp.attacks.fgsm import stepped
+from robustcmp.attacks.fgsm import FGSM, stepped
 from robustcmp.attacks.single_pixel import with_pixel
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
@@ -399,7 +402,7 @@ def test_velocity_in_and_out_bit_for_bit(framework: TrainableFramework, tiny: Ar
 
 @contextmanager
 def in_double(framework: TrainableFramework) -> Iterator[None]:
-    """Let a framework build and train in float64."""
+    """Let a framework train in float64."""
     if framework.name == "jax":
         import jax
 
@@ -420,6 +423,23 @@ def in_double(framework: TrainableFramework) -> Iterator[None]:
         yield
 
 
+def doubled(name: str, native: Any) -> Any:
+    """Return a network that was built as one in float64; a host has built it so."""
+    if name == "torch":
+        native.double()
+    elif name == "jax":
+        native.parameters = {key: value.astype("float64") for key, value in native.parameters.items()}
+    elif name == "tensorflow":
+        import keras
+
+        native = keras.models.clone_model(
+            native,
+            keras.Input(native.input_shape[1:], dtype="float64"),
+            clone_function=lambda layer: type(layer).from_config(layer.get_config() | {"dtype": "float64"}),
+        )
+    return native
+
+
 @cache
 def double(name: str) -> Hosted:
     """A host that computes in float64."""
@@ -435,8 +455,8 @@ def after_one_step(framework: TrainableFramework, architecture: Architecture, we
         framework = double(framework.name)
     with in_double(framework) if dtype == np.float64 else nullcontext():
         native = framework.build(architecture, 0, "cpu")
-        if framework.name == "torch" and dtype == np.float64:
-            native.double()
+        if dtype == np.float64:
+            native = doubled(framework.name, native)
         framework.set_weights(native, architecture, weights)
         framework.trainer(native, architecture, 0.0, 0.0).step(images.astype(dtype), labels, 0.1)
         received = framework.get_weights(native, architecture)
@@ -711,3 +731,106 @@ def test_in_a_fresh_process_one_framework_is_loaded_and_forks_its_random_state(f
     command = [sys.executable, "-c", textwrap.dedent(FRESH), framework.name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# what the caller has set for all of a framework -----------------------------------------------------------------------
+
+
+@contextmanager
+def changed(module: str, read: str, write: str, value: Any) -> Iterator[None]:
+    """Call a setter of a module with a value, and restore what the getter returned."""
+    there = importlib.import_module(module)
+    kept = getattr(there, read)() if read else None
+    getattr(there, write)(value)
+    try:
+        yield
+    finally:
+        getattr(there, write)(kept)
+
+
+def called(name: str, *arguments: Any, **more: Any) -> Any:
+    """Return what a function of torch or JAX makes, which is imported only now."""
+    module, _, function = name.rpartition(".")
+    return getattr(importlib.import_module(module), function)(*arguments, **more)
+
+
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "torch: inference mode": lambda: called("torch.inference_mode"),
+    "torch: no gradients": lambda: called("torch.no_grad"),
+    "torch: gradients off": lambda: called("torch.set_grad_enabled", False),
+    "torch: autocast": lambda: called("torch.autocast", "cpu"),
+    "torch: float64": lambda: changed(
+        "torch", "get_default_dtype", "set_default_dtype", importlib.import_module("torch").float64
+    ),
+    "torch: another device": lambda: changed("torch", "", "set_default_device", "meta"),
+    "jax: float64": lambda: called("jax.enable_x64", True),
+    "jax: bfloat16": lambda: called("jax.default_matmul_precision", "bfloat16"),
+    "tensorflow: channels first": lambda: changed(
+        "keras.config", "image_data_format", "set_image_data_format", "channels_first"
+    ),
+    "tensorflow: float64": lambda: changed("keras.config", "floatx", "set_floatx", "float64"),
+    "tensorflow: mixed precision": lambda: changed("keras.config", "dtype_policy", "set_dtype_policy", "mixed_float16"),
+    "tensorflow: eager": lambda: changed("tensorflow.config", "functions_run_eagerly", "run_functions_eagerly", True),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_of_the_caller_change_nothing(setting: str, digits: Dataset, tmp_path: Path) -> None:
+    name = setting.partition(":")[0]
+    pytest.importorskip(name, reason=f"{name} is not installed")
+    suite = tmp_path / "suite.toml"
+    suite.write_text(
+        '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 10\n'
+        '[attacks.foolbox]\nattack = "LinfFastGradientAttack"\nepsilons = [0.1]\n'
+    )
+    images, labels = digits.images[:24], digits.labels[:24]
+
+    def outcomes() -> tuple[NDArray[np.float32], list[bool], Any]:
+        model = rc.load_model("lenet1", framework=name, dataset="digits", device="cpu")
+        fallen = FGSM(epsilons=10).attack(model, images, labels).success.tolist()
+        ev = rc.evaluate({"m": model}, images, labels, suite=suite, n=20, repeats=1, batch_size=8, progress=False)
+        return Classifier(model).logits(images), fallen, ev.rates()
+
+    expected = outcomes()
+    with SETTINGS[setting]():
+        logits, *others = outcomes()
+    np.testing.assert_array_equal(logits, expected[0])
+    assert others == [*expected[1:]]
+    assert 0.3 < np.mean(others[0]) < 1
+
+
+@pytest.mark.parametrize("setting", [each for each in SETTINGS if not each.startswith("torch: a")])
+def test_settings_of_the_caller_change_no_training(setting: str) -> None:
+    name = setting.partition(":")[0]
+    pytest.importorskip(name, reason=f"{name} is not installed")
+    framework, architecture = get_framework(name), get_architecture("lenet1")
+    images, labels = images_for(architecture, 8), np.arange(8)
+
+    def loss() -> float:
+        trainer = framework.trainer(framework.build(architecture, 0, "cpu"), architecture, 0.9, 1e-4)
+        return [trainer.step(images, labels, 0.1) for _ in range(2)][-1]
+
+    expected = loss()
+    with SETTINGS[setting]():
+        assert loss() == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_module_made_in_inference_mode_is_refused_by_the_name_of_the_setting() -> None:
+    torch = pytest.importorskip("torch")
+    with torch.inference_mode():
+        module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval()
+    with pytest.raises(UsageError, match=r"inside torch\.inference_mode\(\)"):
+        rc.wrap(module, device="cpu")
+
+
+def test_channels_first_of_keras_is_seen_by_its_layers() -> None:
+    keras = pytest.importorskip("keras", reason="keras is not installed")
+    pytest.importorskip("tensorflow", reason="tensorflow is not installed")
+    with SETTINGS["tensorflow: channels first"]():
+        layers = [keras.Input((3, 6, 5)), keras.layers.Conv2D(2, 3), keras.layers.Flatten(), keras.layers.Dense(4)]
+        network = keras.Sequential(layers)
+        model = rc.wrap(network, device="cpu")
+        assert model.data_format == "channels_first"
+        images = np.random.default_rng(0).random((4, 6, 5, 3), np.float32)
+        expected = np.asarray(network(images.transpose(0, 3, 1, 2)))
+        np.testing.assert_allclose(Classifier(model).logits(images), expected, atol=1e-5)

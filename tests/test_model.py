@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from robustcmp import common_subset, frameworks, predict, wrap
+from robustcmp import common_subset, evaluate, frameworks, predict, wrap, wrap_functions
 from robustcmp.data.arrays import check_images, check_labels
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
@@ -352,7 +352,9 @@ def test_other_bounds_give_the_same_answers(framework: TrainableFramework, wrapp
         assert classifier.data_format == framework.data_format
         images = (low + (high - low) * IMAGES).astype(np.float32)
         np.testing.assert_allclose(classifier.logits(images), linear_logits(seen), rtol=1e-4, atol=1e-4)
-        np.testing.assert_array_equal(predict(moved, images), predict(model, IMAGES))
+        np.testing.assert_array_equal(predict(moved, IMAGES), predict(model, IMAGES))
+        with pytest.raises(UsageError, match=r"Images are compared in \[0, 1\] whatever bounds a model has"):
+            predict(moved, images)
         expected = LINEAR_VJP / np.array(CHANNELS["lists"][1]) / (high - low)
         np.testing.assert_allclose(classifier.vjp(images, V), expected, rtol=1e-4, atol=1e-4)
     assert model.bounds == (0, 1)
@@ -409,8 +411,8 @@ def spoilt(value: float) -> Images:
         (spoilt(np.nan), "NaN or infinity, the first in image 1"),
         (spoilt(np.inf), "NaN or infinity, the first in image 1"),
         (spoilt(1.5), r"within the bounds \(0.*1.*\), received values from 0.5 to 1.5, the first outside in image 1"),
-        (spoilt(-0.5), r"received values from -0.5 to 0.5.*Scale the images, or pass bounds="),
-        (GOOD * 255, "Scale the images"),
+        (spoilt(-0.5), r"received values from -0.5 to 0.5"),
+        (GOOD * 255, "received values from 127.5 to 127.5"),
         (GOOD[0], r"shape \(N, H, W, C\), received \(4, 5, 3\)"),
         (GOOD.reshape(3, -1), r"shape \(N, H, W, C\), received \(3, 60\)"),
         (
@@ -482,7 +484,11 @@ def not_a_number(x: Any) -> Any:
 
 
 WRONG: dict[str, tuple[Function, str]] = {
-    "nan": (not_a_number, "'m' returns NaN or infinity; check its weights and preprocessing"),
+    "nan": (not_a_number, "'m' returns NaN or infinity for image 0; check its weights and preprocessing"),
+    "infinity for one image": (
+        lambda x: linear(x) / (x[:, 0, 0, :1] - float(IMAGES[3, 0, 0, 0])),
+        "'m' returns NaN or infinity for image 3;",
+    ),
     "infinity": (lambda x: linear(x) * 1e38 * 1e38, "returns NaN or infinity"),
     "probabilities": (lambda x: linear(x).softmax(), r"returns probabilities.*softmax.*outputs=\"probabilities\""),
     "a sigmoid for each class": (
@@ -572,6 +578,45 @@ def test_a_probability_of_zero_has_a_finite_logarithm(framework: TrainableFramew
     assert np.isfinite(logits).all()
     assert logits.min() < -80
     np.testing.assert_array_equal(logits.argmax(axis=1), linear_logits(IMAGES).argmax(axis=1))
+
+
+@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
+def test_probabilities_in_hundredths_are_probabilities(outputs: str) -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(10), len(IMAGES)).round(2).astype(np.float32)
+    assert np.abs(p.sum(axis=1) - 1).max() > 0.01
+    model = wrap_functions(logits=lambda x: p[(x[:, 0, 0, 0] * 1000).astype(int)], outputs=outputs)
+    images = np.zeros((len(p), 2, 2, 1), np.float32)
+    images[:, 0, 0, 0] = (np.arange(len(p)) + 0.5) / 1000
+    labels = np.zeros(len(p), int)
+    if outputs == "probabilities":
+        check_model("m", Classifier(model), images, labels)
+    else:
+        with pytest.raises(ModelError, match=r'returns probabilities.*pass outputs="probabilities"'):
+            check_model("m", Classifier(model), images, labels)
+
+
+def test_insisting_on_probabilities_where_there_are_sigmoids_does_not_advise_to_omit_it() -> None:
+    model = wrap_functions(logits=lambda x: 1 / (1 + np.exp(-linear_logits(x))), outputs="probabilities")
+    with pytest.raises(ModelError, match=r"should return probabilities.*before the sigmoid"):
+        check_model("m", Classifier(model), IMAGES, LABELS)
+
+
+def test_a_black_image_of_which_the_logits_are_not_numbers() -> None:
+    """It is not among the images that are checked before work, and met when all are classified."""
+    images = np.random.default_rng(0).random((50, 4, 5, 3), np.float32)
+    images[41] = 0
+
+    def logits(x: Images) -> Any:
+        with np.errstate(invalid="ignore"):
+            return linear_logits(x / x.std(axis=(1, 2, 3), keepdims=True))
+
+    model, labels = wrap_functions(logits=logits), np.zeros(50, int)
+    with pytest.raises(ModelError, match="the model returns NaN or infinity for image 41;"):
+        predict(model, images, batch_size=16)
+    with pytest.raises(ModelError, match="model 'm' returns NaN or infinity for image 41;"):
+        common_subset({"m": model}, images, labels)
+    with pytest.raises(ModelError, match="model 'm/0' returns NaN or infinity for image 41;"):
+        evaluate({"m": model}, images, labels, suite="smoke", progress=False)
 
 
 def test_insisting_on_probabilities_where_there_are_logits_is_an_error(framework: TrainableFramework) -> None:

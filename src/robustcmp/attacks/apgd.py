@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import ModelError, UsageError, check_count
-from ..models.classifier import Classifier
+from ..models.classifier import Classifier, check_finite
 from .ball import Ball, BallAttack
 from .base import Images, Labels, Perturbed
 from .draws import Draws
@@ -108,8 +108,7 @@ class APGD(BallAttack):
         checkpoint, passed = max(int(0.22 * self.steps), 1), 0
         for step in range(self.steps + 1):
             z = classifier.logits(climbers.point)
-            if not np.isfinite(z).all():
-                raise ModelError("the model returns NaN or infinity; check its weights")
+            check_finite(z)
             if self.loss == "dlr" and z.shape[1] < DLR_CLASSES:
                 raise ModelError(f"the DLR loss needs three classes or more, received {z.shape[1]} logits")
             queries[climbers.row] += 1

@@ -137,10 +137,10 @@ class FoolboxAttack:
 
     def _perturbed(self, classifier: Classifier, images: Images, labels: Labels) -> Perturbed:
         """Return what fools the model at the largest ε, and success (N, epsilons) at each."""
-        x, criterion = classifier.tensor(images), fb.criteria.Misclassification(classifier.tensor(labels))
         epsilons: list[float | None] = [*self.grid] or [None]
         try:
             with classifier.full_precision():
+                x, criterion = classifier.tensor(images), fb.criteria.Misclassification(classifier.tensor(labels))
                 if isinstance(self.attack, AttackWithDistance):
                     _, clipped, fooled = self.attack(classifier.model, x, criterion, epsilons=epsilons)
                 else:  # SpatialAttack, which knows no ε

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
-from ..errors import ModelError, check_count
-from ..models.classifier import Classifier
+from ..errors import check_count
+from ..models.classifier import Classifier, check_finite
 from .ball import Ball, BallAttack
 from .base import Labels, Perturbed
 from .draws import Draws
@@ -79,8 +79,7 @@ class Square(BallAttack):
         candidates = best
         for iteration in range(self.iterations + 1):
             z = classifier.logits(candidates)
-            if not np.isfinite(z).all():
-                raise ModelError("the model returns NaN or infinity; check its weights")
+            check_finite(z)
             queries[row] += 1
             fell = z.argmax(axis=1) != labels[row]
             fooled[row[fell]], adversarials[row[fell]] = True, candidates[fell]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.arrays import check_images
+from ..data.arrays import check_unit_images
 from ..errors import DeploymentError, UsageError, enough_memory, unknown
 from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
@@ -56,8 +56,8 @@ def deploy(
         A runtime and what is done to the network, such as ``"onnxruntime"``, ``"onnxruntime-int8"`` or
         ``"litert-float16"``; ``robustcmp deployments`` shows all.
     calibration : ndarray of float32, shape (N, H, W, C), optional
-        Images within the model's bounds, of the training set and not those that are attacked: a conversion to int8
-        chooses the ranges of activations by them.
+        Images in [0, 1], whatever the model's bounds, of the training set and not those that are attacked: a
+        conversion to int8 chooses the ranges of activations by them.
     gradient : str, default "source"
         What gradient attacks follow. ``"source"``: FGSM takes the gradient of `model`, and asks the deployed network;
         other gradient attacks do not run. ``"finite-differences"``: of the deployed network itself, as in
@@ -329,11 +329,11 @@ def _calibration(name: str, model: Model, calibration: NDArray[np.float32] | Non
             f"{name} chooses the ranges of activations by images: pass some hundred of the training set",
             parameters=["calibration"],
         )
-    lower, upper = model.bounds
-    images = check_images(calibration, (float(lower), float(upper)), data_format="channels_last")
+    images = check_unit_images(calibration, "channels_last")
     if not len(images):
         raise UsageError(f"{name} needs at least one calibration image, received none", parameters=["calibration"])
-    inner: NDArray[np.float32] = _preprocessed(channels_last(model)["preprocessing"], images)
+    lower, upper = (np.float32(bound) for bound in model.bounds)
+    inner: NDArray[np.float32] = _preprocessed(channels_last(model)["preprocessing"], lower + (upper - lower) * images)
     return inner
 
 

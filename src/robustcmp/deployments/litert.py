@@ -28,6 +28,7 @@ from ..errors import DeploymentError, UsageError
 from ..files import write_bytes_atomically
 from ..frameworks import get_framework
 from ..frameworks.base import padded
+from ..frameworks.keras_networks import call_arguments
 from ..models.model import Model
 from ..threads import cores
 from .base import Conversion, Runtime, Session
@@ -121,7 +122,7 @@ def _converted(network: Any, shape: tuple[int, ...], kind: str, calibration: NDA
     import tensorflow as tf
 
     function = tf.function(
-        lambda images: network(images, training=False),
+        lambda images: network(images, **call_arguments(network)),
         input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")],
         autograph=False,
     )

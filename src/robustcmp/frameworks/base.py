@@ -93,13 +93,18 @@ class Framework(ABC):
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
         """Keep the device of `like` from multiplying with fewer bits than float32 has (TF32), inside a ``with`` block.
 
-        Ten bits of mantissa are too few for a comparison of near ties.
+        Ten bits of mantissa are too few for a comparison of near ties. Gradients can be taken inside, whatever the
+        caller has switched off.
         """
         return nullcontext()
 
     def is_on_gpu(self, like: Any) -> bool:
         """Say whether a tensor is on a GPU."""
         return False
+
+    def no_gradient(self, native: Any) -> str:
+        """Return why a network is known to have no gradient, "" where it may have one."""
+        return ""
 
     @abstractmethod
     def pullback(self, function: Function) -> Pullback:

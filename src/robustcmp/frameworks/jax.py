@@ -35,8 +35,8 @@ from ..networks.architecture import (
 from ..networks.weights import Weights
 from ..threads import cores
 from .answer import one_tensor
-from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
-from .keras_networks import eight_bit_layer, ends_in_softmax, is_keras, without_softmax
+from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
+from .keras_networks import eight_bit_layer, ends_in_softmax, is_keras, keras_layout, without_softmax
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -242,6 +242,9 @@ class Jax(TrainableFramework):
     def eight_bit_layer(self, native: Any) -> str:
         return eight_bit_layer(native) if is_keras(native) else ""
 
+    def layout(self, native: Any) -> DataFormat:
+        return keras_layout(native) if is_keras(native) else super().layout(native)
+
     def as_network(self, native: Any) -> JaxNetwork:
         return as_network(native)
 
@@ -262,7 +265,9 @@ class Jax(TrainableFramework):
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         network.parameters = jax.device_put(network.parameters, where)
         compiled = jax.jit(lambda parameters, x: one_tensor(network.apply(parameters, x)))
-        return _full_precision(lambda x: compiled(network.parameters, x)), jax.device_put(jnp.zeros(0), where)
+        return _full_precision(lambda x: compiled(network.parameters, x)), jax.device_put(
+            jnp.zeros(0, jnp.float32), where
+        )
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> JaxNetwork:
         shapes = architecture.weight_shapes
@@ -273,7 +278,7 @@ class Jax(TrainableFramework):
         with jax.default_device(where):
             keys = jax.random.split(jax.random.key(seed), len(shapes))
             parameters = {
-                name: initial[name.rpartition("/")[2]](key, _as_matrix(shape)).reshape(shape)
+                name: initial[name.rpartition("/")[2]](key, _as_matrix(shape), jnp.float32).reshape(shape)
                 for key, (name, shape) in zip(keys, shapes.items(), strict=True)
             }
         # What is put on a device stays there; other arrays go where JAX computes by default, to a GPU if there is one.

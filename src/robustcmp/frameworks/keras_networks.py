@@ -5,14 +5,17 @@ Keras is not imported here: whoever holds one of its models has done so.
 
 from __future__ import annotations
 
+import inspect
+import random
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
-from .base import WITHOUT_LOGITS
+from ..errors import ModelError, UsageError
+from .base import WITHOUT_LOGITS, DataFormat
 
 NARROWEST, WIDEST = 100, 300  # what a scale of 8-bit images divides by, such as 127.5 or 255
 LARGEST = 2  # a mean or a standard deviation of images in [0, 1], or in [-1, 1], is less
@@ -20,6 +23,12 @@ NO_WEIGHTS = (
     "the Keras model has no weights yet: its first call would draw them at random. Call it once with a batch of "
     "images, and load its trained weights, before robustcmp.wrap."
 )
+RANDOM_IN_JAX = (
+    "the Keras model draws at random while it answers: remove the layers that do, or do not call them with "
+    "training=True. If the randomness is a defence, attack the mean over many passes: robustcmp.averaged(model), "
+    "with Keras on TensorFlow or PyTorch (KERAS_BACKEND)."
+)
+NOT_TAKEN = object()
 
 
 def is_keras(native: Any) -> bool:
@@ -33,18 +42,81 @@ def check_built(model: Any) -> None:
         raise UsageError(NO_WEIGHTS)
 
 
+def call_arguments(model: Any) -> dict[str, bool]:
+    """Return what a model is called with beside images: nothing, so that it answers as its author calls it.
+
+    ``training=False``, as `keras.Model.predict` passes it, is needed by a `call` without a default for it, and by
+    augmentation layers of Keras, which draw by default. As it overrides every layer of a Functional model, it is not
+    passed where the author calls a layer with ``training=True``.
+    """
+    layers = model._flatten_layers()
+    defaults = [(layer, _training_default(layer)) for layer in layers]
+    augments = any(default is True and type(layer).__module__.startswith("keras.") for layer, default in defaults)
+    if any(default is inspect.Parameter.empty for _, default in defaults):
+        return {"training": False}
+    takes_training = _training_default(model) is not NOT_TAKEN
+    return {"training": False} if takes_training and augments and not _draws_on_purpose(defaults) else {}
+
+
+def _training_default(layer: Any) -> Any:
+    """Return what a layer's call takes for `training` by default, `NOT_TAKEN` where it takes none."""
+    parameter = inspect.signature(layer.call).parameters.get("training")
+    return NOT_TAKEN if parameter is None else parameter.default
+
+
+def _draws_on_purpose(defaults: list[tuple[Any, Any]]) -> bool:
+    """Say whether a layer is called with ``training=True``, which is the default of none of Keras but augmentation."""
+    for layer, default in defaults:
+        if default is True and not type(layer).__module__.startswith("keras."):
+            return True
+        for nodes in getattr(layer, "_nodes_by_depth", {}).values():  # of a Functional model
+            for node in nodes:
+                stated = node.arguments.kwargs.get("training")
+                if stated and _training_default(node.operation) is not True:
+                    return True
+    return False
+
+
 def stateless(model: Any) -> tuple[Callable[[Any, Any], Any], Any]:
-    """Return a model of Keras on JAX at inference as a function of parameters and images, and its parameters."""
+    """Return a model of Keras on JAX as a function of parameters and images, and its parameters."""
     check_built(model)
-    parameters = [
-        [variable.value for variable in each] for each in (model.trainable_variables, model.non_trainable_variables)
-    ]
+    variables = model.trainable_variables, model.non_trainable_variables
+    parameters = [[variable.value for variable in each] for each in variables]
+    generators = {id(state) for state in _generators(model)}
+    arguments = call_arguments(model)
 
     def apply(parameters: Any, images: Any) -> Any:
-        answer, _ = model.stateless_call(*parameters, images, training=False)
+        answer, others = model.stateless_call(*parameters, images, **arguments)
+        for variable, before, after in zip(variables[1], parameters[1], others, strict=True):
+            if id(variable) in generators and after is not before:
+                raise ModelError(RANDOM_IN_JAX)
         return answer
 
     return apply, parameters
+
+
+def _generators(model: Any) -> list[Any]:
+    """Return the states of the random generators of a model's layers."""
+    return [generator.state for layer in model._flatten_layers() for generator in layer._seed_generators]
+
+
+@contextmanager
+def seeded_layers(model: Any) -> Iterator[None]:
+    """Seed the generators of a model's layers by Python's inside a ``with`` block, and restore them after it."""
+    before = [(state, sys.modules["keras"].ops.convert_to_numpy(state)) for state in _generators(model)]
+    for state, _ in before:
+        state.assign([random.getrandbits(31), 0])
+    try:
+        yield
+    finally:
+        for state, value in before:
+            state.assign(value)
+
+
+def keras_layout(model: Any) -> DataFormat:
+    """Return the layout that the first layer with one has, which may be the caller's setting of Keras."""
+    layouts = (getattr(operation, "data_format", None) for operation in _operations(model))
+    return next((layout for layout in layouts if layout), "channels_last")
 
 
 def computes_in(model: Any, dtype: str) -> bool:

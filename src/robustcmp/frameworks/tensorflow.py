@@ -38,9 +38,18 @@ from ..networks.untrusted import check_archive, check_hdf5
 from ..networks.weights import Weights, paired
 from ..threads import cores
 from .answer import logits_in, one_tensor
-from .base import Bounds, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
+from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 from .keras_hdf5 import read_description
-from .keras_networks import NO_WEIGHTS, computes_in, eight_bit_layer, ends_in_softmax, is_keras, without_softmax
+from .keras_networks import (
+    NO_WEIGHTS,
+    call_arguments,
+    computes_in,
+    eight_bit_layer,
+    ends_in_softmax,
+    is_keras,
+    keras_layout,
+    without_softmax,
+)
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the notes of a CPU build about its instruction sets
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -80,6 +89,22 @@ def _prepare_gpus() -> None:
 
 
 _prepare_gpus()
+
+
+@contextmanager
+def _own_defaults() -> Iterator[None]:
+    """Make layers as always, whatever the caller has set or stands in keras.json: channels last, in float32."""
+    config = keras.config
+    kept = config.image_data_format(), config.floatx(), config.dtype_policy()
+    try:
+        config.set_image_data_format("channels_last")
+        config.set_floatx("float32")
+        config.set_dtype_policy("float32")
+        yield
+    finally:
+        config.set_image_data_format(kept[0])
+        config.set_floatx(kept[1])
+        config.set_dtype_policy(kept[2])
 
 
 class TensorFlow(TrainableFramework):
@@ -150,6 +175,9 @@ class TensorFlow(TrainableFramework):
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         return _parameters(native)
 
+    def layout(self, native: Any) -> DataFormat:
+        return keras_layout(native) if is_keras(native) else super().layout(native)
+
     def ends_in_softmax(self, native: Any) -> bool:
         return is_keras(native) and ends_in_softmax(native)
 
@@ -219,7 +247,7 @@ class TensorFlow(TrainableFramework):
                         x = keras.layers.Add(name=layer.name)(branches)
             return x
 
-        with tf.device(_device(device)):
+        with tf.device(_device(device)), _own_defaults():
             # Keras's own default; unseeded it would draw from Python's global generator.
             initialisers = iter([keras.initializers.GlorotUniform(seed=layer_seed) for layer_seed in seeds])
             x = keras.Input(architecture.input_shape, name="images.input")  # no layer of ours can be called that
@@ -320,16 +348,16 @@ def _asked(native: Any) -> Any:
 
 
 def _of_keras(layer: Any) -> Function:
-    """Return a model or layer of Keras at inference, its gradient scaled where it computes in float16.
+    """Return a model or layer of Keras as it is called, its gradient scaled where it computes in float16.
 
     The gradient of a confident loss is below the smallest float16. So what is pulled back is scaled to 1 for each image
     before it enters the network, and scaled back when it has left it.
     """
-    scaled = computes_in(layer, "float16")
+    scaled, arguments = computes_in(layer, "float16"), call_arguments(layer)
 
     def ask(x: tf.Tensor) -> Any:
         scales: list[tf.Tensor] = []
-        answer = logits_in(layer(_scaled_back(x, scales) if scaled else x, training=False))
+        answer = logits_in(layer(_scaled_back(x, scales) if scaled else x, **arguments))
         return _scaled(tf.cast(answer, tf.float32), scales) if scaled and tf.is_tensor(answer) else answer
 
     return ask

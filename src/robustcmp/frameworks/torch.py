@@ -21,7 +21,16 @@ from ..networks.architecture import Architecture, is_trainable
 from ..networks.weights import Weights
 from .answer import logits_in, one_tensor
 from .base import WITHOUT_LOGITS, DataFormat, Device, Draws, Function, Pullback, TrainableFramework, Trainer, rounded_up
-from .keras_networks import check_built, computes_in, eight_bit_layer, ends_in_softmax, is_keras, without_softmax
+from .keras_networks import (
+    call_arguments,
+    check_built,
+    computes_in,
+    eight_bit_layer,
+    ends_in_softmax,
+    is_keras,
+    keras_layout,
+    without_softmax,
+)
 from .torch_alone import Alone, gradient_wanted
 from .torch_files import load_weights
 from .torch_modules import sequential, to_canonical, to_native, weight_tensors
@@ -72,7 +81,44 @@ _NO_TF32 = _NoTF32()
 
 
 def _full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """Switch off what would compute with fewer bits than float32 has: TF32, and autocast around a caller's code."""
+    if torch.is_autocast_enabled(device.type):
+        return _without_autocast(device)
     return _NO_TF32 if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def _without_autocast(device: torch.device) -> Iterator[None]:
+    with torch.autocast(device.type, enabled=False), _full_precision(device):
+        yield
+
+
+@contextmanager
+def _with_gradients(device: torch.device) -> Iterator[None]:
+    with torch.inference_mode(False), _full_precision(device):
+        yield
+
+
+@contextmanager
+def _own_defaults() -> Iterator[None]:
+    """Make modules as always, whatever the caller has set: on the CPU, in float32, with gradients."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"), torch.inference_mode(False):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+def _is_quantised(module: torch.nn.Module) -> bool:
+    """Say whether a module, or what it was scripted from, computes in whole numbers."""
+    kind = type(module)
+    name = f"{kind.__module__}.{kind.__name__}"
+    if isinstance(module, torch.jit.ScriptModule):
+        name = str(module._c._type().qualified_name())
+    is_float = ".reference." in name or name.endswith("FloatFunctional")
+    return "torch.ao.nn." in name and ".quantized." in name and not is_float
 
 
 _OF_ANY_MODULE = frozenset(vars(torch.nn.Module()))
@@ -124,11 +170,12 @@ class Torch(TrainableFramework):
         return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
 
     def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            return super().forward(function, like, *arrays)
+        with self.full_precision(like), torch.inference_mode():
+            return self.array(function(*(self.tensor(array, like) for array in arrays)))
 
     def full_precision(self, like: Any) -> AbstractContextManager[None]:
-        return _full_precision(like.device)
+        as_usual = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        return _full_precision(like.device) if as_usual else _with_gradients(like.device)
 
     def is_on_gpu(self, like: Any) -> bool:
         return bool(like.device.type == "cuda")
@@ -142,7 +189,7 @@ class Torch(TrainableFramework):
                 (gradient,) = torch.autograd.grad(logits, x, v, allow_unused=True)
             if gradient is not None:
                 return gradient
-            if any(leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
+            if any(leaf is not x and leaf.shape[1:] == x.shape[1:] for leaf in _images_behind(logits)):
                 raise ModelError(
                     "the answer to some images came from those of another call: the network keeps what it computes "
                     "where other threads write, too. Let its forward return all that it computes"
@@ -157,7 +204,8 @@ class Torch(TrainableFramework):
         jit: Any = torch.jit
         if isinstance(native, torch.nn.Module):
             _checked(native)  # it may have been put into training mode since it was wrapped
-        with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        usual = self.full_precision(like)
+        with usual, torch.no_grad(), warnings.catch_warnings(record=True) as caught:
             # Deprecated, and still the fastest on small networks.
             warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is (deprecated|not supported)", DeprecationWarning)
             warnings.simplefilter("always", jit.TracerWarning)
@@ -191,7 +239,7 @@ class Torch(TrainableFramework):
             yield
 
     def layout(self, native: Any) -> DataFormat:
-        return "channels_last" if is_keras(native) else super().layout(native)
+        return keras_layout(native) if is_keras(native) else super().layout(native)
 
     def as_network(self, native: Any) -> Any:
         return _KerasNetwork(native) if is_keras(native) else native
@@ -235,7 +283,7 @@ class Torch(TrainableFramework):
         module = _checked(native).to(where)
         dtype, compiled = _dtype(module), hasattr(module, "_orig_mod")
         plain = dtype == torch.float32 and not (
-            isinstance(module, _KerasNetwork) and computes_in(module.model, "float16")
+            isinstance(module, _KerasNetwork) and computes_in(module.keras, "float16")
         )
 
         def function(x: torch.Tensor) -> torch.Tensor:
@@ -246,7 +294,17 @@ class Torch(TrainableFramework):
                     return one_tensor(module(own))  # type: ignore[no-any-return]
                 return _in_precision(module, dtype, x)
 
-        return function, torch.zeros(0, device=where)
+        return function, torch.zeros(0, dtype=torch.float32, device=where)
+
+    def no_gradient(self, native: Any) -> str:
+        modules = native.named_modules() if isinstance(native, torch.nn.Module) else ()
+        layer = next((name for name, module in modules if _is_quantised(module)), None)
+        if layer is None:
+            return ""
+        return (
+            f"the torch module has no gradient, as its layer {layer!r} is quantised, and torch does not differentiate "
+            "whole numbers. Use attacks without a gradient, such as single pixel and boundary."
+        )
 
     def parameters(self, native: Any) -> list[NDArray[Any]] | None:
         if not isinstance(native, (torch.nn.Module, torch.export.ExportedProgram)):
@@ -328,10 +386,10 @@ class Torch(TrainableFramework):
             ) from None
 
     def build(self, architecture: Architecture, seed: int, device: Device) -> torch.nn.Module:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), _own_defaults():
             torch.manual_seed(seed)
             module = sequential(architecture.layers, {layer.name: shape for layer, shape in architecture.walk()})
-        return module.to(_device(device)).eval()
+            return module.to(_device(device)).eval()
 
     def load(self, path: Path, native: Any) -> torch.nn.Module:
         return load_weights(path, native)
@@ -352,18 +410,19 @@ class Torch(TrainableFramework):
 
 
 class _KerasNetwork(torch.nn.Module):
-    """A model of Keras on PyTorch at inference, for images (N, H, W, C)."""
+    """A model of Keras on PyTorch as it is called, for images (N, H, W, C)."""
 
     def __init__(self, model: Any):
         super().__init__()
         check_built(model)
-        self.model = model
+        self.keras = model
+        self._arguments = call_arguments(model)
 
     def forward(self, x: torch.Tensor) -> Any:
         with sys.modules["keras"].device(
             "gpu:0" if x.is_cuda else "cpu"
         ):  # by itself it takes the GPU, if there is one
-            return logits_in(self.model(x, training=False))
+            return logits_in(self.keras(x, **self._arguments))
 
 
 def _is_sequence(native: Any) -> bool:
@@ -380,7 +439,7 @@ def _checked(native: Any) -> torch.nn.Module:
     if not isinstance(native, torch.nn.Module):
         raise ModelError(f"expected a torch.nn.Module, received {type(native).__name__}")
     if isinstance(native, _KerasNetwork):
-        return native  # asked with training=False, whatever `training` says
+        return native  # Keras does not look at `training`
     tensors = [*native.parameters(), *native.buffers()]
     if any(torch.nn.parameter.is_lazy(tensor) for tensor in tensors):
         raise UsageError(
@@ -392,7 +451,13 @@ def _checked(native: Any) -> torch.nn.Module:
             "some tensors of the torch module have no values: they are on the device 'meta'. Load its weights with "
             "module.load_state_dict(state, assign=True), or load it without offloading."
         )
-    if any(getattr(module, "training", False) for module in native.modules()):  # a frozen ScriptModule has none
+    if any(tensor.is_inference() for tensor in tensors):
+        raise UsageError(
+            "the weights of the torch module were made inside torch.inference_mode(), so torch keeps no gradient. "
+            "Build the module, or load it, before that mode begins."
+        )
+    # A frozen ScriptModule does not say; in a quantised layer it has no meaning.
+    if any(getattr(module, "training", False) and not _is_quantised(module) for module in native.modules()):
         raise UsageError(
             "the torch module is in training mode, where dropout and batch norm make its answers random. "
             "Call module.eval() first, before torch.export or torch.nn.DataParallel too; of a torch.export program "
@@ -461,12 +526,12 @@ class _Trainer(Trainer):
         )
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
-        x = torch.tensor(images.transpose(0, 3, 1, 2), device=self._device)
-        y = torch.tensor(labels, device=self._device)
         self._optimizer.param_groups[0]["lr"] = learning_rate
         self._module.train()
         try:
-            with _full_precision(self._device):
+            with torch.inference_mode(False), _full_precision(self._device):
+                x = torch.tensor(images.transpose(0, 3, 1, 2), device=self._device)
+                y = torch.tensor(labels, device=self._device)
                 self._optimizer.zero_grad()
                 loss = torch.nn.functional.cross_entropy(self._module(x), y)
                 loss.backward()  # type: ignore[no-untyped-call]

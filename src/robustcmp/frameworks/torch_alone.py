@@ -81,6 +81,8 @@ class Alone:
         answers: Any = ask(x)
         if not wanted:
             return [answers]
-        weights = torch.linspace(-1, 1, answers.numel(), device=answers.device).reshape(answers.shape)
+        weights = torch.linspace(-1, 1, answers.numel(), dtype=answers.dtype, device=answers.device).reshape(
+            answers.shape
+        )
         gradients = torch.autograd.grad(answers, x, weights, materialize_grads=True) if answers.requires_grad else []
         return [answers.detach(), *gradients]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
@@ -11,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, UsageError, check_count, check_seed, unknown
+from ..frameworks import Framework
+from ..frameworks.keras_networks import is_keras, seeded_layers
 from .classifier import Classifier
 from .functions import FiniteDifferences
 from .model import FunctionsModel, Model
@@ -34,7 +38,7 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0, of: Mean = "proba
     ----------
     model : Model
         From `wrap` with a network of torch or TensorFlow, or from `wrap_functions`. It draws from the global generators
-        of its framework, NumPy or Python, which are seeded for each pass and restored after it.
+        of its framework, NumPy or Python, or by layers of Keras. They are seeded for each pass and restored after it.
     passes : int, default 16
         How many passes an answer is the mean of.
     seed : int, default 0
@@ -107,13 +111,21 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0, of: Mean = "proba
     return other
 
 
+@contextmanager
+def _seeded(framework: Framework, native: Any, seed: int, number: int) -> Iterator[None]:
+    """Seed what a pass draws from: the global generators, and those of layers of Keras."""
+    network = getattr(native, "keras", native)
+    with seeded(framework, "averaged", seed, number), seeded_layers(network) if is_keras(network) else nullcontext():
+        yield
+
+
 class _MeanOfPasses:
     """The logits of a model's passes as one answer, for tensors or arrays of images that were preprocessed."""
 
     def __init__(self, model: Model, passes: int, seed: int, of: str):
         framework = Classifier(model).framework
         self._model, self._of = model, of
-        self._draws = [partial(seeded, framework, "averaged", seed, number) for number in range(passes)]
+        self._draws = [partial(_seeded, framework, model.native, seed, number) for number in range(passes)]
         self._passes = [framework.alone(model.without_preprocessing, draws) for draws in self._draws]
 
     def __call__(self, images: Any) -> Any:

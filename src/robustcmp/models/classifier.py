@@ -9,6 +9,7 @@ import operator
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -186,7 +187,15 @@ class Classifier:
         return self.classes(self.forward, images)
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant."""
+        """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images; v (N, K) is held constant.
+
+        Raises
+        ------
+        ModelError
+            The model has no gradient.
+        """
+        if self.no_gradient:
+            raise ModelError(self.no_gradient)
         return self._numpy_layout(self._joined(self._pull_back, images, v.astype(np.float32)))
 
     def forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -221,10 +230,11 @@ class Classifier:
         """Whether the model is on a GPU."""
         return self.framework.is_on_gpu(self._like)
 
-    @property
+    @cached_property
     def no_gradient(self) -> str:
         """Why the model has no gradient, "" if it has one."""
-        reason: str = getattr(unwrapped(self.model), "no_gradient", "")
+        model = unwrapped(self.model)
+        reason: str = getattr(model, "no_gradient", "") or self.framework.no_gradient(getattr(model, "native", None))
         if reason or self._pullback is not None:
             return reason
         try:
@@ -286,7 +296,10 @@ class Classifier:
                     "the model should return the same number of classes for every batch, "
                     f"received the shapes {shape}, {answer.shape}"
                 )
-            parts.append(reduce(answer))
+            try:
+                parts.append(reduce(answer))
+            except NotFiniteError as error:
+                raise NotFiniteError(error.place + sum(map(len, parts))) from None
         return np.concatenate(parts)
 
     def in_batches(self, function: Callable[..., Result], *arrays: NDArray[Any]) -> Iterator[Result]:
@@ -452,10 +465,32 @@ def _logits(answer: NDArray[np.float32]) -> NDArray[np.float32]:
     return answer
 
 
+class NotFiniteError(ModelError):
+    """A model answered NaN or infinity.
+
+    Attributes
+    ----------
+    place : int
+        The first row for which it did, among those that it was asked about.
+    """
+
+    def __init__(self, place: int, where: str = "the model returns NaN or infinity"):
+        super().__init__(
+            f"{where}; check its weights and preprocessing, what it divides by if the image is of one colour, and its "
+            "gradient if it is attacked"
+        )
+        self.place = place
+
+
+def check_finite(logits: NDArray[np.float32]) -> None:
+    """Raise `NotFiniteError` for logits (N, K) that are NaN or infinite."""
+    if not (finite := np.isfinite(logits)).all():
+        raise NotFiniteError(int(np.flatnonzero(~finite.all(axis=1))[0]))
+
+
 def _argmax(answer: NDArray[np.float32]) -> NDArray[np.int64]:
     logits = _logits(answer)
-    if not np.isfinite(logits).all():
-        raise ModelError("the model returns NaN or infinity; check its weights, and its gradient if it is attacked")
+    check_finite(logits)
     classes: NDArray[np.int64] = logits.argmax(axis=1)
     return classes
 
@@ -471,6 +506,8 @@ def classes_by(model: str, classifier: Classifier, images: NDArray[np.float32]) 
     """Return the classes (N,) of images (N, H, W, C); an error of the network's own becomes one that names it."""
     try:
         return classifier.predict(images)
+    except NotFiniteError as error:
+        raise NotFiniteError(error.place, f"{model} returns NaN or infinity for image {error.place}") from None
     except Exception as error:
         is_ours = isinstance(error, RobustcmpError) and not isinstance(error, UsageError)  # as which JAX's come
         if is_ours or isinstance(error, MemoryError) or classifier.framework.is_out_of_memory(error):

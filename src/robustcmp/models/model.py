@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import frameworks
-from ..data.arrays import check_data_format, check_images
+from ..data.arrays import check_data_format, check_unit_images
 from ..errors import ModelError, UsageError, unknown
 from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
 from .classifier import Classifier, classes_by
 from .outputs import LOGITS_EXPECTED, as_logits, check_outputs, pulled_back
+from .preflight import in_unit_bounds
 
 
 class Model(fb.models.base.ModelWithPreprocessing):
@@ -58,7 +59,8 @@ class Model(fb.models.base.ModelWithPreprocessing):
         info: dict[str, Any] | None = None,
         native: Any = None,
     ):
-        super().__init__(function, bounds=bounds, dummy=ep.astensor(dummy), preprocessing=preprocessing)
+        with frameworks.recognise(dummy).full_precision(dummy):
+            super().__init__(function, bounds=bounds, dummy=ep.astensor(dummy), preprocessing=preprocessing)
         self.wrapped_as = (bounds, preprocessing or {})
         self.framework = framework
         self.data_format = data_format
@@ -70,6 +72,11 @@ class Model(fb.models.base.ModelWithPreprocessing):
 
     def __call__(self, inputs: Any) -> Any:
         return as_logits(super().__call__(inputs), self.outputs)
+
+    def transform_bounds(self, *arguments: Any, **more: Any) -> fb.models.base.Model:
+        """Return the model with other bounds, as Foolbox does, with tensors of which gradients can be taken."""
+        with frameworks.recognise(self.dummy.raw).full_precision(self.dummy.raw):
+            return super().transform_bounds(*arguments, **more)
 
     def without_preprocessing(self, inputs: Any) -> Any:
         """Return the logits of tensors that are what the network itself takes."""
@@ -326,7 +333,7 @@ def predict(
     model : foolbox.models.base.Model
         The model.
     images : ndarray of float32, shape (N, H, W, C)
-        Within the model's bounds.
+        In [0, 1], whatever the model's bounds.
     batch_size : int, optional
         Images per forward pass (default: 256, or as many as fit in 64 MiB in float64).
     data_format : str, optional
@@ -339,8 +346,8 @@ def predict(
     Raises
     ------
     UsageError
-        The images are not (N, H, W, C), contain NaN or are outside the model's bounds, or a batch of this size does not
-        fit into memory.
+        The images are not (N, H, W, C), contain NaN or are outside [0, 1], or a batch of this size does not fit into
+        memory.
     ModelError
         The network does not accept images of this size, or does not answer one row of logits for each.
 
@@ -351,6 +358,6 @@ def predict(
     >>> predict(wrap(network), np.zeros((3, 2, 2, 1), np.float32)).shape
     (3,)
     """
-    classifier = Classifier(model, batch_size)
-    x = check_images(images, classifier.bounds, data_format=data_format)
+    classifier = Classifier(in_unit_bounds(model), batch_size)
+    x = check_unit_images(images, data_format)
     return classes_by("the model", classifier.with_batch_size_for(x, batch_size), x)

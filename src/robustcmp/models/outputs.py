@@ -13,6 +13,7 @@ from ..errors import ModelError, unknown
 OUTPUTS = ("logits", "probabilities", "binary-logit", "binary-probability")
 BINARY = ("binary-logit", "binary-probability")
 LOGITS_EXPECTED = "but logits are expected: with probabilities, gradients vanish and success rates come out too low."
+SUMS_TO_ONE = 0.1  # within which probabilities do that are rounded to two decimals, or computed in bfloat16
 TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -20,6 +21,15 @@ def check_outputs(outputs: str) -> None:
     """Raise `UsageError` for what no network is said to answer."""
     if outputs not in OUTPUTS:
         raise unknown("outputs", outputs, OUTPUTS)
+
+
+def kind_of(rows: NDArray[np.floating[Any]]) -> str:
+    """Say what answers (N, K) look like: ``"probabilities"``, other ``"values in [0, 1]"``, or ``"logits"``."""
+    if rows.shape[1] == 1 or (rows < 0).any():
+        return "logits"
+    if np.abs(rows.sum(axis=1, dtype=np.float64) - 1).max() <= SUMS_TO_ONE:
+        return "probabilities"
+    return "values in [0, 1]" if (rows <= 1).all() else "logits"
 
 
 def as_logits(answer: Any, outputs: str) -> Any:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS, check_labels
 from ..errors import HostError, ModelError
-from .classifier import Classifier, refused, unwrapped
-from .outputs import LOGITS_EXPECTED
+from .classifier import Classifier, NotFiniteError, refused, unwrapped
+from .outputs import BINARY, LOGITS_EXPECTED, kind_of
 from .seeded import generator_states
 
 
@@ -21,10 +21,10 @@ def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
 
 
 SOME = 8  # images that a model is asked about before any work
-SUSPICIOUS = 32  # of a model whose first answers are all in [0, 1]
+SUSPICIOUS = 32  # of a model whose first answers seem to be no logits
 GRADIENTS = 64  # of images, that a model is asked for
 ALONE = 4  # of them, one at a time
-SUMS_TO_ONE = 1e-2  # also in bfloat16, where the probabilities of ten classes sum to 1 within 0.01
+ROUNDING = 1e-2  # of a probability, in bfloat16 too
 DEPENDENCE = (
     1e-3  # of the largest logit, between batches: rounding makes 3e-6, batch norm by the batch's statistics 0.1
 )
@@ -65,13 +65,8 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"{logits.shape} for {len(some)}; received shape (1, {alone.shape[1]})"
         )
     if not np.isfinite(logits).all():
-        raise ModelError(f"model {name!r} returns NaN or infinity; check its weights and preprocessing")
-    outputs = getattr(unwrapped(classifier.model), "outputs", "logits")
-    if outputs == "logits" and (logits >= 0).all() and np.allclose(logits.sum(axis=1), 1, atol=SUMS_TO_ONE):
-        raise ModelError(
-            f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), {LOGITS_EXPECTED} "
-            f"{_softmax_remedy(classifier)}."
-        )
+        place = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
+        raise NotFiniteError(place, f"model {name!r} returns NaN or infinity for image {place}")
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(
             f"model {name!r} returns different logits for the same images (by up to "
@@ -82,44 +77,48 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"model {name!r} draws from a global random generator while it answers, although two passes over the same "
             f"images were the same this time: {_steady(classifier)}"
         )
-    suspicious = images[:SUSPICIOUS]
-    if (
-        outputs == "logits"
-        and logits.shape[1] > 1
-        and _in_unit(logits)
-        and (len(suspicious) == len(some) or _in_unit(classifier.logits(suspicious)))
-    ):
-        raise ModelError(
-            f"model {name!r} should return logits, but every answer to {len(suspicious)} images is in [0, 1], as from "
-            "a sigmoid for each class or from scaled probabilities: gradients vanish, and success rates come out too "
-            "low. Return what its last layer computes before the sigmoid; in Keras and torch.nn.Sequential "
-            "robustcmp.wrap(..., cut_softmax=True) cuts it. If these are logits, subtract 1 from all of them, which "
-            "changes no loss."
-        )
-    if outputs == "probabilities" and not np.allclose(np.exp(logits.astype(np.float64)).sum(axis=1), 1, atol=1e-3):
-        raise ModelError(
-            f'model {name!r} was wrapped with outputs="probabilities", but its outputs do not sum to 1. '
-            "Omit outputs if it returns logits; compute a last softmax in float32 if it does so in bfloat16."
-        )
-    if outputs == "binary-probability" and not (np.exp(logits).sum(axis=1) < 1 + SUMS_TO_ONE).all():
-        raise ModelError(
-            f'model {name!r} was wrapped with outputs="binary-probability", but its outputs are not in [0, 1]. '
-            'If they are logits, pass outputs="binary-logit".'
-        )
+    _check_outputs(name, classifier, images, logits)
     check_labels(labels, len(images), logits.shape[1])
     whole = classifier.with_batch_size(len(some))
     together = logits if classifier.batch_size >= len(some) else whole.logits(some)
     return _check_batches(name, classifier, some, together, alone, 2 * float(np.abs(logits - again).max()))
 
 
-def _in_unit(logits: NDArray[np.float32]) -> bool:
-    return bool((logits >= 0).all() and (logits <= 1).all())
-
-
-def _softmax_remedy(classifier: Classifier) -> str:
-    if classifier.framework.name == "numpy":
-        return 'Return logits, or pass outputs="probabilities" to robustcmp.wrap_functions'
-    return 'Remove its last softmax, or keep it with robustcmp.wrap(..., outputs="probabilities")'
+def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32], logits: NDArray[np.float32]) -> None:
+    """Raise `ModelError` where answers are not what the model was wrapped for."""
+    outputs = getattr(unwrapped(classifier.model), "outputs", "logits")
+    if outputs == "binary-probability" and not (np.exp(logits).sum(axis=1) < 1 + ROUNDING).all():
+        raise ModelError(
+            f'model {name!r} was wrapped with outputs="binary-probability", but its outputs are not in [0, 1]. '
+            'If they are logits, pass outputs="binary-logit".'
+        )
+    if outputs in BINARY:
+        return
+    kind = kind_of(logits if outputs == "logits" else np.exp(logits.astype(np.float64)))
+    if outputs == "logits" and kind != "logits" and len(images) > len(logits):
+        logits = classifier.logits(images[:SUSPICIOUS])
+        kind = kind_of(logits)
+    if kind == outputs:
+        return
+    if kind == "logits":
+        raise ModelError(
+            f'model {name!r} was wrapped with outputs="probabilities", but its outputs do not sum to 1. '
+            "Omit outputs if it returns logits."
+        )
+    if kind == "probabilities":
+        remedy = 'Remove its last softmax, or keep it with robustcmp.wrap(..., outputs="probabilities")'
+        if classifier.framework.name == "numpy":
+            remedy = 'Return logits, or pass outputs="probabilities" to robustcmp.wrap_functions'
+        raise ModelError(
+            f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), {LOGITS_EXPECTED} {remedy}."
+        )
+    raise ModelError(
+        f"model {name!r} should return {outputs}, but every answer to {len(logits)} images is in [0, 1], as from a "
+        "sigmoid for each class or from scaled probabilities: gradients vanish, and success rates come "
+        "out too low. Return what its last layer computes before the sigmoid; in Keras and torch.nn.Sequential "
+        "robustcmp.wrap(..., cut_softmax=True) cuts it. If these are logits, subtract 1 from all of them, which "
+        "changes no loss."
+    )
 
 
 def _steady(classifier: Classifier) -> str:
@@ -172,8 +171,8 @@ def _check_batches(
     raise ModelError(
         f"model {name!r} answers an image differently beside other images: its logits, of up to {largest:.2g}, change "
         f"by up to {difference:.2g} with the batch, so outcomes would depend on the batch size. Call model.eval(), and "
-        "use batch norm with running statistics (in torch track_running_stats=True); or pass batch_size=1, with which "
-        "each image is asked alone.",
+        "use batch norm with running statistics (in torch track_running_stats=True), and static quantisation, as "
+        "dynamic one scales a whole batch alike; or pass batch_size=1, with which each image is asked alone.",
         parameters=["batch_size"],
     )
 

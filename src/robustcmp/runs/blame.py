@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from ..errors import ModelError
+from ..models.classifier import NotFiniteError
 
 Made = TypeVar("Made")
 
@@ -33,6 +34,8 @@ def blaming(what: str, function: Callable[..., Made], *arguments: Any) -> Made:
     code = _called.__code__.replace(co_filename=f"while {what}", co_name="robustcmp")
     try:
         made: Made = FunctionType(code, globals())(function, arguments)
+    except NotFiniteError as error:
+        raise ModelError(f"while {what}: {error}") from None
     except SystemExit as error:
         raise ModelError(
             f"sys.exit({'' if error.code is None else repr(error.code)}) was called while {what}: the model's own code "

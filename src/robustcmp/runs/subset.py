@@ -104,7 +104,10 @@ def classify(
     models: Sequence[TrainedModel], images: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return which images (models, N) each model classifies correctly."""
-    answers = [blaming(f"classifying images with {model.label}", model.classifier.predict, images) for model in models]
+    answers = [
+        blaming(f"classifying images with {name}", classes_by, f"model {name!r}", classifier, images)
+        for name, classifier in ((model.label, model.classifier) for model in models)
+    ]
     correct: NDArray[np.bool_] = np.array(answers) == labels
     return correct
 

@@ -105,16 +105,13 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         return convert(model, self.name, calibration=images, path=path)
 
     def _loaded(self, device: Device) -> tuple[Model, NDArray[np.float32] | None]:
-        """Return the trained model, and calibration images within its bounds where they are needed."""
+        """Return the trained model, and calibration images where they are needed."""
         images = self._images() if conversion(self.name).calibrated else None
         model = self.source.load(device)
         if not isinstance(model, Model):
             raise ModelError(f"{self.source.label} is no network that robustcmp wrapped, so it cannot be converted")
         if images is None and model.architecture is None:
             images = self._images()  # they say which size the network takes
-        if images is not None:
-            lower, upper = (np.float32(bound) for bound in model.bounds)
-            images = lower + (upper - lower) * images
         return model, images
 
     def _images(self) -> NDArray[np.float32]:
