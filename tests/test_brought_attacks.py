@@ -568,8 +568,9 @@ def test_images_in_8_bits(levels: float) -> None:
 
 def test_a_model_with_other_bounds() -> None:
     model = rc.wrap_functions(logits=lambda x: x.reshape(len(x), -1) @ weights()[0], bounds=(-1, 1))
+    attack = FunctionAttack(away, epsilon=EPSILON, needs_gradient=False)
     with pytest.raises(UsageError, match=r"transform_bounds\(\(0, 1\)\)"):
-        FunctionAttack(away, epsilon=EPSILON, needs_gradient=False).attack(model, drawn(), np.zeros(N, np.int64))
+        list(attack.attack_repeats(model, drawn(), np.zeros(N, np.int64), repeats=[0]))
 
 
 # draws ----------------------------------------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ import numpy as np
 from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwargs
 from numpy.typing import NDArray
 
-from ..data.arrays import check_images, check_labels
+from ..data.arrays import check_images, check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..frameworks import DataFormat
 from ..models.candidates import Candidates
 from ..models.classifier import Classifier
+from ..models.preflight import in_unit_bounds
 from ..records.attack import AttackRecord, AttackTable, Convergence, Extra, Norm, PositionDraws
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
@@ -334,7 +335,7 @@ class Attack(MinimizationAttack):
         model : foolbox.models.base.Model
             From `robustcmp.wrap`, or one that Foolbox made.
         images : ndarray of float32, shape (N, H, W, C), or a tensor of the model in its own layout
-            Within the model's bounds.
+            An ndarray in [0, 1], whatever the model's bounds; a tensor within them.
         labels : array or tensor of int, shape (N,)
             The true classes.
         seed, repeat : int
@@ -353,6 +354,9 @@ class Attack(MinimizationAttack):
         UsageError
             Images or labels are invalid, or a batch of this size does not fit into memory.
         """
+        if isinstance(images, np.ndarray):
+            model, images = in_unit_bounds(model), check_unit_images(images, data_format)
+            data_format = "channels_last"
         [result] = self.attack_repeats(
             model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size, data_format=data_format
         )
