@@ -176,7 +176,7 @@ def test_a_cause_is_a_warning_and_a_note(network: Any, digits: Dataset, caplog: 
     [warning] = [record.getMessage() for record in caplog.records if "not asked as" in record.getMessage()]
     assert warning.startswith("wrong is probably not asked as it was trained: with bounds (0, 255)")
     assert warning in " ".join(ev.to_text(width=100_000).split())
-    accuracy = np.mean(rc.predict(rc.wrap(network, bounds=(0, 255)), 255 * digits.images) == digits.labels)
+    accuracy = np.mean(rc.predict(rc.wrap(network, bounds=(0, 255)), digits.images) == digits.labels)
     assert ev.clean_accuracy["wrong"] == accuracy  # nothing was changed
 
 

@@ -223,7 +223,7 @@ def test_what_a_source_does_to_images_is_done_for_its_file_too(digits: Dataset, 
     network = rc.load_model("lenet1", framework="torch", dataset="digits", seed=0).native
     source = rc.wrap(network, bounds=(0, 2), preprocessing={"mean": [0.1], "std": [0.5], "axis": -3})
     path, images = tmp_path / "own.onnx", 2 * digits.images[:50]
-    rc.deploy(source, "onnxruntime", calibration=images, path=path)
+    rc.deploy(source, "onnxruntime", calibration=digits.images[:50], path=path)
     again = rc.open_deployed(path, "onnxruntime", source=source)
     assert tuple(again.bounds) == (0, 2)
     np.testing.assert_allclose(Classifier(again).logits(images), Classifier(source).logits(images), atol=1e-4)

@@ -30,7 +30,6 @@ from robustcmp.evaluation import answered
 from robustcmp.executors import Distributed, Executor, InProcess, Isolated
 from robustcmp.frameworks import NAMES
 from robustcmp.models.classifier import BATCH_SIZES, Classifier
-from robustcmp.records.costs import Cost, logged
 from robustcmp.records.store import Run
 from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
@@ -532,12 +531,6 @@ def test_what_a_process_holds_is_seen_from_outside() -> None:
     block = np.ones(2**24)
     assert resident(os.getpid()) - held > 0.9 * block.nbytes
     assert resident(2**30) == 0
-
-
-def test_costs_of_before_workers_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "costs.jsonl"
-    path.write_text('{"model":"a","training_seed":0,"attack":"x","cells":["k"],"images":5,"seconds":1.5}\n')
-    assert list(logged(path, required=False)) == [Cost("a", 0, "x", ["k"], 5, 1.5)]
 
 
 def test_the_log_is_for_people(evaluate: Evaluate) -> None:

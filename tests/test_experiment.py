@@ -268,10 +268,10 @@ def test_the_batch_size_that_was_found_is_kept(
 ) -> None:
     from robustcmp.models.model import Classifier
 
-    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images: 32)
+    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images, queries: 32)
     compare(out=tmp_path / "run", batch_size=None, repeats=1)
     saved.clear()
-    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images: 128)
+    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images, queries: 128)
     again = compare(out=tmp_path / "run", batch_size=None, repeats=1)
     assert saved == []
     assert {model["batch_size"] for model in again.manifest["models"]} == {32}
