@@ -766,6 +766,12 @@ def test_folders_of_splits_that_are_not_clear(names: list[str], text: str, tmp_p
     assert rc.load_dataset(f"folder:{tmp_path / names[0]}").class_names == ("cat", "dog", "owl")
 
 
+def test_a_folder_above_the_classes_is_no_class(tmp_path: Path) -> None:
+    folder(tmp_path / "data" / "train", eight_bit(3, 6))
+    with pytest.raises(DataError, match=r"received data alone, whose images lie deeper\. Name .* folder:.*data"):
+        rc.load_dataset(f"folder:{tmp_path}")
+
+
 def test_folders_that_systems_add_are_no_classes(tmp_path: Path) -> None:
     path = folder(tmp_path / "pets")
     for name in ("__MACOSX", "@eaDir", "cat/@eaDir", "cat/.thumbnails", "cat/__MACOSX"):

@@ -683,6 +683,24 @@ def test_a_quantised_module_has_no_gradient_and_other_attacks_run(kind: str, tmp
     assert ev.rates()["m"]["single_pixel"] >= 0
 
 
+def test_a_module_that_detaches_its_answer_has_no_gradient_and_other_attacks_run(tmp_path: Path) -> None:
+    class Detached(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = convolutional()
+
+        def forward(self, x: Any) -> Any:
+            return self.network(x).detach()
+
+    model = rc.wrap(Detached().eval(), device="cpu")
+    labels = rc.predict(model, drawn())
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE)
+    ev = rc.evaluate({"m": model}, drawn(), labels, suite=suite, n=N, repeats=1, progress=False)
+    assert "its forward detaches it" in ev.not_applicable["m"]["fgsm"]
+    assert ev.rates()["m"]["single_pixel"] >= 0
+
+
 def test_training_mode_since_a_network_was_wrapped_is_left_to_its_caller() -> None:
     network = torch.nn.Sequential(convolutional(), torch.nn.Dropout(0.5)).eval()
     model = rc.wrap(network)

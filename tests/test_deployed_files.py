@@ -255,6 +255,8 @@ def test_images_of_bytes_are_those_of_the_source(
     given = rc.open_deployed(path, "onnxruntime", bounds=bounds)
     for opened in (of_source, given):
         np.testing.assert_allclose(Classifier(opened).logits(images), expected, rtol=1e-4, atol=20)  # a byte's rounding
+    stated = rc.open_deployed(path, "onnxruntime", preprocessing={"std": 1 / 255})
+    assert tuple(stated.bounds) == (0, 1)
     halved = rc.open_deployed(path, "onnxruntime", bounds=bounds, preprocessing={"std": 2.0})
     np.testing.assert_allclose(
         Classifier(halved).logits(images), np.clip(np.rint(255 * images / 2), 0, 255).reshape(8, -1) @ kernel, atol=0.1
@@ -301,6 +303,13 @@ def test_levels_of_an_onnx_file_for_other_images_are_one_error(zoo_model: Any, d
     onnxruntime.RUNTIME.convert(rc.wrap(Centred().eval()), "int8-minmax", 2 * digits.images[:50] - 1, path)
     with pytest.raises(DeploymentError, match=r"made for images from -1\.004 to .*--mean NAME=0\.5 --std NAME=0\.5"):
         rc.open_deployed(path, "onnxruntime")
+    network = onnx.load(path)
+    [quantise] = [node for node in network.graph.node if network.graph.input[0].name in node.input]
+    for array in [array for array in network.graph.initializer if array.name in quantise.input]:
+        network.graph.initializer.remove(array)
+        network.graph.node.insert(0, onnx.helper.make_node("Constant", [], [array.name], value=array))
+    with pytest.raises(DeploymentError, match=r"made for images from -1\.004 to "):  # as other exporters write them
+        rc.open_deployed(saved(network, tmp_path, "constants.onnx"), "onnxruntime")
     model = rc.open_deployed(path, "onnxruntime", preprocessing={"mean": 0.5, "std": 0.5})
     expected = (rc.predict(zoo_model("torch", "lenet1"), digits.images) == digits.labels).mean()
     assert (rc.predict(model, digits.images) == digits.labels).mean() == pytest.approx(expected, abs=0.02)

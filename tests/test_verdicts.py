@@ -21,6 +21,7 @@ from robustcmp.analysis.statistics import (
     detectable_between_models,
 )
 from robustcmp.analysis.verdicts import together, too_few
+from robustcmp.attacks import Boundary
 from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
 from robustcmp.report.format import number
@@ -335,3 +336,11 @@ def test_distances_are_tested_in_the_norm_of_their_attack(norm: str, written: st
     )
     assert of.loc[f"Welch's t of {written}"].p == pytest.approx(expected.pvalue)
     assert (outcomes.median_l2 is None) == (norm != "l2")
+
+
+@pytest.mark.parametrize(("step", "gain", "reached"), [(1e-5, 0.1, True), (1e-3, 0.1, False), (1e-5, 0.2, False)])
+def test_a_walk_that_still_moves_has_not_converged(step: float, gain: float, reached: bool) -> None:
+    convergence = Boundary().convergence
+    assert convergence is not None
+    assert convergence.is_reached(step, gain) == convergence.is_reached(step, -gain) == reached
+    assert not convergence.is_reached(step, math.nan)

@@ -230,11 +230,12 @@ def estimate(
         comparison = prepare(models, question, Run.create(begun), {}, device, shown)
     planned = comparison.plan
     queries = planned.queries(comparison.store)
+    cells = Counter(cell.attack for cell in planned.cells)
     missing = Counter(cell.attack for cell, count in queries.items() if count)
     return Estimate(
         len(planned.models),
         len(planned.images),
-        dict(Counter(cell.attack for cell in planned.cells)),
+        {attack: cells[attack] for attack in question.suite.attacks},
         {attack: missing[attack] for attack in question.suite.attacks},
         comparison.seconds(),
     )

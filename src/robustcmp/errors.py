@@ -52,6 +52,10 @@ class ModelError(RobustcmpError):
     """A trained network does not behave as a classifier that can be compared."""
 
 
+class NoGradientError(ModelError):
+    """Nothing on the way from a model's answer to its images can be differentiated."""
+
+
 class AttackError(RobustcmpError):
     """An attack from elsewhere failed, or its images are not within its budget."""
 

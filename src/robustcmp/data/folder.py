@@ -74,6 +74,12 @@ def load(path: Path, split: str) -> Dataset:
             f"{len(own)} subfolders and no images in them. Move each image into a subfolder named after its class.",
             parameters=["dataset"],
         )
+    if len(names) == 1 and not any(file.parent == root / names[0] for file, _ in files):
+        raise DataError(
+            f"{root} should have a subfolder for each class; received {names[0]} alone, whose images lie deeper. "
+            f"Name the one that is meant, folder:{root / names[0]}.",
+            parameters=["dataset"],
+        )
     images, turned = _read([file for file, _ in files])
     labels = np.array([label for _, label in files], np.int64)
     notes = [*_order_notes(names), *_orientation_notes(turned, len(files), root)]
@@ -114,7 +120,7 @@ def _of_split(path: Path, split: str) -> Path:
 def _in_order(names: Iterable[str]) -> list[str]:
     """Sort names of classes: as numbers where all of them are numbers, as text otherwise."""
     as_text = sorted(names)
-    return sorted(as_text, key=int) if all(name.isdecimal() for name in as_text) else as_text
+    return sorted(as_text, key=int) if all(name.removeprefix("-").isdecimal() for name in as_text) else as_text
 
 
 def _order_notes(names: list[str]) -> Iterator[str]:

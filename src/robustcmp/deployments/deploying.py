@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.arrays import check_unit_images
+from ..data.arrays import UNIT_BOUNDS, check_unit_images
 from ..errors import DeploymentError, UsageError, enough_memory, unknown
 from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
@@ -222,7 +222,8 @@ def open_deployed(
         wrapped = {"bounds": given, "preprocessing": in_numpy(check_preprocessing(preprocessing))}
     files = Files.of(main, beside(runtime, main))
     session = _opened(runtime, main)
-    wrapped["bounds"] = wrapped["bounds"] or session.bounds
+    is_normalised = not {"mean", "std"}.isdisjoint(wrapped["preprocessing"] or ())
+    wrapped["bounds"] = wrapped["bounds"] or (UNIT_BOUNDS if is_normalised else session.bounds)
     scaled = session.holds_bytes and preprocessing is None
     if scaled:
         # What the source subtracts and divides by is of floats, so it is in the file or not at all. In which order
@@ -232,8 +233,7 @@ def open_deployed(
         if bounds is None and session.bounds == (0, BYTES):
             session.notes.append(f"so images in [0, 1] are given as {BYTES:g} times their values")
     else:
-        is_stated = bounds is not None or not {"mean", "std"}.isdisjoint(wrapped["preprocessing"] or ())
-        _check_levels(main, session, np.stack(_preprocessed_bounds(**wrapped)), is_stated)
+        _check_levels(main, session, np.stack(_preprocessed_bounds(**wrapped)), bounds is not None or is_normalised)
     network = DeployedNetwork(Deployed(name, runtime), files, session, wrapped["bounds"] if scaled else None)
     for note in network.notes:
         _log.info("%s: %s", main, note)

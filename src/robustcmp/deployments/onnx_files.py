@@ -239,7 +239,8 @@ def _outside(model: Any, path: Path) -> list[tuple[Any, Path]]:
         file = path.parent / name
         if file.resolve().parent != path.resolve().parent:
             raise DeploymentError(
-                f"{path} keeps {array.name!r} in {name!r}; only files of its own folder are read. {ONE_FILE}"
+                f"{path} keeps {array.name!r} in {name!r}; only files of its own folder that are no links are read. "
+                f"{ONE_FILE}"
             )
         if not file.is_file():
             raise DeploymentError(f"{path} keeps {array.name!r} in {file}, which is not there: copy it. {ONE_FILE}")
@@ -269,9 +270,10 @@ def with_channels(model: Any, content: bytes) -> bytes:
 def read_levels(model: Any) -> tuple[float, float] | None:
     """Return the smallest and the largest value that a quantised input can store, None where the input is of floats."""
     arrays = {array.name: array for array in model.graph.initializer}
+    arrays |= {node.output[0]: node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"}
     images = {value.name for value in model.graph.input} - arrays.keys()
     for node in model.graph.node:
-        if node.op_type == "QuantizeLinear" and node.input[0] in images and len(node.input) == 3:
+        if node.op_type == "QuantizeLinear" and node.input[0] in images and len(arrays.keys() & {*node.input[1:]}) == 2:
             scale, zero = (onnx_package().numpy_helper.to_array(arrays[name]) for name in node.input[1:])
             stored = np.iinfo(zero.dtype)
             return float(scale * (stored.min - float(zero))), float(scale * (stored.max - float(zero)))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, ModelError, UsageError
+from ..errors import DeploymentError, ModelError, NoGradientError, UsageError
 from ..networks.architecture import Architecture, is_trainable
 from ..networks.weights import Weights
 from .answer import logits_in, one_tensor
@@ -122,6 +122,10 @@ def _is_quantised(module: torch.nn.Module) -> bool:
 
 
 _OF_ANY_MODULE = frozenset(vars(torch.nn.Module()))
+NO_GRADIENT = (
+    "torch cannot differentiate the model's answer: its forward detaches it, runs under torch.no_grad(), or computes "
+    "in whole numbers. Use attacks without a gradient, such as single pixel and boundary."
+)
 
 
 def _tensors_in(value: Any, depth: int) -> list[torch.Tensor]:
@@ -184,8 +188,8 @@ class Torch(TrainableFramework):
         def pull_back(x: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             with torch.enable_grad():
                 logits = function(x.requires_grad_())
-                if not logits.requires_grad:  # nothing on the way to the images can be differentiated
-                    return torch.zeros_like(x)
+                if not logits.requires_grad:
+                    raise NoGradientError(NO_GRADIENT)
                 (gradient,) = torch.autograd.grad(logits, x, v, allow_unused=True)
             if gradient is not None:
                 return gradient

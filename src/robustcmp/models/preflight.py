@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS, check_labels
 from ..errors import HostError, ModelError
-from .classifier import Classifier, NotFiniteError, refused, unwrapped
+from .classifier import Classifier, NotFiniteError, check_finite, refused, unwrapped
 from .outputs import BINARY, LOGITS_EXPECTED, kind_of
 from .seeded import generator_states
 
@@ -64,9 +64,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
             f"model {name!r} should return logits (1, {logits.shape[1]}) for one image, as it returns "
             f"{logits.shape} for {len(some)}; received shape (1, {alone.shape[1]})"
         )
-    if not np.isfinite(logits).all():
-        place = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
-        raise NotFiniteError(place, f"model {name!r} returns NaN or infinity for image {place}")
+    _check_finite(name, logits)
     if not np.array_equal(logits.argmax(axis=1), again.argmax(axis=1)) or not np.allclose(logits, again, atol=1e-4):
         raise ModelError(
             f"model {name!r} returns different logits for the same images (by up to "
@@ -82,6 +80,14 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     whole = classifier.with_batch_size(len(some))
     together = logits if classifier.batch_size >= len(some) else whole.logits(some)
     return _check_batches(name, classifier, some, together, alone, 2 * float(np.abs(logits - again).max()))
+
+
+def _check_finite(name: str, logits: NDArray[np.float32]) -> None:
+    """Raise `NotFiniteError` where the answers to the first images are not numbers."""
+    try:
+        check_finite(logits)
+    except NotFiniteError as error:
+        raise NotFiniteError(error.place, f"model {name!r} returns NaN or infinity for image {error.place}") from None
 
 
 def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32], logits: NDArray[np.float32]) -> None:
@@ -100,10 +106,11 @@ def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32
         kind = kind_of(logits)
     if kind == outputs:
         return
-    if kind == "logits":
+    if outputs == "probabilities":
         raise ModelError(
-            f'model {name!r} was wrapped with outputs="probabilities", but its outputs do not sum to 1. '
-            "Omit outputs if it returns logits."
+            f'model {name!r} was wrapped with outputs="probabilities", but its outputs are not in [0, 1], or do not '
+            "sum to 1, as after a sigmoid for each class. If it returns logits, omit outputs; if sigmoids, return what "
+            "its last layer computes before them."
         )
     if kind == "probabilities":
         remedy = 'Remove its last softmax, or keep it with robustcmp.wrap(..., outputs="probabilities")'
@@ -113,7 +120,7 @@ def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32
             f"model {name!r} returns probabilities (every row is in [0, 1] and sums to 1), {LOGITS_EXPECTED} {remedy}."
         )
     raise ModelError(
-        f"model {name!r} should return {outputs}, but every answer to {len(logits)} images is in [0, 1], as from a "
+        f"model {name!r} should return logits, but every answer to {len(logits)} images is in [0, 1], as from a "
         "sigmoid for each class or from scaled probabilities: gradients vanish, and success rates come "
         "out too low. Return what its last layer computes before the sigmoid; in Keras and torch.nn.Sequential "
         "robustcmp.wrap(..., cut_softmax=True) cuts it. If these are logits, subtract 1 from all of them, which "
@@ -191,6 +198,7 @@ def check_gradient(
     for count in counts:  # more where all are zero, as most are where outputs are saturated
         some = images[:count]
         logits = classifier.logits(some)
+        _check_finite(name, logits)
         v = np.zeros_like(logits)
         v[np.arange(len(some)), logits.argmax(axis=1)] = 1
         v -= v.mean(axis=1, keepdims=True)  # one of the two logits of binary-logit is always 0

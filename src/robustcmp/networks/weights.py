@@ -232,7 +232,7 @@ def _unfit(received: Mapping[str, Shape], expected: Mapping[str, Shape], source:
             "module:function."
         )
     reason = ""
-    if sorted(surplus.values()) == sorted(missing.values()):
+    if len({*missing.values()}) < len(missing) and sorted(surplus.values()) == sorted(missing.values()):
         reason = "The names differ, and the shapes do not tell which is which. "
     return WeightsError(
         f"{source}: expected {_listed(missing)}; received {_listed(surplus)}. {reason}Name the network that has "

@@ -109,7 +109,7 @@ class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step, half : str
         The extras that hold the last step size, and the distance after half of the search.
     largest_step, largest_gain : float
-        The largest median of the last steps, and the share by which the second half has to shorten the median distance
+        The largest median of the last steps, and the share by which the second half has to change the median distance
         less.
     otherwise : str
         Why the distances of a search that has not converged are not compared, and what to do.
@@ -131,7 +131,7 @@ class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def is_reached(self, step: float, gain: float) -> bool:
         """Say whether a search with this median step and this gain has converged."""
-        return step <= self.largest_step and gain < self.largest_gain
+        return step <= self.largest_step and abs(gain) < self.largest_gain
 
 
 class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):

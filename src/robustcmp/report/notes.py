@@ -284,10 +284,11 @@ def _training_notes(results: Results) -> list[str]:
 def _order_notes(results: Results) -> list[str]:
     """Say which variants of R rank the models differently."""
     whole = results.indicator_variants["all"]
+    has_converged = not any(outcomes.not_compared for outcomes in results.outcomes)
     changed = {
         variant: ", ".join(f"{b} before {a}" for a, b in pairs)
         for variant, r in results.indicator_variants.items()
-        if (pairs := reversed_pairs(whole, r))
+        if (has_converged or "from distances" not in variant) and (pairs := reversed_pairs(whole, r))
     }
     if not changed:
         return []

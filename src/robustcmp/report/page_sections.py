@@ -411,7 +411,7 @@ SECTIONS: tuple[Section[Results], ...] = (
         "distances",
         "Distances",
         "The share of images that are fooled within a distance, for images in [0, 1]. A curve further to the left is "
-        "easier to fool.",
+        "easier to fool, if the attack's search has converged.",
         _distances,
     ),
     Section(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
-from ..errors import UsageError
+from ..errors import NoGradientError, UsageError
 from ..frameworks import Device
 from ..models.batches import largest_batch_size
 from ..models.classifier import Classifier
@@ -111,7 +111,10 @@ def _checked(
     classifier, depends_on_batch = checked(model.name, model.classifier, images, labels, batch_size)
     off = None
     if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
-        off = checked_gradient(model.name, classifier, images)
+        try:
+            off = checked_gradient(model.name, classifier, images)
+        except NoGradientError as error:
+            classifier.no_gradient = str(error)
     return replace(model, classifier=classifier, depends_on_batch=depends_on_batch, slope_error=off)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import NoGradientError
 from ..frameworks import Device
 from ..models.batches import largest_batch_size
 from ..models.classifier import BATCH_SIZES, Classifier
@@ -71,7 +72,10 @@ class Trial:
         classifier, _ = checked(self.name, classifier, images, labels, self.batch_size)
         needs_gradient = self.needs_gradient and not classifier.no_gradient
         if needs_gradient:
-            check_gradient(self.name, classifier.gradient_source or classifier, images)
+            try:
+                check_gradient(self.name, classifier.gradient_source or classifier, images)
+            except NoGradientError:  # those attacks are not applicable
+                needs_gradient = False
         size = self.batch_size or self.measured.get(batch_size_label(self.name, classifier))
         if size:
             classifier.with_batch_size(size).logits(images[np.arange(size) % len(images)])
