@@ -147,6 +147,8 @@ def test_a_classifier_of_scikit_learn_at_the_terminal(
     assert command.main(asked) == 0
     out, err = capsys.readouterr()
     assert '"frameworks": ["onnxruntime", "torch"]' in out, err
+    assert command.main([*asked[:3], *asked[4:-7], "--dry-run"]) == 0  # without the network that has a gradient
+    assert "fgsm: not applicable" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

@@ -372,7 +372,8 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
     show(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
     for attack, seconds in work.seconds.items():
-        show(f"{attack}: {work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}")
+        to_do = f"{work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}"
+        show(f"{attack}: {to_do if work.cells[attack] else 'not applicable'}")
     show(f"about {duration(sum(work.seconds.values()))} for all attacks on this machine; the run is {arguments['out']}")
 
 
