@@ -12,9 +12,12 @@ import deployed
 import numpy as np
 import pytest
 
+import robustcmp as rc
+from robustcmp.data.dataset import Dataset
 from robustcmp.deployments import torch_compile, torch_export
 from robustcmp.deployments.torch_export import RUNTIME
 from robustcmp.errors import DeploymentError
+from robustcmp.models.classifier import Classifier
 
 ROUNDING = 1e-6  # of the largest logit: Inductor's code rounds otherwise in what is left of a batch after whole vectors
 
@@ -185,3 +188,11 @@ def test_only_own_files_are_opened(tmp_path: Path) -> None:
             RUNTIME.open(stranger)
     shutil.copytree(tmp_path / "a", tmp_path / "d")  # it may be moved
     deployed.check_agreement(model, RUNTIME.open(tmp_path / "d" / "network.pt2"), images)
+
+
+def test_autocast_around_a_caller_changes_nothing(zoo_model: Any, digits: Dataset, own_cache: Path) -> None:
+    model, images = zoo_model("torch"), digits.images[:8]
+    torch = pytest.importorskip("torch")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = Classifier(rc.deploy(model, "torch-export")).logits(images)
+    np.testing.assert_allclose(logits, Classifier(model).logits(images), atol=1e-4)

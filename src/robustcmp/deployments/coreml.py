@@ -13,7 +13,7 @@ from ..errors import DeploymentError
 from ..models.model import Model
 from .asking import first_line
 from .base import Conversion, Runtime, Session
-from .torch_network import TRACING, quiet, torch_network
+from .torch_network import TRACING, as_usual, quiet, torch_network
 
 MOST_IMAGES = 1024  # in a batch
 
@@ -40,7 +40,7 @@ class CoreML(Runtime):
         jit: Any = torch.jit
         for name in ("coremltools", "coremltools.converters._converters_entry"):  # which versions it was tried with
             logging.getLogger(name).setLevel(logging.ERROR)
-        with TRACING, torch.no_grad(), quiet():
+        with TRACING, as_usual(), quiet():
             import coremltools as ct
 
             precision = ct.precision.FLOAT16 if kind == "float16" else ct.precision.FLOAT32

@@ -22,7 +22,7 @@ from ..threads import cores
 from .asking import BatchSession, check_file, first_line, images_taken
 from .base import Conversion, Runtime, Session
 from .own_files import check_own, mark_own, own_mark
-from .torch_network import TRACING, check_torch, exported, quiet, torch_network
+from .torch_network import TRACING, as_usual, check_torch, exported, quiet, torch_network
 
 # Of batches: oneDNN's answers to one to eleven images differ in their last bits from those to more. With 512 images of
 # ResNet-20, an image takes 2.7 times the CPU time that it takes with 128.
@@ -58,7 +58,7 @@ class TorchExport(Runtime):
         program = exported(network, self.name)
         import torch
 
-        with TRACING, torch.no_grad(), quiet():
+        with TRACING, as_usual(), quiet():
             if kind == "int8":
                 if calibration is None or not len(calibration):
                     raise DeploymentError(
@@ -77,7 +77,7 @@ class TorchExport(Runtime):
         check_torch(self.name)
         import torch
 
-        with TRACING, quiet():
+        with TRACING, as_usual(), quiet():
             try:
                 import torch.ao.quantization.fx._decomposed  # the operators of files in int8, which it registers
 
@@ -202,7 +202,7 @@ def _in_numpy(function: Any) -> Any:
         threads = torch.get_num_threads()
         torch.set_num_threads(cores())
         try:
-            with torch.no_grad():
+            with as_usual():
                 answer: NDArray[np.float32] = function(torch.from_numpy(images).permute(0, 3, 1, 2)).numpy()
         finally:
             torch.set_num_threads(threads)

@@ -113,7 +113,7 @@ def exported(network: TorchNetwork, runtime: str) -> Any:
     """
     import torch
 
-    with TRACING, torch.no_grad(), quiet():
+    with TRACING, as_usual(), quiet():
         batch = network.batch()
         try:
             program = torch.export.export(network.module, (batch,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
@@ -128,6 +128,15 @@ def exported(network: TorchNetwork, runtime: str) -> Any:
             f"the network should give a row of logits for each of {len(batch)} images, received {received}"
         )
     return program
+
+
+@contextmanager
+def as_usual() -> Iterator[None]:
+    """Let torch compute in float32 and without gradients, whatever the caller has set."""
+    import torch
+
+    with torch.autocast("cpu", enabled=False), torch.no_grad():
+        yield
 
 
 @contextmanager
