@@ -238,7 +238,13 @@ class Chromium:
     def close(self, key: str) -> None:
         """Let it close a page; nothing is waited for."""
         self.exchanges.pop(key).questions.put(None)
-        self._tasks.put(lambda browser: self._tabs.pop(key).close())
+
+        def task(browser: Browser) -> None:
+            tab = self._tabs.pop(key)
+            if key not in self._crashed:  # for which Playwright would wait for ever
+                tab.close()
+
+        self._tasks.put(task)
 
     def explain(self, key: str) -> str:
         """Say why a page answers no more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import os
 import re
@@ -64,6 +65,9 @@ if keras.backend.backend() != "tensorflow":
         f"expected Keras on the TensorFlow backend, received {keras.backend.backend()!r}. Set KERAS_BACKEND=tensorflow "
         "before Keras is imported."
     )
+
+# Few sizes of batches are asked, and TensorFlow calls that many.
+logging.getLogger("tensorflow").addFilter(lambda record: "TensorFlow.place" not in record.getMessage())
 
 NOT_LOADED = "Skipping (nested|loading)"  # how Keras warns that layers stay as they were initialised
 DEFAULT = "serving_default"  # as SavedModels call the signature that is asked by default
