@@ -265,7 +265,7 @@ def test_arrays_are_paired_by_names_or_else_by_shapes(
         (
             dense(first=(8, 8), b=(8, 8), last=(2, 8)),
             WITH_TWINS,
-            r"second\.bias .* received b\.bias .* do not tell which",
+            r"expected second\.bias .*; received b\.bias \(8,\), b\.weight \(8, 8\)\. Name the network",
         ),
         (
             dense(first=(8, 8), second=(8, 4), last=(2, 8)),
