@@ -41,10 +41,7 @@ if TYPE_CHECKING:
 CHROMIUM = "ROBUSTCMP_CHROMIUM"  # the variable that names another Chromium
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 ON_MACOS = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
-OPTIONS = (
-    "--disable-gpu-sandbox",
-    "--enable-unsafe-webgpu",  # Linux's Chromium has WebGPU behind this option
-)
+OPTIONS = ("--enable-unsafe-webgpu",)  # Linux's Chromium has WebGPU behind it
 WEBGPU = "webgpu"
 START_SECONDS = 60.0
 ANSWER_SECONDS = 60.0  # for one batch, or for a network to be made ready
