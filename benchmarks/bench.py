@@ -45,8 +45,8 @@ from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.models.preflight import check_gradient
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import made_with, processor
-from robustcmp.zoo.from_zoo import FromZoo, find_weights
-from robustcmp.zoo.recipes import load_test_set
+from robustcmp.sources.from_zoo import FromZoo, find_weights
+from robustcmp.sources.recipes import load_test_set
 
 HERE = Path(__file__).parent
 FRAMEWORKS = ("torch", "tensorflow", "jax")

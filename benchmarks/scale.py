@@ -46,8 +46,8 @@ from robustcmp.runs.executor import Finished
 from robustcmp.runs.plan import Plan, TrainedModel
 from robustcmp.runs.work import Timed, Work
 from robustcmp.runs.worker import Outcome
+from robustcmp.sources.from_zoo import FromZoo
 from robustcmp.threads import cores
-from robustcmp.zoo.from_zoo import FromZoo
 
 HERE = Path(__file__).parent
 MODELS, TRAININGS, IMAGES = 10, 100, 20  # of the run of many cells

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from robustcmp.bench.measurement import Asked, Epoch, Measurement, Resources
+from robustcmp.bench.store import FORMAT, BenchmarkStore, Manifest, Planned
 from robustcmp.files import json_digest
-from robustcmp.records.benchmark_store import FORMAT, BenchmarkStore, Manifest, Planned
-from robustcmp.records.measurement import Asked, Epoch, Measurement, Resources
 
 ENVIRONMENT = {
     "versions": {"python": "3.12.1", "robustcmp": "0.1.0", "foolbox": None},

@@ -358,7 +358,7 @@ def test_fgsm_on_a_confident_network(
 
 
 def zoo_trained(framework: TrainableFramework) -> Weights:
-    from robustcmp.zoo.from_zoo import FromZoo, find_weights
+    from robustcmp.sources.from_zoo import FromZoo, find_weights
 
     content = find_weights(FromZoo("lenet5", "digits", framework.name))
     assert content is not None

@@ -26,8 +26,8 @@ import robustcmp as rc
 from robustcmp.errors import ModelError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
-from robustcmp.zoo.from_files import load_network
-from robustcmp.zoo.named_files import file_origins
+from robustcmp.sources.from_files import load_network
+from robustcmp.sources.named_files import file_origins
 
 tf = pytest.importorskip("tensorflow", reason="tensorflow is not installed")
 keras: Any = pytest.importorskip("keras", reason="keras is not installed")

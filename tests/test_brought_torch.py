@@ -23,8 +23,8 @@ from robustcmp.attacks import FGSM
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
-from robustcmp.zoo.from_files import load_network
-from robustcmp.zoo.named_files import file_origins
+from robustcmp.sources.from_files import load_network
+from robustcmp.sources.named_files import file_origins
 
 torch = pytest.importorskip("torch")
 

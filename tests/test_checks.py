@@ -14,7 +14,7 @@ from conftest import Slow
 import robustcmp as rc
 from robustcmp.attacks import FGSM, Boundary
 from robustcmp.cli import eval as eval_command
-from robustcmp.comparison import ModelsAtHand
+from robustcmp.compare import ModelsAtHand
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework

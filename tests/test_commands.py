@@ -34,8 +34,8 @@ from robustcmp.frameworks import installed
 from robustcmp.networks.weights import read_weights
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
-from robustcmp.zoo import training
-from robustcmp.zoo.recipes import SHIPPED
+from robustcmp.sources import training
+from robustcmp.sources.recipes import SHIPPED
 
 QUICK = """
 description = "two attacks without a long search"
@@ -452,7 +452,7 @@ def test_a_framework_that_is_not_installed(run: Call, monkeypatch: pytest.Monkey
 
 
 def test_no_framework_at_all(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("robustcmp.zoo.from_zoo.installed", list)
+    monkeypatch.setattr("robustcmp.sources.from_zoo.installed", list)
     done = run(eval_command.main, *quick(framework=None))
     assert done.status == 2
     assert "no framework is installed. Install one with: pip install 'robustcmp[torch]'" in done.err

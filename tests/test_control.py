@@ -17,7 +17,7 @@ from robustcmp.errors import UsageError
 from robustcmp.frameworks import get_framework, installed
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.runs.control import agreement
-from robustcmp.zoo import from_zoo
+from robustcmp.sources import from_zoo
 
 SUITE = """
 images = 60

@@ -32,8 +32,8 @@ from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.runs import distributed, work
 from robustcmp.runs.local_workers import LocalWorkers
 from robustcmp.runs.worker import about, resources
-from robustcmp.zoo.from_files import FromFile
-from robustcmp.zoo.from_zoo import FromZoo
+from robustcmp.sources.from_files import FromFile
+from robustcmp.sources.from_zoo import FromZoo
 
 pytest.importorskip("distributed")
 

@@ -23,7 +23,7 @@ import pytest
 from conftest import PIXEL_AND_WALK, answers
 
 import robustcmp as rc
-from robustcmp import comparison
+from robustcmp import compare as comparison
 from robustcmp.cli.eval import main
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
@@ -39,8 +39,8 @@ from robustcmp.runs.identity import Identity
 from robustcmp.runs.isolated import Child, Died, Limits, last_lines, resident
 from robustcmp.runs.question import validate
 from robustcmp.runs.trial import Trial, trials
-from robustcmp.zoo.from_files import FromFile, FromFunction
-from robustcmp.zoo.from_zoo import FromZoo
+from robustcmp.sources.from_files import FromFile, FromFunction
+from robustcmp.sources.from_zoo import FromZoo
 
 GIB = 2**30
 FGSM = """
@@ -101,7 +101,7 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_trained_models_are_the_same_in_another_process(framework: str, digits: rc.Dataset, tmp_path: Path) -> None:
-    from robustcmp.zoo.from_zoo import zoo_origins
+    from robustcmp.sources.from_zoo import zoo_origins
 
     pytest.importorskip(framework)
     origins = zoo_origins("lenet1", dataset="digits", frameworks=[framework])

@@ -35,7 +35,7 @@ from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier, Model
 from robustcmp.networks.architecture import Architecture, Dense, Flatten, get_architecture, is_trainable, vgg
 from robustcmp.networks.weights import Weights
-from robustcmp.zoo.from_zoo import FromZoo, find_weights
+from robustcmp.sources.from_zoo import FromZoo, find_weights
 
 RandomWeights = Callable[[Architecture, int], Weights]
 NumpyNetwork = Callable[[Architecture, Weights], Any]
@@ -703,7 +703,7 @@ def test_numpys_random_state_is_forked() -> None:
 
 FRESH = """
     import sys
-    import robustcmp.zoo
+    import robustcmp.sources
     from robustcmp import frameworks
 
     installed = frameworks.installed()

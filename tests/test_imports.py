@@ -25,13 +25,12 @@ RUNNING = [
     ["frameworks"],
     ["models"],
     ["deployments"],
-    ["zoo", "attacks"],
+    ["sources", "attacks"],
     ["runs"],
     ["executors"],
-    ["performance"],
 ]
-READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation", "measured"]]
-TOP = [["comparison", "measuring"], ["cli"], ["eval", "train", "bench", "__main__"]]  # they may import both wings
+READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation"]]
+TOP = [["compare", "bench"], ["cli"], ["eval", "train", "__main__"]]  # they may import both wings
 
 WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
@@ -80,7 +79,8 @@ def sources() -> list[Path]:
 
 def room_of(path: Path) -> str:
     """The part of the package that a file belongs to: its folder, or itself."""
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    inside = path.relative_to(SOURCE)
+    return inside.stem if inside.stem == "__main__" else inside.parts[0].removesuffix(".py")
 
 
 def allowed(room: str) -> set[str]:

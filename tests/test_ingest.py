@@ -28,9 +28,9 @@ from robustcmp.models.functions import of_estimator
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
-from robustcmp.zoo.from_files import FromFile, load_network
-from robustcmp.zoo.from_zoo import FromZoo, find_weights
-from robustcmp.zoo.named_files import directory_part, file_origins, normalised, pooled
+from robustcmp.sources.from_files import FromFile, load_network
+from robustcmp.sources.from_zoo import FromZoo, find_weights
+from robustcmp.sources.named_files import directory_part, file_origins, normalised, pooled
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

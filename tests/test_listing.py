@@ -16,8 +16,8 @@ from robustcmp.data import DATASETS, mnist
 from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
 from robustcmp.records.suite_file import suite_names
-from robustcmp.zoo.from_zoo import FromZoo, all_trained, find_weights, spans, trained_seeds
-from robustcmp.zoo.recipes import SHIPPED, models_on
+from robustcmp.sources.from_zoo import FromZoo, all_trained, find_weights, spans, trained_seeds
+from robustcmp.sources.recipes import SHIPPED, models_on
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 Json = Callable[..., list[dict[str, object]]]

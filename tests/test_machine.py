@@ -14,8 +14,8 @@ import psutil
 import pynvml
 import pytest
 
-from robustcmp.performance import machine
-from robustcmp.records.measurement import Resources
+from robustcmp.bench import machine
+from robustcmp.bench.measurement import Resources
 
 Temperature = namedtuple("Temperature", "label current high critical")
 NO_GPU = pynvml.NVMLError_LibraryNotFound()

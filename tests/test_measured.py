@@ -21,17 +21,17 @@ from matplotlib.figure import Figure
 from pages import Page
 
 import robustcmp as rc
-from robustcmp.analysis import published_performance
-from robustcmp.analysis.processes import figures, largest_mean, steadiness
-from robustcmp.analysis.speed import Setting, equivalent
+from robustcmp.bench import page as measured_page
+from robustcmp.bench import published as published_performance
+from robustcmp.bench.headline import found, headline
+from robustcmp.bench.measurement import SEMANTICS, Asked, Epoch, Resources
+from robustcmp.bench.notes import key_notes, notes
+from robustcmp.bench.processes import figures, largest_mean, steadiness
+from robustcmp.bench.speed import Setting, equivalent
+from robustcmp.bench.tables import INTERVAL, learned
+from robustcmp.bench.text import everything
 from robustcmp.cli import report, runs, verify
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.records.measurement import SEMANTICS, Asked, Epoch, Resources
-from robustcmp.report import measured_page
-from robustcmp.report.measured_headline import found, headline
-from robustcmp.report.measured_notes import key_notes, notes
-from robustcmp.report.measured_tables import INTERVAL, learned
-from robustcmp.report.measured_text import everything
 from robustcmp.report.page_sections import NO_PICTURES
 
 matplotlib.use("agg")

@@ -19,16 +19,16 @@ import pytest
 from test_executors import children
 
 import robustcmp as rc
-from robustcmp import measuring
+from robustcmp.bench import machine, process
+from robustcmp.bench import measure as measuring
+from robustcmp.bench.measurement import Measurement, Resources
+from robustcmp.bench.process import Failure
+from robustcmp.bench.store import BenchmarkStore
+from robustcmp.bench.training import TrainingJob
 from robustcmp.cli import bench
 from robustcmp.errors import ControlError, DataError, StoreError, UsageError
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.performance import machine, process
-from robustcmp.performance.process import Failure
-from robustcmp.performance.training import TrainingJob
-from robustcmp.records.benchmark_store import BenchmarkStore
-from robustcmp.records.measurement import Measurement, Resources
-from robustcmp.zoo.from_zoo import FromZoo
+from robustcmp.sources.from_zoo import FromZoo
 
 OTHERS = """
 import os, signal, time
@@ -221,7 +221,7 @@ def test_a_slow_network_is_slow(tmp_path: Path, others: Callable[[str], Any]) ->
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system keeps no process to some processors")
 def test_a_process_has_the_threads_that_it_was_given(others: Callable[[str], Any]) -> None:
-    from robustcmp.performance.prediction import ControlJob
+    from robustcmp.bench.prediction import ControlJob
 
     done = process.run(ControlJob(others("threads"), "digits", 2), 1)
     assert done.outcome.logits == [[1, 1], [1, 1]]

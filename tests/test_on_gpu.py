@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from robustcmp.data.dataset import Dataset, stratified_split
 from robustcmp.frameworks import get_framework
 from robustcmp.networks.architecture import Architecture, get_architecture
-from robustcmp.zoo.recipes import Recipe
-from robustcmp.zoo.training import VALIDATION_FRACTION, Augmentation, Fitting, batch_order
+from robustcmp.sources.recipes import Recipe
+from robustcmp.sources.training import VALIDATION_FRACTION, Augmentation, Fitting, batch_order
 
 SCRIPT = Path(__file__).parents[1] / "docs" / "results" / "on_gpu.py"
 RECIPE = Recipe(epochs=3, batch_size=16, learning_rate=0.01, momentum=0.9, weight_decay=5e-4, crop=2, flip=True)

@@ -37,7 +37,7 @@ from robustcmp.networks.architecture import (
     get_architecture,
 )
 from robustcmp.networks.weights import Weights
-from robustcmp.zoo.from_files import FromFile, load_network
+from robustcmp.sources.from_files import FromFile, load_network
 
 onnx = pytest.importorskip("onnx")
 FRAMEWORKS = frameworks.installed()

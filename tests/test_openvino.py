@@ -17,7 +17,7 @@ import robustcmp as rc
 from robustcmp.deployments import openvino
 from robustcmp.deployments.openvino import RUNTIME, _openvino
 from robustcmp.errors import DeploymentError, UsageError
-from robustcmp.zoo.named_files import file_origins
+from robustcmp.sources.named_files import file_origins
 
 pytestmark = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing() or "it is there")
 

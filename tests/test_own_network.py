@@ -13,7 +13,7 @@ from robustcmp.cli import train as train_command
 from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import installed
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.zoo.from_zoo import FromZoo, find_weights
+from robustcmp.sources.from_zoo import FromZoo, find_weights
 
 NETWORK = """
 [architecture]

@@ -29,7 +29,7 @@ from robustcmp.analysis.statistics.power import detectable_with_variances
 from robustcmp.cli import command
 from robustcmp.errors import UsageError
 from robustcmp.report.planning import sentences
-from robustcmp.zoo.from_zoo import mean_training_seconds
+from robustcmp.sources.from_zoo import mean_training_seconds
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 TEN = RUNS / "lenet5-mnist-ten-trainings"

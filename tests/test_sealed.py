@@ -41,8 +41,8 @@ from robustcmp.records.costs import Cost
 from robustcmp.records.journal import Journal
 from robustcmp.records.store import Run
 from robustcmp.records.upkeep import repair, verify
-from robustcmp.zoo.from_files import load_network
-from robustcmp.zoo.recipes import SHIPPED
+from robustcmp.sources.from_files import load_network
+from robustcmp.sources.recipes import SHIPPED
 
 N = 12
 IMAGES = np.random.default_rng(3).random((N, 6, 6, 1), np.float32) * 0.1

@@ -26,10 +26,10 @@ import robustcmp as rc
 from robustcmp import sealed
 from robustcmp.attacks import FGSM, AttackResult, Boundary
 from robustcmp.attacks.foolbox import FoolboxAttack
+from robustcmp.bench.store import BenchmarkStore
 from robustcmp.errors import ModelError, StoreError, UsageError
 from robustcmp.files import write_named
 from robustcmp.records.attack import AttackRecord
-from robustcmp.records.benchmark_store import BenchmarkStore
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
 from robustcmp.runs.assembly import assemble

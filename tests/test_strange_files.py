@@ -22,7 +22,7 @@ from robustcmp.attacks.suite import FOOLBOX, OURS, Suite, _is_plain, load_suite
 from robustcmp.documents import read_json, read_toml
 from robustcmp.errors import OutOfMemoryError, RobustcmpError, UsageError, enough_memory
 from robustcmp.networks.architecture import Architecture, get_architecture
-from robustcmp.zoo.recipes import Recipe, load_recipe
+from robustcmp.sources.recipes import Recipe, load_recipe
 
 SUITE = """\
 description = "a suite"

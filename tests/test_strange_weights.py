@@ -17,8 +17,8 @@ import pytest
 from robustcmp.errors import WeightsError
 from robustcmp.frameworks import installed
 from robustcmp.networks.untrusted import check_hdf5
-from robustcmp.zoo.from_files import load_network
-from robustcmp.zoo.named_files import file_origins
+from robustcmp.sources.from_files import load_network
+from robustcmp.sources.named_files import file_origins
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -23,8 +23,8 @@ from robustcmp.frameworks import TrainableFramework, Trainer
 from robustcmp.networks.architecture import Architecture, Conv, Dense, Flatten, MaxPool, Relu
 from robustcmp.networks.weights import Weights, WeightsFile, read_weights
 from robustcmp.provenance import made_with, package_version
-from robustcmp.zoo.recipes import Recipe
-from robustcmp.zoo.training import Augmentation, batch_order, train
+from robustcmp.sources.recipes import Recipe
+from robustcmp.sources.training import Augmentation, batch_order, train
 
 pytestmark = pytest.mark.needs("trainable")
 

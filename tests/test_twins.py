@@ -28,7 +28,7 @@ from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import Weights, read_weights
 from robustcmp.report.notes import notes
 from robustcmp.runs import twins
-from robustcmp.zoo.from_files import FromFile
+from robustcmp.sources.from_files import FromFile
 
 ROOT = Path(__file__).parents[1]
 RUNS = [ROOT / "docs/results" / f"{network}-mnist-2018-five-trainings" for network in ("lenet1", "lenet5")]

@@ -24,9 +24,9 @@ from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier
 from robustcmp.networks.architecture import ARCHITECTURES, get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
-from robustcmp.zoo import fitting, from_zoo, recipes
-from robustcmp.zoo.from_zoo import FromZoo, find_weights, frameworks_with, sources, zoo_origins
-from robustcmp.zoo.recipes import Recipe, load_recipe
+from robustcmp.sources import fitting, from_zoo, recipes
+from robustcmp.sources.from_zoo import FromZoo, find_weights, frameworks_with, sources, zoo_origins
+from robustcmp.sources.recipes import Recipe, load_recipe
 
 SEEDS = {"mnist": (0, 1, 2), "digits": (0,)}
 SHIPPED = [

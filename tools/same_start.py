@@ -14,8 +14,8 @@ import robustcmp as rc
 from robustcmp.data.dataset import stratified_split
 from robustcmp.frameworks import get_framework
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.zoo.recipes import load_recipe
-from robustcmp.zoo.training import VALIDATION_FRACTION, Augmentation, batch_order
+from robustcmp.sources.recipes import load_recipe
+from robustcmp.sources.training import VALIDATION_FRACTION, Augmentation, batch_order
 
 if __name__ == "__main__":
     torch, source, batches = get_framework("torch"), get_framework(sys.argv[1]), int(sys.argv[2])

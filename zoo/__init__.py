@@ -1,1 +1,1 @@
-"""Recipes and trained weights, data only; read by `robustcmp.zoo`."""
+"""Recipes and trained weights, data only; read by `robustcmp.sources`."""

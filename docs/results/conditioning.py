@@ -22,7 +22,7 @@ from robustcmp.report.progress import shown_progress
 from robustcmp.runs.conditioning import repeats_of, run_conditioning
 from robustcmp.runs.plan import TrainedModel
 from robustcmp.runs.subset import common
-from robustcmp.zoo.from_zoo import FromZoo
+from robustcmp.sources.from_zoo import FromZoo
 
 HERE = Path(__file__).parent
 

@@ -28,8 +28,8 @@ from robustcmp.frameworks import get_framework
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
 from robustcmp.provenance import package_version
-from robustcmp.zoo.from_zoo import FromZoo, trained_directory
-from robustcmp.zoo.training import batch_order
+from robustcmp.sources.from_zoo import FromZoo, trained_directory
+from robustcmp.sources.training import batch_order
 
 ROOT = Path(__file__).parents[2]
 TRAINED = ROOT / "build" / "forensics"

@@ -20,9 +20,9 @@ from robustcmp.frameworks import get_framework
 from robustcmp.frameworks.torch import Torch
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
-from robustcmp.zoo.from_zoo import FromZoo, as_model
-from robustcmp.zoo.recipes import load_recipe
-from robustcmp.zoo.training import train
+from robustcmp.sources.from_zoo import FromZoo, as_model
+from robustcmp.sources.recipes import load_recipe
+from robustcmp.sources.training import train
 
 HERE = Path(__file__).parent
 TRAINED = HERE.parents[1] / "build" / "initial-weights"

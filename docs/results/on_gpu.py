@@ -36,9 +36,9 @@ from robustcmp.models.model import wrap
 from robustcmp.networks.architecture import Architecture, get_architecture, is_trainable
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.provenance import made_with, package_version
-from robustcmp.zoo.from_zoo import FromZoo
-from robustcmp.zoo.recipes import Recipe, load_recipe
-from robustcmp.zoo.training import (
+from robustcmp.sources.from_zoo import FromZoo
+from robustcmp.sources.recipes import Recipe, load_recipe
+from robustcmp.sources.training import (
     EPOCH_CURVES,
     VALIDATION_FRACTION,
     Augmentation,

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from . import attacks, executors
     from .analysis import statistics
     from .analysis.indicator import robustness_indicator
-    from .comparison import evaluate
+    from .bench.benchmark import Benchmark, open_benchmark
+    from .bench.measure import benchmark
+    from .compare import evaluate
     from .data import Dataset, load_dataset
     from .deployments.deploying import deploy, open_deployed
     from .errors import RobustcmpError
     from .evaluation import Evaluation, open_run
-    from .measured import Benchmark, open_benchmark
-    from .measuring import benchmark
     from .models.averaged import averaged
     from .models.functions import wrap_functions
     from .models.metered import metered
     from .models.model import Model, predict, wrap
     from .runs.subset import common_subset
-    from .zoo.carrying import same_weights
-    from .zoo.fitting import fit
-    from .zoo.from_files import from_function
-    from .zoo.from_zoo import load_model
+    from .sources.carrying import same_weights
+    from .sources.fitting import fit
+    from .sources.from_files import from_function
+    from .sources.from_zoo import load_model
 
 __all__ = [
     "Benchmark",
@@ -63,27 +63,27 @@ __all__ = [
 ]
 
 _HOME = {
-    "Benchmark": "measured",
+    "Benchmark": "bench.benchmark",
     "Dataset": "data",
     "Evaluation": "evaluation",
     "Model": "models.model",
     "RobustcmpError": "errors",
     "averaged": "models.averaged",
-    "benchmark": "measuring",
+    "benchmark": "bench.measure",
     "common_subset": "runs.subset",
     "deploy": "deployments.deploying",
-    "evaluate": "comparison",
-    "fit": "zoo.fitting",
-    "from_function": "zoo.from_files",
+    "evaluate": "compare",
+    "fit": "sources.fitting",
+    "from_function": "sources.from_files",
     "load_dataset": "data",
-    "load_model": "zoo.from_zoo",
+    "load_model": "sources.from_zoo",
     "metered": "models.metered",
-    "open_benchmark": "measured",
+    "open_benchmark": "bench.benchmark",
     "open_deployed": "deployments.deploying",
     "open_run": "evaluation",
     "predict": "models.model",
     "robustness_indicator": "analysis.indicator",
-    "same_weights": "zoo.carrying",
+    "same_weights": "sources.carrying",
     "wrap": "models.model",
     "wrap_functions": "models.functions",
 }

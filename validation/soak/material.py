@@ -149,7 +149,7 @@ def make_networks(folder: Path) -> None:
     import keras
     import torch
 
-    from robustcmp.zoo.from_files import load_network
+    from robustcmp.sources.from_files import load_network
 
     weights = files("robustcmp.resources.zoo") / "weights"
     for framework in ("torch", "tensorflow"):

@@ -278,8 +278,8 @@ class Recipes(Reader):
         import torch
 
         from robustcmp.networks.architecture import get_architecture
-        from robustcmp.zoo.from_files import load_network
-        from robustcmp.zoo.recipes import default_dataset, load_recipe
+        from robustcmp.sources.from_files import load_network
+        from robustcmp.sources.recipes import default_dataset, load_recipe
 
         torch.set_num_threads(1)
         self.functions = get_architecture, default_dataset, load_recipe
@@ -574,7 +574,7 @@ class Networks(Reader):
 
     def prepare(self) -> None:
         from robustcmp.frameworks import get_framework
-        from robustcmp.zoo.from_files import load_network
+        from robustcmp.sources.from_files import load_network
 
         get_framework(self.framework)
         self.load = load_network

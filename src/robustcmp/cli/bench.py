@@ -18,7 +18,7 @@ from .log_lines import log_lines_dropped
 from .screen import screen_width, show, use_color
 
 if TYPE_CHECKING:
-    from ..measured import Benchmark
+    from ..bench.benchmark import Benchmark
 
 WHAT = {"train": "measure training", "predict": "measure prediction"}
 
@@ -87,8 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @log_lines_dropped()
 def _bench(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
+    from ..bench.measure import benchmark, usual_dataset, usual_epochs
     from ..files import check_writable
-    from ..measuring import benchmark, usual_dataset, usual_epochs
 
     if options.html:
         check_writable(options.html)

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _data(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     from ..data import DATASETS, described, whereabouts
-    from ..zoo.recipes import models_on
+    from ..sources.recipes import models_on
 
     print_listing(
         [

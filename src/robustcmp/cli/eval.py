@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
     from ..executors import Executor
-    from ..zoo.origins import AnyOrigin
+    from ..sources.origins import AnyOrigin
 
 Say = Callable[[str], None]
 SHOWN = 20  # names of classes
@@ -206,7 +206,7 @@ def _evaluate(given: Sequence[str]) -> None:
         logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
-    from ..comparison import evaluate
+    from ..compare import evaluate
     from ..files import check_writable
     from ..frameworks import check_device
     from ..runs.conditioning import check_conditional
@@ -255,7 +255,7 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
     if not given:
         return suite
     from ..attacks.suite import check_attack
-    from ..zoo.from_files import called, is_function
+    from ..sources.from_files import called, is_function
 
     own: dict[str, Any] = {}
     for text in given:
@@ -299,7 +299,7 @@ def _arguments(
     options: Namespace, suite: Suite, repeats: dict[str, int], asked: _Asked, given: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
-    from ..zoo.origins import fingerprints
+    from ..sources.origins import fingerprints
 
     expected = _expected(options.expect_accuracy or [], asked.origins)
     question = _question(options, suite, repeats) | {"models": fingerprints(asked.origins)}
@@ -361,7 +361,7 @@ def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | Non
 
 def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
-    from ..comparison import estimate
+    from ..compare import estimate
     from ..report.format import duration
     from ..runs.question import validate
 
@@ -467,8 +467,8 @@ class _Asked(NamedTuple):
 def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     """Check and look up what ``--model`` asks for."""
     from ..networks.architecture import get_architecture
-    from ..zoo.from_zoo import check_names, common_seeds, sources, zoo_origins
-    from ..zoo.recipes import default_dataset, load_test_set
+    from ..sources.from_zoo import check_names, common_seeds, sources, zoo_origins
+    from ..sources.recipes import default_dataset, load_test_set
 
     if options.architecture is not None:
         raise UsageError("--architecture describes the network of --weights and cannot be combined with --model")
@@ -502,8 +502,8 @@ def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
     from ..deployments.deploying import check_gradient_kind
-    from ..zoo.named_files import directory_part, file_origins, normalised, pooled, with_sources
-    from ..zoo.recipes import default_dataset
+    from ..sources.named_files import directory_part, file_origins, normalised, pooled, with_sources
+    from ..sources.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
@@ -548,9 +548,9 @@ def _described(data: Dataset) -> str:
 def _deployed(options: Namespace, asked: _Asked) -> _Asked:
     """Add the deployments that ``--deploy`` asks for."""
     from ..deployments.deploying import check_gradient_kind
-    from ..zoo.deployed import deployments_of
-    from ..zoo.from_files import FromFile
-    from ..zoo.from_zoo import FromZoo
+    from ..sources.deployed import deployments_of
+    from ..sources.from_files import FromFile
+    from ..sources.from_zoo import FromZoo
 
     check_gradient_kind(options.gradient)
     if not options.deploy:

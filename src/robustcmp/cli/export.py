@@ -12,8 +12,8 @@ from .command import Parser, run_command, say
 from .log_lines import log_lines_dropped
 
 if TYPE_CHECKING:
-    from ..zoo.from_files import FromFile
-    from ..zoo.from_zoo import FromZoo
+    from ..sources.from_files import FromFile
+    from ..sources.from_zoo import FromZoo
 
 FORMATS = ("csv", "parquet", "latex", "bibtex")
 
@@ -97,8 +97,8 @@ def _export_model(options: Namespace) -> None:
     from ..data import check_named, is_own
     from ..deployments import split
     from ..deployments.deploying import check_path
-    from ..zoo.deployed import FromDeployment
-    from ..zoo.recipes import default_dataset
+    from ..sources.deployed import FromDeployment
+    from ..sources.recipes import default_dataset
 
     check_path(split(options.to)[0], options.out)
     recipe = options.recipe or "default"
@@ -118,7 +118,7 @@ def _export_model(options: Namespace) -> None:
 
 
 def _of_the_zoo(options: Namespace, dataset: str, recipe: str) -> FromZoo:
-    from ..zoo.from_zoo import FromZoo, check_names
+    from ..sources.from_zoo import FromZoo, check_names
 
     if options.architecture is not None:
         raise UsageError("--architecture describes the network of FRAMEWORK=FILE, not a model of the zoo")
@@ -131,8 +131,8 @@ def _of_the_zoo(options: Namespace, dataset: str, recipe: str) -> FromZoo:
 
 
 def _from_file(options: Namespace) -> FromFile:
-    from ..zoo.from_files import FromFile
-    from ..zoo.named_files import file_origins
+    from ..sources.from_files import FromFile
+    from ..sources.named_files import file_origins
 
     if any(given is not None for given in (options.framework, options.recipe, options.seed)):
         raise UsageError("FRAMEWORK=FILE cannot be combined with --framework, --recipe or --seed")

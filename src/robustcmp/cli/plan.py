@@ -54,7 +54,7 @@ def _plan(given: Sequence[str]) -> None:
     from ..evaluation import open_run
     from ..report.planning import designs, sentences
     from ..report.terminal import console_for, print_table
-    from ..zoo.from_zoo import mean_training_seconds
+    from ..sources.from_zoo import mean_training_seconds
 
     pilot = open_run(options.pilot)
     if seconds is None:

@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
+    from ..bench.benchmark import open_benchmark
+    from ..bench.store import BenchmarkStore
     from ..evaluation import open_run
-    from ..measured import open_benchmark
-    from ..records.benchmark_store import BenchmarkStore
 
     directories = [Path(name) for name in (options.run, options.beside) if name]
     if BenchmarkStore(directories[0]).is_there and not options.beside:

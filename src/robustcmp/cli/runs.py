@@ -10,7 +10,7 @@ from .command import Parser, run_command, say
 from .listing import listing_parser, print_listing
 
 if TYPE_CHECKING:
-    from ..records.benchmark_store import BenchmarkStore
+    from ..bench.store import BenchmarkStore
     from ..records.store import Run
 
 RUNS = "runs"  # where runs lie, and are looked for by name
@@ -55,7 +55,7 @@ def _of_benchmark(store: BenchmarkStore) -> dict[str, Any]:
 
 
 def _row(run: Run) -> dict[str, Any]:
-    from ..records.benchmark_store import BenchmarkStore
+    from ..bench.store import BenchmarkStore
 
     row: dict[str, Any] = dict.fromkeys(("run", "model", "dataset", "suite", "compared", "images", "state"))
     row["run"] = str(run.directory)

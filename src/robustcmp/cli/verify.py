@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _verify(given: Sequence[str]) -> None:
-    from ..records.benchmark_store import BenchmarkStore
+    from ..bench.store import BenchmarkStore
     from ..records.store import Run
     from ..records.upkeep import verify, write_sums
 

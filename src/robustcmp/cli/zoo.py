@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _zoo(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
-    from ..zoo.from_zoo import SOURCES, all_trained, spans
+    from ..sources.from_zoo import SOURCES, all_trained, spans
 
     keys = ("model", "dataset", "recipe", "framework", "source")
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}

@@ -1,1 +1,1 @@
-"""Running: runs. Imports zoo, attacks, deployments, models, networks, frameworks, hosts, data, records, the ground."""
+"""Running: runs. Imports sources, attacks, deployments, models, networks, frameworks, hosts, data, records, ground."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..deployments import conversion, split
 from ..frameworks import Device
 from ..models.classifier import Classifier
-from ..zoo.deployed import Converted, FromDeployment
+from ..sources.deployed import Converted, FromDeployment
 from .blame import blaming
 from .identity import Identity
 from .loading import Models

@@ -18,7 +18,7 @@ from ..models.classifier import Classifier
 from ..models.preflight import check_model, in_unit_bounds
 from ..printable import is_name
 from ..records.store import Run
-from ..zoo.origins import AnyOrigin, Origin
+from ..sources.origins import AnyOrigin, Origin
 from .blame import blaming
 from .control import check_control
 from .plan import TrainedModel, applicability

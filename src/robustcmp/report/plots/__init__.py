@@ -1,4 +1,4 @@
-"""Reading: pictures of a run or a benchmark, one a file, as Matplotlib axes. Imports analysis, records and the ground.
+"""Reading: pictures of a run, one a file, as Matplotlib axes. Imports analysis, records and the ground.
 
 Matplotlib draws them all, for notebooks, the page and the documentation: it is what the field has installed, it writes
 static SVG whose text stays text, and nothing has to be fetched to look at it.
@@ -10,24 +10,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
-from ...analysis.performance import Performance
 from ...analysis.results import Results
 from ...errors import UsageError
-from . import (
-    conditioning,
-    curves,
-    deployments,
-    distances,
-    gallery,
-    indicator,
-    latency,
-    learning,
-    resources,
-    time_to_accuracy,
-    trainings,
-    transfer,
-    variance,
-)
+from . import conditioning, curves, deployments, distances, gallery, indicator, trainings, transfer, variance
 
 Drawn = TypeVar("Drawn")
 Source = TypeVar("Source")
@@ -85,12 +70,3 @@ class Plots(Drawing[Results]):
     transfer = picture(transfer.draw)
     conditioning = picture(conditioning.draw)
     gallery = picture(gallery.draw)
-
-
-class BenchmarkPlots(Drawing[Performance]):
-    """The pictures of a benchmark; each method returns its Matplotlib axes."""
-
-    learning = picture(learning.draw)
-    time_to_accuracy = picture(time_to_accuracy.draw)
-    latency = picture(latency.draw)
-    resources = picture(resources.draw)

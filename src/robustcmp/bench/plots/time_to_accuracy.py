@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.performance import Performance
-from ...records.measurement import Epoch
+from ..measurement import Epoch
+from ..performance import Performance
 from .learning import of_trainings
 
 if TYPE_CHECKING:

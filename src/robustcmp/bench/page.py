@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.performance import Performance
-from . import measured_tables, published_performance
-from .format import percent, significant
-from .measured_headline import found, headline, said
-from .measured_notes import key_notes, notes
-from .measured_text import main_tables
-from .measured_words import named, setting, title
-from .page import can_draw, filled, render
-from .page_pictures import Pictures
-from .page_sections import NO_PICTURES, Block, Section
+from ..report.format import percent, significant
+from ..report.page import can_draw, filled, render
+from ..report.page_pictures import Pictures
+from ..report.page_sections import NO_PICTURES, Block, Section
+from ..report.table import Column, Table, names
+from . import published_text as published_performance
+from . import tables as measured_tables
+from .headline import found, headline, said
+from .notes import key_notes, notes
+from .performance import Performance
 from .plots import latency, learning, resources, time_to_accuracy
-from .table import Column, Table, names
+from .text import main_tables
+from .words import named, setting, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..records.measurement import Epoch, Measurement
-from .statistics.changes import change_point, trend
+from ..analysis.statistics.changes import change_point, trend
+from .measurement import Epoch, Measurement
 
 LIKELY = 0.01  # a change or a trend with a smaller p is one
 MATTERS = 0.05  # of the median: a smaller change or trend is none

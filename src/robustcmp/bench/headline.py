@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..analysis.performance import Performance
 from ..analysis.significance import ALPHA
-from ..analysis.speed import Setting
 from ..analysis.statistics.medians import Located, median_interval
-from .format import ANY_RATIO, in_unit, p_value, ratio, seconds
-from .measured_words import DOES, UNITS, named, network, where
-from .verdict_text import KINDS, WORDS, Said
+from ..report.format import ANY_RATIO, in_unit, p_value, ratio, seconds
+from ..report.verdict_text import KINDS, WORDS, Said
+from .performance import Performance
+from .speed import Setting
+from .words import DOES, UNITS, named, network, where
 
 AS_LONG = "times as long"
 

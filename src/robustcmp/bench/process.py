@@ -17,11 +17,11 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from ..records.measurement import Resources
 from ..runs.isolated import death
 from ..threads import processors
 from .child import Answer, Job, Request
 from .machine import LOOK_SECONDS, Watch, load, waited_children
+from .measurement import Resources
 from .outcome import NotApplicable, Outcome
 
 

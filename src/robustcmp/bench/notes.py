@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..analysis.performance import Performance
-from ..analysis.processes import BURST, BURST_SECONDS, BUSY, sees_bursts
-from .format import percent
-from .measured_words import TASKS
+from ..report.format import percent
+from .performance import Performance
+from .processes import BURST, BURST_SECONDS, BUSY, sees_bursts
+from .words import TASKS
 
 FEWEST = 6  # values, of which the median has a 95 % interval
 

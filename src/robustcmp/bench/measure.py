@@ -17,33 +17,33 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from . import limits
-from .analysis.control import answers_alike
-from .data import load_dataset
-from .deployments import conversion
-from .errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
-from .files import file_digest, json_digest
-from .frameworks import NAMES, Device, check_device, check_framework, hosted, installed, versions
-from .limits import BATCH_SIZE, EPOCHS
-from .measured import Benchmark, open_benchmark
-from .networks.architecture import get_architecture
-from .networks.weights import file_bytes
-from .performance.child import Job
-from .performance.machine import need_device, need_psutil
-from .performance.outcome import NotApplicable, Outcome
-from .performance.prediction import ControlJob, PredictionJob
-from .performance.process import Done, Failure, run
-from .performance.training import TrainingJob
-from .provenance import made_with, processor
-from .records.benchmark_store import FORMAT, BenchmarkStore, Manifest, Planned
-from .records.measurement import SEMANTICS, Asked, Measurement, Task
-from .runs.control import agreement
-from .threads import cores, processors
-from .zoo.deployed import FromDeployment, deployments_of
-from .zoo.from_files import FromDeployedFile, FromFunction
-from .zoo.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
-from .zoo.origins import AnyOrigin
-from .zoo.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
+from .. import limits
+from ..analysis.control import answers_alike
+from ..data import load_dataset
+from ..deployments import conversion
+from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
+from ..files import file_digest, json_digest
+from ..frameworks import NAMES, Device, check_device, check_framework, hosted, installed, versions
+from ..limits import BATCH_SIZE, EPOCHS
+from ..networks.architecture import get_architecture
+from ..networks.weights import file_bytes
+from ..provenance import made_with, processor
+from ..runs.control import agreement
+from ..sources.deployed import FromDeployment, deployments_of
+from ..sources.from_files import FromDeployedFile, FromFunction
+from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
+from ..sources.origins import AnyOrigin
+from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
+from ..threads import cores, processors
+from .benchmark import Benchmark, open_benchmark
+from .child import Job
+from .machine import need_device, need_psutil
+from .measurement import SEMANTICS, Asked, Measurement, Task
+from .outcome import NotApplicable, Outcome
+from .prediction import ControlJob, PredictionJob
+from .process import Done, Failure, run
+from .store import FORMAT, BenchmarkStore, Manifest, Planned
+from .training import TrainingJob
 
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits

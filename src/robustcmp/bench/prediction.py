@@ -15,8 +15,8 @@ from ..frameworks import Device
 from ..models.classifier import Classifier
 from ..models.preflight import in_unit_bounds
 from ..networks.architecture import Architecture
-from ..records.measurement import Task
-from ..zoo.origins import AnyOrigin
+from ..sources.origins import AnyOrigin
+from .measurement import Task
 from .outcome import NotApplicable, Outcome
 
 FEWEST_CALLS = 40  # p95 takes 20, and up to half of the calls may be warm-up; images are asked about again for them
@@ -34,9 +34,9 @@ class PredictionJob(msgspec.Struct, frozen=True):
     task : str
         ``"forward"`` or ``"forward-backward"``, to the gradient of one logit's sum with respect to the images.
     images, batch_size : int
-        As in `robustcmp.records.measurement.Asked`.
+        As in `robustcmp.bench.measurement.Asked`.
     device, data_dir
-        As for `robustcmp.performance.training.TrainingJob`.
+        As for `robustcmp.bench.training.TrainingJob`.
     """
 
     origin: AnyOrigin

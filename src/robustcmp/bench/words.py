@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..analysis.performance import Performance
-from ..analysis.speed import Setting
+from .performance import Performance
+from .speed import Setting
 
 TASKS = {"train": "training", "forward": "prediction", "forward-backward": "gradient"}
 UNITS = {"epoch": "an epoch", "step": "a step", "call": "a call"}

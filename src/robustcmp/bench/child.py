@@ -1,4 +1,4 @@
-"""The process of one measurement: ``python -m robustcmp.performance.child``, a job on its standard input."""
+"""The process of one measurement: ``python -m robustcmp.bench.child``, a job on its standard input."""
 
 from __future__ import annotations
 

@@ -6,17 +6,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .analysis.performance import Performance
-from .files import write_named
-from .records.benchmark_store import BenchmarkStore
-from .report import measured_frames, measured_text
-from .report.measured_page import to_html, to_notebook
-from .report.tensorboard import to_tensorboard
+from ..files import write_named
+from . import frames as measured_frames
+from . import text as measured_text
+from .page import to_html, to_notebook
+from .performance import Performance
+from .store import BenchmarkStore
+from .tensorboard import to_tensorboard
 
 if TYPE_CHECKING:
     import pandas
 
-    from .report.plots import BenchmarkPlots
+    from .plots import BenchmarkPlots
 
 
 class Benchmark(Performance):
@@ -31,7 +32,7 @@ class Benchmark(Performance):
         UsageError
             Matplotlib is not installed.
         """
-        from .report.plots import BenchmarkPlots  # Matplotlib, which no other reader needs
+        from .plots import BenchmarkPlots  # Matplotlib, which no other reader needs
 
         return BenchmarkPlots(self)
 

@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Sequence
 
-from .cli.ending import run_process
+from ..cli.ending import run_process
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what the arguments name and return the exit status."""
-    from .cli.bench import main as bench
+    from ..cli.bench import main as bench
 
     return bench(arguments)
 

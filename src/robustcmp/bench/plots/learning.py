@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.performance import Performance
 from ...errors import UsageError, unknown
-from ...records.measurement import Epoch
-from .style import bare, color, line, marker, panels
+from ...report.plots.style import bare, color, line, marker, panels
+from ..measurement import Epoch
+from ..performance import Performance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

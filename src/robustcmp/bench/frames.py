@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.performance import Performance
-from .frames import as_csv
-from .measured_headline import headline
+from ..report.frames import as_csv
+from .headline import headline
+from .performance import Performance
 
 if TYPE_CHECKING:
     import pandas

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.performance import Performance
-from ...analysis.speed import Setting
 from ...errors import UsageError
-from .style import bare, color, line, panels
+from ...report.plots.style import bare, color, line, panels
+from ..performance import Performance
+from ..speed import Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..analysis.significance import ALPHA
+from ..analysis.statistics import holm
+from ..analysis.statistics.equivalence import equivalent_shift
+from ..analysis.statistics.medians import hodges_lehmann
+from ..analysis.statistics.ranks import a12, kolmogorov_smirnov, pairs_needed, smallest_p, wilcoxon
 from ..errors import UsageError, unknown
-from .significance import ALPHA
-from .statistics import holm
-from .statistics.equivalence import equivalent_shift
-from .statistics.medians import hodges_lehmann
-from .statistics.ranks import a12, kolmogorov_smirnov, pairs_needed, smallest_p, wilcoxon
 
 if TYPE_CHECKING:
     import pandas

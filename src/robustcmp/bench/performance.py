@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..analysis.statistics.medians import Located, median_interval
 from ..errors import StoreError, UsageError
-from ..records.benchmark_store import BenchmarkStore, Planned
-from ..records.measurement import NEW_SEEDS, TASKS, Measurement
-from . import measured_arrays, speed
+from . import arrays as measured_arrays
+from . import speed
+from .measurement import NEW_SEEDS, TASKS, Measurement
 from .processes import figures
 from .speed import SETTING, Setting
-from .statistics.medians import Located, median_interval
+from .store import BenchmarkStore, Planned
 
 if TYPE_CHECKING:
     import pandas
@@ -149,7 +150,7 @@ class Performance:
 
     @cached_property
     def processes(self) -> pandas.DataFrame:
-        """A row a process, with all its figures; see `robustcmp.analysis.processes.figures`."""
+        """A row a process, with all its figures; see `robustcmp.bench.processes.figures`."""
         import pandas
 
         rows = [figures(measurement, self.manifest.accuracy) for measurement in self.measurements]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 
-from ..analysis.performance import Performance
-from . import published_performance
-from .measured_headline import headline
-from .measured_notes import key_notes, notes
-from .measured_tables import prediction, tables, training
-from .measured_words import setting, title
-from .table import Table
-from .terminal import WIDTH, console_for, print_table
-from .text import as_markdown, written
+from ..report.table import Table
+from ..report.terminal import WIDTH, console_for, print_table
+from ..report.text import as_markdown, written
+from . import published_text as published_performance
+from .headline import headline
+from .notes import key_notes, notes
+from .performance import Performance
+from .tables import prediction, tables, training
+from .words import setting, title
 
 MOST_NOTES = 6
 MOST_SENTENCES = 8

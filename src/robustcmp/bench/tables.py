@@ -6,11 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.performance import Performance
-from ..analysis.processes import QUANTILES, TOO_FEW
 from ..analysis.significance import ALPHA
-from ..analysis.speed import MARGIN
-from .format import (
+from ..report.format import (
     NOTHING,
     fixed,
     interval,
@@ -24,8 +21,11 @@ from .format import (
     size,
     whole,
 )
-from .measured_words import TASKS, UNITS
-from .table import Column, Table, names
+from ..report.table import Column, Table, names
+from .performance import Performance
+from .processes import QUANTILES, TOO_FEW
+from .speed import MARGIN
+from .words import TASKS, UNITS
 
 if TYPE_CHECKING:
     import pandas

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..records.measurement import Measurement
+from .measurement import Measurement
 from .processes import QUANTILES, TOO_FEW, after_warm_up, quantiles, seconds_to
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from ..frameworks import Device, get_framework
 from ..models.classifier import Classifier
 from ..models.model import wrap
 from ..networks.architecture import get_architecture
-from ..records.measurement import Epoch
-from ..zoo.recipes import Recipe, load_for, load_recipe
-from ..zoo.training import (
+from ..sources.recipes import Recipe, load_for, load_recipe
+from ..sources.training import (
     VALIDATION_FRACTION,
     Augmentation,
     Fitting,
@@ -29,6 +28,7 @@ from ..zoo.training import (
     check_fit,
     steps_an_epoch,
 )
+from .measurement import Epoch
 from .outcome import Outcome
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.performance import Performance
-from ...analysis.processes import steadiness
-from ...analysis.speed import Setting
 from ...errors import UsageError
-from ...records.measurement import Measurement
-from ..measured_words import TASKS
-from .style import bare, color, line, panels
+from ...report.plots.style import bare, color, line, panels
+from ..measurement import Measurement
+from ..performance import Performance
+from ..processes import steadiness
+from ..speed import Setting
+from ..words import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..records.measurement import Epoch
+from .measurement import Epoch
 
 
 class NotApplicable(Exception):
@@ -21,7 +21,7 @@ class Outcome(msgspec.Struct, frozen=True):
     calls : list of float
         Seconds of each other one, in their order.
     version, device : str
-        As in `robustcmp.records.measurement.Measurement`, as are
+        As in `robustcmp.bench.measurement.Measurement`, as are
     epochs, parameters, bytes
         these.
     logits : list of list of float

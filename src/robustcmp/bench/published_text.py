@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ..analysis.performance import Performance
-from ..analysis.published_performance import beside, sources
-from .format import NOTHING, ratio, seconds
-from .table import Column, Table, names
+from ..report.format import NOTHING, ratio, seconds
+from ..report.table import Column, Table, names
+from .performance import Performance
+from .published import beside, sources
 
 KERAS = (
     "keras: the published times are of Keras 2 on TensorFlow 1, ours of the host keras-tensorflow, Keras 3 on "

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..files import as_path, make_directory
-from ..records.measurement import Epoch, Measurement
+from .measurement import Epoch, Measurement
 
 SCALARS = ("loss", "training_accuracy", "validation_accuracy", "seconds")
 

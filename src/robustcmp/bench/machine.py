@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..records.measurement import Resources
+from .measurement import Resources
 
 POWERCAP = Path("/sys/class/powercap")
 PROC = Path("/proc")
