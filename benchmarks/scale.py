@@ -79,9 +79,9 @@ import robustcmp as rc
 from robustcmp.records.upkeep import verify
 ev = rc.open_run(sys.argv[1])
 opened = time.perf_counter()
-text = ev.summary()
+text = str(ev)
 printed = time.perf_counter()
-wrong = len(list(verify(ev.run)))
+wrong = len(list(verify(ev.results.run)))
 verified = time.perf_counter()
 said = {"opened": opened - began, "printed": printed - opened, "verified": verified - printed}
 print(json.dumps(said | {"cpu": time.process_time(), "lines": len(text.splitlines()), "wrong": wrong}))
@@ -362,9 +362,9 @@ def real_workers(directory: Path, ways: Sequence[str], images: int, rounds: int)
             digests.add(digest({str(name): of for name, of in arrays.items()}))
             log = [line.split() for line in (out / "log.txt").read_text().splitlines()]
             rows.append({"way": way, "turn": turn, "seconds": wall, "cpu": cpu, "load": loaded, "images": images})
-            rows[-1]["groups"] = len(ev.costs())
+            rows[-1]["groups"] = len(ev.costs)
             rows[-1]["attacks_seconds"] = _between(log[0], log[-1])
-            rows[-1]["work_seconds"] = float(ev.costs()["seconds"].sum())
+            rows[-1]["work_seconds"] = float(ev.costs["seconds"].sum())
     if len(digests) > 1:  # what was measured is kept all the same
         print("the results of all ways should be the same bit for bit, and are not", file=sys.stderr)
     return [row | {"alike": len(digests) == 1} for row in rows]

@@ -41,5 +41,5 @@ def compared(model: Any, images: NDArray[np.float32], tmp_path: Path) -> None:
     models = {"brought": model, "beside": beside(images, labels, logits.shape[1])}
     ev = rc.evaluate(models, images, labels, suite=suite, n=n, repeats=1, batch_size=min(n, 8), progress=False)
     assert ev.dataset.sizes["image"] == n
-    assert all(set(rates) == {"fgsm", "single_pixel"} for rates in ev.rates().values())
-    assert ev.rates()["brought"]["fgsm"] > 0
+    assert all(set(rates) == {"fgsm", "single_pixel"} for rates in ev.results.rates().values())
+    assert ev.results.rates()["brought"]["fgsm"] > 0

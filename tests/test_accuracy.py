@@ -18,6 +18,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import in_unit_bounds
+from robustcmp.report.text import to_text
 from robustcmp.runs.causes import find_cause
 
 torch = pytest.importorskip("torch")
@@ -175,9 +176,9 @@ def test_a_cause_is_a_warning_and_a_note(network: Any, digits: Dataset, caplog: 
         ev = compare({"right": rc.wrap(network), "wrong": rc.wrap(network, bounds=(0, 255))}, digits)
     [warning] = [record.getMessage() for record in caplog.records if "not asked as" in record.getMessage()]
     assert warning.startswith("wrong is probably not asked as it was trained: with bounds (0, 255)")
-    assert warning in " ".join(ev.to_text(width=100_000).split())
+    assert warning in " ".join(to_text(ev.results, width=100_000).split())
     accuracy = np.mean(rc.predict(rc.wrap(network, bounds=(0, 255)), digits.images) == digits.labels)
-    assert ev.clean_accuracy["wrong"] == accuracy  # nothing was changed
+    assert ev.results.clean_accuracy["wrong"] == accuracy  # nothing was changed
 
 
 def test_a_cause_is_in_the_error_where_no_image_is_left(network: Any, digits: Dataset) -> None:
@@ -200,7 +201,7 @@ def test_an_accuracy_that_is_missed_is_an_error_before_any_attack(
     scaled = {"mine": rc.wrap(Module(network, lambda x: (x + 1) / 2))}
     with pytest.raises(ModelError, match=r"should classify 95.0% .* attacked. mine is probably .*\[-1, 1\]"):
         compare(scaled, digits, expected_accuracy={"mine": 0.95})
-    assert compare(models, digits, expected_accuracy={"other": 0.97}).models  # within the sampling error
+    assert compare(models, digits, expected_accuracy={"other": 0.97}).results.models  # within the sampling error
 
 
 def test_what_is_expected_is_a_fraction_of_a_model(network: Any, digits: Dataset) -> None:

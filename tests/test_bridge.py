@@ -145,8 +145,8 @@ def test_foolboxs_gradient_attacks_reach_it(zoo_model: Any, digits: Dataset, tmp
         repeats=1,
         progress=False,
     )
-    assert ev.rates()["functions"] == ev.rates()["torch"]
-    assert ev.rates()["functions"]["pgd"] > 0.1
+    assert ev.results.rates()["functions"] == ev.results.rates()["torch"]
+    assert ev.results.rates()["functions"]["pgd"] > 0.1
     np.testing.assert_allclose(*(ev.dataset.linf.sel(model=name) for name in ("torch", "functions")), atol=1e-6)
 
 

@@ -27,6 +27,7 @@ from robustcmp.cli import eval as eval_command
 from robustcmp.errors import AttackError, ModelError, UsageError
 from robustcmp.models.bridge import as_torch_module
 from robustcmp.models.classifier import Classifier
+from robustcmp.report.text import to_text
 
 N, SIDE, CLASSES, EPSILON = 16, 8, 3, 0.1
 PIXELS = SIDE * SIDE * 3
@@ -215,10 +216,10 @@ def test_another_library(library: str) -> None:
         progress=False,
     )
     assert generators() == before
-    rates = {framework: of_model["theirs"] for framework, of_model in ev.rates().items()}
+    rates = {framework: of_model["theirs"] for framework, of_model in ev.results.rates().items()}
     assert set(rates) == {*FRAMEWORKS}
     assert len(set(rates.values())) == 1  # the network and the draws are the same everywhere
-    assert rates["torch"] >= 0.9 * ev.rates()["torch"]["fgsm"] > 0
+    assert rates["torch"] >= 0.9 * ev.results.rates()["torch"]["fgsm"] > 0
     of = ev.dataset.sel(attack="theirs")
     if attack.epsilon is not None:
         assert (of.linf.values[of.success.values.astype(bool)] <= EPSILON + 1e-6).all()
@@ -659,13 +660,13 @@ def test_what_a_run_keeps_of_it(tmp_path: Path) -> None:
     ev = made(EPSILON)
     stored = rc.open_run(tmp_path / "run")
     assert stored.dataset.identical(ev.dataset)
-    settings = stored.attack_records["own"].settings
+    settings = stored.results.attack_records["own"].settings
     assert settings["function"] == "test_brought_attacks:away"
     assert settings["epsilon"] == EPSILON
     assert settings["packages"] == {"numpy": np.__version__}
-    assert "an attack from elsewhere, away: budget linf ≤ 0.1, checked" in ev.to_text()
+    assert "an attack from elsewhere, away: budget linf ≤ 0.1, checked" in to_text(ev.results)
     assert made(EPSILON).dataset.identical(ev.dataset)
-    assert made(2 * EPSILON).rates()["m"]["own"] > ev.rates()["m"]["own"]  # computed again
+    assert made(2 * EPSILON).results.rates()["m"]["own"] > ev.results.rates()["m"]["own"]  # computed again
 
 
 def test_functions_are_told_apart() -> None:
@@ -740,7 +741,7 @@ def test_a_run_computes_again_what_a_changed_object_attacks(tmp_path: Path) -> N
     def rate(mover: Still) -> float:
         suite = {"own": around(mover, needs_gradient=False)}
         given = {"n": N, "repeats": 1, "progress": False, "out": tmp_path / "run"}
-        return rc.evaluate({"m": model}, images, labels, suite=suite, **given).rates()["m"]["own"]
+        return rc.evaluate({"m": model}, images, labels, suite=suite, **given).results.rates()["m"]["own"]
 
     class Shifted(Still):
         def __call__(self, model: Any, images: Any, labels: Any) -> Any:
@@ -809,8 +810,8 @@ def test_one_that_needs_gradients_does_not_run_without() -> None:
         "noise": FunctionAttack(of_seeds, epsilon=None, needs_gradient=False),
     }
     ev = rc.evaluate({"m": model}, images, labels, suite=suite, n=N, repeats=1, progress=False)
-    assert "no gradient" in ev.not_applicable["m"]["away"]
-    assert 0 < ev.rates()["m"]["noise"] < 1
+    assert "no gradient" in ev.results.not_applicable["m"]["away"]
+    assert 0 < ev.results.rates()["m"]["noise"] < 1
     with pytest.raises(ModelError, match="no gradient"):
         FunctionAttack(away, epsilon=EPSILON, needs_gradient=False).attack(model, images, labels)
 

@@ -28,6 +28,7 @@ from robustcmp.data.arrays import check_images, check_labels, check_unit_images,
 from robustcmp.errors import DataError, OutOfMemoryError, UsageError
 from robustcmp.files import digest
 from robustcmp.report.plots.style import as_picture
+from robustcmp.report.text import to_text
 from robustcmp.runs.subset import chosen
 
 Images = NDArray[np.float32]
@@ -122,7 +123,7 @@ def test_channels_of_images_that_are_not_square(channels: int, tmp_path: Path) -
     models = {"torch": in_torch(channels), "tensorflow": in_tensorflow(channels), "jax": in_jax(channels)}
     models["numpy"] = linear()
     ev = evaluated(models, images, labelled(images), tmp_path)
-    rates = ev.rates()
+    rates = ev.results.rates()
     for name in models:  # the same network: a transposed axis would be another one
         assert rates[name] == pytest.approx(rates["numpy"], abs=0.04), name
     assert rates["numpy"]["fgsm"] > 0.9
@@ -167,8 +168,8 @@ def test_a_stated_axis_of_channels_wins(shape: tuple[int, int, int], data_format
     suite = {"pixel": rc.attacks.SinglePixel(max_pixels=1)}
     options: dict[str, Any] = {"suite": suite, "n": 5, "repeats": 1, "progress": False}
     ev = rc.evaluate({"m": model}, given, labels, data_format=data_format, **options)
-    assert ev.correct_by_all == correct.mean()
-    np.testing.assert_array_equal(ev.clean, images[ev.dataset.image.values])
+    assert ev.results.correct_by_all == correct.mean()
+    np.testing.assert_array_equal(ev.results.clean, images[ev.dataset.image.values])
     result = suite["pixel"].attack(model, given[subset], labels[subset], data_format=data_format)
     assert result.adversarials.shape == (len(subset), *shape)
 
@@ -267,7 +268,7 @@ def test_normalised_images(tmp_path: Path) -> None:
     expected = native(torch.tensor(normalised.transpose(0, 3, 1, 2))).argmax(1).numpy()
     model = rc.wrap(native, preprocessing={"mean": mean.tolist(), "std": std.tolist(), "axis": -3}, device="cpu")
     np.testing.assert_array_equal(rc.predict(model, drawn()), expected)
-    assert evaluated({"m": model}, drawn(), expected, tmp_path).rates()["m"]["fgsm"] > 0
+    assert evaluated({"m": model}, drawn(), expected, tmp_path).results.rates()["m"]["fgsm"] > 0
 
 
 @pytest.mark.parametrize(
@@ -294,7 +295,7 @@ def test_models_with_other_bounds_take_images_in_the_unit_interval(bounds: tuple
 
     model = rc.wrap_functions(logits=inner, bounds=bounds)
     ev = evaluated({"m": model, "plain": linear()}, drawn(), labelled(drawn()), tmp_path)
-    assert ev.rates()["m"]["single_pixel"] == ev.rates()["plain"]["single_pixel"]
+    assert ev.results.rates()["m"]["single_pixel"] == ev.results.rates()["plain"]["single_pixel"]
 
 
 def test_whole_numbers_that_are_no_brightness_get_no_expression() -> None:
@@ -394,7 +395,7 @@ def test_a_class_that_is_missing(tmp_path: Path) -> None:
     there = labelled(images) != 1
     ev = evaluated({"m": linear()}, images[there], labelled(images)[there], tmp_path)
     assert set(ev.dataset.label.values) == {0, 2}
-    assert ev.rates()["m"]["fgsm"] > 0
+    assert ev.results.rates()["m"]["fgsm"] > 0
 
 
 # collections of libraries ---------------------------------------------------------------------------------------------
@@ -942,7 +943,7 @@ def test_the_command(dataset: str, here: Path, capsys: pytest.CaptureFixture[str
     assert found["out"].startswith("runs/")
     assert name in found["out"]
     assert str(here) not in (here / found["out"] / "manifest.json").read_text()
-    assert all(rates["fgsm"] > 0 for rates in rc.open_run(found["out"]).rates().values())
+    assert all(rates["fgsm"] > 0 for rates in rc.open_run(found["out"]).results.rates().values())
 
 
 def test_the_command_names_the_order_of_numbered_classes(
@@ -956,7 +957,7 @@ def test_the_command_names_the_order_of_numbered_classes(
     assert "3 classes: 0 1, 1 2, 2 10" in err
     note = "folder:pets: the classes are in the order of their numbers, 1, 2, …"
     assert caplog.text.count(note) == 1
-    assert note in rc.open_run("run").to_text()
+    assert note in to_text(rc.open_run("run").results)
 
 
 def test_the_command_with_a_stated_axis_of_channels(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1041,7 +1042,7 @@ def test_images_in_a_file_are_not_held(in_archive: bool, tmp_path: Path, monkeyp
     assert images.nbytes > 150e6
     assert peak < 60e6
     kept = ev.dataset.image.values
-    np.testing.assert_array_equal(ev.clean, images[kept])
+    np.testing.assert_array_equal(ev.results.clean, images[kept])
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def test_two_classes(small: Any) -> None:
     model = rc.wrap_functions(logits=lambda x: svm.decision_function(flat(x)), outputs="binary-logit")
     np.testing.assert_array_equal(rc.predict(model, images), svm.predict(flat(images)))
     ev = rc.evaluate({"a": model}, images, (labels > 4).astype(int), suite="smoke", n=3, repeats=1, progress=False)
-    assert "finite-differences" in ev.not_applicable["a"]["fgsm"]
+    assert "finite-differences" in ev.results.not_applicable["a"]["fgsm"]
 
 
 @pytest.mark.brought(

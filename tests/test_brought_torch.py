@@ -23,6 +23,7 @@ from robustcmp.attacks import FGSM
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
+from robustcmp.report.summary import summary
 from robustcmp.sources.from_files import load_network
 from robustcmp.sources.named_files import file_origins
 
@@ -568,7 +569,7 @@ def test_networks_that_are_all_asked_wrongly_give_no_answer() -> None:
     def answer(**bounds: Any) -> str:
         models = {name: rc.wrap(Scaled(network).eval(), **bounds) for name, network in zip("ab", trained, strict=True)}
         ev = rc.evaluate(models, data.images, data.labels, suite="smoke", n=20, repeats=1, progress=False)
-        return " ".join(ev.summary(width=1000).split())
+        return " ".join(summary(ev.results, width=1000).split())
 
     expected = "No answer yet: a (9.6 %), b (9.6 %) have no more accuracy than naming the most frequent class each time"
     assert expected in (said := answer())
@@ -679,8 +680,8 @@ def test_a_quantised_module_has_no_gradient_and_other_attacks_run(kind: str, tmp
             rc.evaluate({"m": model}, drawn(), labels, **asked)
     ev = rc.evaluate({"m": model}, drawn(), labels, batch_size=1, **asked)
     assert ev.dataset.sizes["image"] == N
-    assert "is quantised" in ev.not_applicable["m"]["fgsm"]
-    assert ev.rates()["m"]["single_pixel"] >= 0
+    assert "is quantised" in ev.results.not_applicable["m"]["fgsm"]
+    assert ev.results.rates()["m"]["single_pixel"] >= 0
 
 
 def test_a_module_that_detaches_its_answer_has_no_gradient_and_other_attacks_run(tmp_path: Path) -> None:
@@ -697,8 +698,8 @@ def test_a_module_that_detaches_its_answer_has_no_gradient_and_other_attacks_run
     suite = tmp_path / "suite.toml"
     suite.write_text(SUITE)
     ev = rc.evaluate({"m": model}, drawn(), labels, suite=suite, n=N, repeats=1, progress=False)
-    assert "its forward detaches it" in ev.not_applicable["m"]["fgsm"]
-    assert ev.rates()["m"]["single_pixel"] >= 0
+    assert "its forward detaches it" in ev.results.not_applicable["m"]["fgsm"]
+    assert ev.results.rates()["m"]["single_pixel"] >= 0
 
 
 def test_training_mode_since_a_network_was_wrapped_is_left_to_its_caller() -> None:
@@ -729,7 +730,7 @@ def test_weights_that_are_loaded_into_a_wrapped_network_make_two_models_one() ->
 
     def said(models: dict[str, Any]) -> str:
         ev = rc.evaluate(models, images, labels, suite="smoke", n=5, repeats=1, progress=False)
-        return " ".join(ev.summary().split())
+        return " ".join(summary(ev.results).split())
 
     assert "a/0, b/0 are one network: their weights and answers are the same in every bit." in said(models)
     assert "one network" not in said({"a": rc.wrap(trained[0]), "b": rc.wrap(trained[1])})
@@ -774,6 +775,6 @@ def test_a_gradient_that_is_not_whole_is_named(make: Any) -> None:
     models = {"m": model, "beside": rc.wrap(convolutional())}
     labels = rc.predict(model, images)
     ev = rc.evaluate(models, images, labels, suite="smoke", n=5, repeats=1, progress=False)
-    text = " ".join(ev.summary().split())
+    text = " ".join(summary(ev.results).split())
     assert "The gradient of m is not that of its logits" in text
     assert "gradient of beside" not in text

@@ -229,7 +229,7 @@ def test_a_threshold_that_has_no_gradient(network: Any, digits: Dataset, suite: 
             return self.network(x) - 1000 * white * torch.softmax(10 * self.network(x), dim=1)
 
     ev = run(rc.wrap(Trapped(network)), digits, suite)
-    assert ev.rates()["model"]["pixel"] > 0.3
+    assert ev.results.rates()["model"]["pixel"] > 0.3
     assert outcomes(ev)["gradient-free is weaker"] == FAIL
 
 
@@ -244,7 +244,7 @@ def test_a_model_that_calls_all_noise_one_class(network: Any, digits: Dataset, s
             return self.network(x) + 1000 * torch.relu(rough - 0.2)[:, None] * three
 
     ev = run(rc.wrap(Calm(network)), digits, suite)
-    assert 0.5 < ev.starts.share("model", "walk") < 1
+    assert 0.5 < ev.results.starts.share("model", "walk") < 1
     found = outcomes(ev)
     assert found["every image had a start"] == FAIL
     assert found["boundary's points hold"] == PASS
@@ -280,8 +280,8 @@ def test_a_slow_network_that_is_attacked_little_is_checked_on_fewer_images(
     ev = rc.evaluate({"slow": slow.model}, x, rc.predict(slow.model, x), suite=suite, n=19, progress=False)
     found = ev.run_checks()
     assert set(found.check) == EVERY_CHECK
-    assert ev.checked is not None
-    assert ev.checked.images == checked
+    assert ev.results.checked is not None
+    assert ev.results.checked.images == checked
 
 
 def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
@@ -301,8 +301,11 @@ def test_a_model_without_a_gradient(digits: Dataset, tmp_path: Path) -> None:
     for check in set(ADVICE) - {"two passes agree", BOUNDS}:
         assert table.outcome[check] == NOT_APPLICABLE, check
         assert table.figure[check]
-    assert ev.checked is not None
-    assert Checked.from_json(json.loads(json.dumps(ev.checked.to_json()))).to_json() == ev.checked.to_json()
+    assert ev.results.checked is not None
+    assert (
+        Checked.from_json(json.loads(json.dumps(ev.results.checked.to_json()))).to_json()
+        == ev.results.checked.to_json()
+    )
 
 
 @pytest.mark.parametrize(
@@ -356,21 +359,21 @@ def test_they_are_stored_and_read_and_otherwise_the_error_names_the_command(
     opened = rc.open_run(tmp_path / "run")
     with pytest.raises(UsageError, match=r"stored without checks.*robustcmp\.evaluate"):
         _ = opened.checks
-    assert "Health checks have not been run; `ev.run_checks()` runs them." in notes(opened)
+    assert "Health checks have not been run; `ev.run_checks()` runs them." in notes(opened.results)
     made = ev.run_checks()
     opened = rc.open_run(tmp_path / "run")
     assert opened.checks.equals(made)
-    (total,) = (note for note in notes(opened) if note.startswith("Health checks on 40 images: "))
+    (total,) = (note for note in notes(opened.results) if note.startswith("Health checks on 40 images: "))
     assert f"{(made.outcome == PASS).sum()} pass, {(made.outcome == FAIL).sum()} fail" in total
     assert made.set_index("check").outcome["boundary has converged"] == NOTED  # an attack of 40 iterations says so
     assert f", {(made.outcome == NOTED).sum()} noted." in total
-    assert not any(note.startswith("Failed: boundary has converged") for note in notes(opened))
-    (table,) = (table for table in tables(opened) if "a lower bound on vulnerability" in table.title)
+    assert not any(note.startswith("Failed: boundary has converged") for note in notes(opened.results))
+    (table,) = (table for table in tables(opened.results) if "a lower bound on vulnerability" in table.title)
     assert table.title.startswith("PGD at ε = 0.1 on 40 images, not in R")
-    assert to_text(opened).count("lower bound on vulnerability") == 1
+    assert to_text(opened.results).count("lower bound on vulnerability") == 1
     # Another question in the same directory has other checks.
     again = run(rc.wrap(Module(network)), digits, suite, out=tmp_path / "run", seed=5)
-    assert again.checked is None
+    assert again.results.checked is None
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ from robustcmp.frameworks import installed
 from robustcmp.networks.weights import read_weights
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
+from robustcmp.report.summary import summary
 from robustcmp.sources import training
 from robustcmp.sources.recipes import SHIPPED
 
@@ -157,7 +158,7 @@ def test_the_table_names_what_was_compared(run: Call, elsewhere: Path) -> None:
     assert done.status == 0
     ev = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick")
     page = "runs/lenet1-digits-quick/report.html"
-    assert done.out == f"{ev.summary(width=80)}\npage: {page}\n"
+    assert done.out == f"{summary(ev.results, width=80)}\npage: {page}\n"
     assert (elsewhere / page).exists()
     assert done.out.startswith("lenet1 on digits, suite quick\n")
     rows = [line.split()[0] for line in done.out.splitlines() if line.strip()]
@@ -190,10 +191,10 @@ def test_checks_that_were_interrupted_are_made_by_the_same_command(
         patch.setattr(rc.Evaluation, "run_checks", interrupted)
         assert run(eval_command.main, *quick()).status == 130
     stored = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick")
-    assert stored.checked is None
-    assert "Health checks have not been run" in stored.summary()
+    assert stored.results.checked is None
+    assert "Health checks have not been run" in summary(stored.results)
     assert run(eval_command.main, *quick()).status == 0
-    assert rc.open_run(elsewhere / "runs" / "lenet1-digits-quick").checked is not None
+    assert rc.open_run(elsewhere / "runs" / "lenet1-digits-quick").results.checked is not None
 
 
 def test_options_reach_the_run(run: Call, elsewhere: Path) -> None:
@@ -206,7 +207,7 @@ def test_options_reach_the_run(run: Call, elsewhere: Path) -> None:
     ev = rc.open_run(elsewhere / "deep" / "er")
     assert (ev.manifest["images"]["used"], ev.manifest["repeats"], ev.manifest["seed"]) == (2, 3, 7)
     assert ev.manifest["models"][0]["batch_size"] == 16
-    assert not ev.has_adversarials("torch", "fgsm")
+    assert not ev.results.has_adversarials("torch", "fgsm")
     assert not (elsewhere / "runs").exists()
 
 
@@ -651,7 +652,7 @@ def test_what_was_trained_can_be_compared(run: Call, own_cache: Path, elsewhere:
     assert done.status == 0
     assert "trained here" in done.err
     ev = rc.open_run(elsewhere / "runs" / "lenet1-digits-quick")
-    assert ev.training_seeds == [5]
+    assert ev.results.training_seeds == [5]
     assert ev.manifest["models"][0]["info"]["training_seed"] == 5
 
 

@@ -63,11 +63,11 @@ def ev(asked: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> rc.Ev
 def test_a_rate_is_that_of_the_subset_itself(
     ev: rc.Evaluation, asked: dict[str, Any], members: tuple[int, ...]
 ) -> None:
-    assert ev.conditioned is not None
+    assert ev.results.conditioned is not None
     images, labels = asked["images"], asked["labels"]
     subset = rc.common_subset({str(i): FLAT[i][2] for i in members}, images, labels)
     model = FLAT[members[0]][2]
-    rates, sizes = ev.conditioned.rates(members[0], np.array(members[1:], np.int64))
+    rates, sizes = ev.results.conditioned.rates(members[0], np.array(members[1:], np.int64))
     assert sizes[-1] == len(subset) > len(ev.dataset.image)
     for attack, rate in zip(SUITE.attacks.values(), rates[-1], strict=True):
         falls = [
@@ -78,36 +78,36 @@ def test_a_rate_is_that_of_the_subset_itself(
 
 
 def test_the_curve_ends_with_the_rates_of_the_run(ev: rc.Evaluation) -> None:
-    curve = ev.conditioning()
+    curve = ev.conditioning
     assert curve.groupby(["attack", "model"], sort=False).models.apply(list).tolist() == [[1, 2, 3, 4, 5, 6]] * 6
     last = curve[curve.models == 6].set_index(["attack", "model"])
-    for attack in ev.attacks:
-        for model in ev.models:
-            assert last.success_rate[attack, model] == pytest.approx(ev.rate(model, attack))
-    assert last.images.to_numpy() == pytest.approx(ev.correct_by_all)
+    for attack in ev.results.attacks:
+        for model in ev.results.models:
+            assert last.success_rate[attack, model] == pytest.approx(ev.results.rate(model, attack))
+    assert last.images.to_numpy() == pytest.approx(ev.results.correct_by_all)
     assert (curve.low <= curve.success_rate + 1e-12).all()
     assert (curve.success_rate <= curve.high + 1e-12).all()
     fewer = curve.groupby(["attack", "model"]).images.apply(lambda images: np.diff(images).max())
     assert (fewer <= 0).all()
-    assert ev.conditioning().equals(curve)  # drawn again alike
+    assert ev.conditioning.equals(curve)  # drawn again alike
 
 
 def test_the_curve_is_the_mean_over_all_orders(ev: rc.Evaluation) -> None:
-    assert ev.conditioned is not None
+    assert ev.results.conditioned is not None
     rates = [
-        ev.conditioned.rates(model, np.array(order))[0]
+        ev.results.conditioned.rates(model, np.array(order))[0]
         for model in (0, 1)
         for order in permutations([i for i in range(6) if i != model])
     ]
-    curve = ev.conditioning(picks=1000).set_index(["attack", "model", "models"]).success_rate.sort_index()
-    for column, attack in enumerate(ev.attacks):
+    curve = ev.results.conditioning(picks=1000).set_index(["attack", "model", "models"]).success_rate.sort_index()
+    for column, attack in enumerate(ev.results.attacks):
         assert curve[attack, "a"].to_numpy() == pytest.approx(np.mean(rates, axis=0)[:, column], abs=0.004)
 
 
 def test_outcomes_are_stored_and_shown(ev: rc.Evaluation) -> None:
-    opened = rc.open_run(ev.run.directory)
-    assert opened.conditioning().equals(ev.conditioning())
-    (table,) = (table for table in tables(opened) if "so many models" in table.title)
+    opened = rc.open_run(ev.results.run.directory)
+    assert opened.conditioning.equals(ev.conditioning)
+    (table,) = (table for table in tables(opened.results) if "so many models" in table.title)
     assert [column.name for column in table.columns][2:] == ["1 model", "3 models", "6 models"]
     axes = opened.plot.conditioning(attacks=["fgsm"])
     assert [len(line.get_xdata()) for line in axes[0].lines] == [6, 6, 6]
@@ -116,12 +116,12 @@ def test_outcomes_are_stored_and_shown(ev: rc.Evaluation) -> None:
 def test_some_attacks_alone(asked: dict[str, Any]) -> None:
     evaluation = rc.evaluate(**asked, batch_size=64)
     with pytest.raises(UsageError, match="run_conditioning"):
-        rc.open_run(evaluation.run.directory).conditioning()
+        _ = rc.open_run(evaluation.results.run.directory).conditioning
     with pytest.raises(UsageError, match="pixle"):
         evaluation.run_conditioning(["pixle"])
     assert set(evaluation.run_conditioning(["fgsm"]).attack) == {"fgsm"}
     with pytest.raises(UsageError, match="pixel was not run on contested images"):
-        evaluation.prediction("a", "pixel", models=2)
+        evaluation.results.prediction("a", "pixel", models=2)
 
 
 def test_a_suite_on_all_images_is_not_conditional(asked: dict[str, Any]) -> None:
@@ -194,20 +194,20 @@ def test_rates_are_rates(data: st.DataObject) -> None:
 
 
 def test_one_more_training(ev: rc.Evaluation) -> None:
-    three, one = (ev.prediction("a", "fgsm", models=size, images=100) for size in (3, 1))
+    three, one = (ev.results.prediction("a", "fgsm", models=size, images=100) for size in (3, 1))
     assert 0 <= three.low <= three.mean <= three.high <= 1
-    curve = ev.conditioning().set_index(["attack", "model", "models"]).success_rate.sort_index()
+    curve = ev.conditioning.set_index(["attack", "model", "models"]).success_rate.sort_index()
     assert one.mean == pytest.approx(curve["fgsm", "a", 1])
-    more_images = ev.prediction("a", "fgsm", models=3, images=10_000)
+    more_images = ev.results.prediction("a", "fgsm", models=3, images=10_000)
     assert more_images.mean == three.mean
     assert more_images.high - more_images.low < three.high - three.low
-    assert ev.conditioned is not None
+    assert ev.results.conditioned is not None
     with pytest.raises(UsageError, match="picks should be at least 2"):
-        ev.conditioned.prediction("a", "fgsm", models=2, images=100, picks=1)
+        ev.results.conditioned.prediction("a", "fgsm", models=2, images=100, picks=1)
     with pytest.raises(UsageError, match="from 1 to 3"):
-        ev.prediction("a", "fgsm", models=4)
+        ev.results.prediction("a", "fgsm", models=4)
     with pytest.raises(UsageError, match="model"):
-        ev.prediction("d", "fgsm", models=2)
+        ev.results.prediction("d", "fgsm", models=2)
 
 
 def test_one_training_predicts_nothing() -> None:
@@ -232,10 +232,10 @@ def test_attacks_are_added_to_those_that_are_there(ev: rc.Evaluation, asked: dic
     evaluation = rc.evaluate(**asked, batch_size=64)
     evaluation.run_conditioning(["pixel"])
     curve = evaluation.run_conditioning(["fgsm"])
-    assert evaluation.conditioned is not None
-    assert evaluation.conditioned.attacks == ["fgsm", "pixel"]
+    assert evaluation.results.conditioned is not None
+    assert evaluation.results.conditioned.attacks == ["fgsm", "pixel"]
     assert curve.sort_values(["attack", "model", "models"], ignore_index=True).equals(
-        ev.conditioning().sort_values(["attack", "model", "models"], ignore_index=True)
+        ev.conditioning.sort_values(["attack", "model", "models"], ignore_index=True)
     )
 
 

@@ -79,14 +79,14 @@ def test_the_control_passes_for_resnet20_and_fails_with_another_weight(cifar10: 
     models = rc.same_weights(rc.load_model("resnet20", framework="torch", device="cpu"), device="cpu")
     part = Dataset(cifar10.images[:40], cifar10.labels[:40], "cifar10", "test", 10)
     ev = rc.evaluate(models, part.images, part.labels, suite=suite, n=8, repeats=1, progress=False)
-    assert ev.same_weights is not None
-    assert ev.same_weights["passed"]
+    assert ev.results.same_weights is not None
+    assert ev.results.same_weights["passed"]
     perturbed(models["torch"], 0.01)
     suite.write_text(QUICKER)
     again = rc.evaluate(models, part.images, part.labels, suite=suite, n=2, repeats=1, batch_size=32, progress=False)
-    assert again.same_weights is not None
-    assert not again.same_weights["passed"]
-    assert again.same_weights["logits"] > 1e-4
+    assert again.results.same_weights is not None
+    assert not again.results.same_weights["passed"]
+    assert again.results.same_weights["logits"] > 1e-4
 
 
 @pytest.mark.slow
@@ -95,13 +95,15 @@ def test_the_control_passes_for_every_pair(model: str, digits: Dataset, suite: P
     models = rc.same_weights(rc.load_model(model, framework="torch", dataset="digits", device="cpu"), device="cpu")
     assert list(models) == installed()
     ev = control(models, digits, suite)
-    result = ev.same_weights
+    result = ev.results.same_weights
     assert result is not None
     assert result["passed"] is True
     assert 0 < result["logits"] < 1e-5 if len(models) > 1 else True
     assert result["predictions"] == 0
     pairs = len(models) * (len(models) - 1) // 2
-    assert {attack: len(differ) for attack, differ in result["differ"].items()} == dict.fromkeys(ev.attacks, pairs)
+    assert {attack: len(differ) for attack, differ in result["differ"].items()} == dict.fromkeys(
+        ev.results.attacks, pairs
+    )
     assert ev.indicator == {}
     assert ev.verdicts == []
     summary = ev.to_json()
@@ -117,7 +119,7 @@ def test_the_control_passes_for_every_pair(model: str, digits: Dataset, suite: P
 def test_one_weight_that_is_another_fails(digits: Dataset, suite: Path) -> None:
     models = rc.same_weights(rc.load_model("lenet5", framework="jax", dataset="digits", device="cpu"), device="cpu")
     perturbed(models["torch"], 0.01)
-    result = control(models, digits, suite).same_weights
+    result = control(models, digits, suite).results.same_weights
     assert result is not None
     assert result["passed"] is False
     assert result["logits"] > 1e-4
@@ -157,10 +159,10 @@ def test_what_is_a_control_and_what_is_not(digits: Dataset, suite: Path) -> None
     one, other = (rc.load_model("lenet1", framework=name, dataset="digits", device="cpu") for name in ("torch", "jax"))
     carried = rc.same_weights(one, ["jax", "tensorflow"], device="cpu")
     mixed = control({"torch": one, "jax": carried["jax"]}, digits, suite)
-    assert mixed.same_weights is not None
-    assert mixed.same_weights["passed"]
+    assert mixed.results.same_weights is not None
+    assert mixed.results.same_weights["passed"]
     two = control({"torch's": carried["jax"], "jax's": rc.same_weights(other, ["jax"])["jax"]}, digits, suite)
-    assert two.same_weights is None
+    assert two.results.same_weights is None
     assert set(two.indicator) == {"torch's", "jax's"}
     suite.write_text('[attacks.fgsm]\nattack = "FGSM"\n')
     with pytest.raises(UsageError, match="needs FGSM and SinglePixel, and the suite lacks one"):
@@ -218,17 +220,19 @@ def test_a_few_images_pass_in_every_framework_and_fail_with_another_weight(digit
     models = rc.same_weights(rc.load_model("lenet1", framework="torch", dataset="digits", device="cpu"), device="cpu")
     assert list(models) == installed()
     ev = quickly(models, digits, suite)
-    result = ev.same_weights
+    result = ev.results.same_weights
     assert result is not None
     assert result["passed"] is True
     assert result["predictions"] == 0
     pairs = len(models) * (len(models) - 1) // 2
-    assert {attack: len(differ) for attack, differ in result["differ"].items()} == dict.fromkeys(ev.attacks, pairs)
+    assert {attack: len(differ) for attack, differ in result["differ"].items()} == dict.fromkeys(
+        ev.results.attacks, pairs
+    )
     assert ev.indicator == {}
     assert ev.to_json()["same_weights"] == result
     assert "Passed: the same weights give the same results" in " ".join(repr(ev).split())
     perturbed(models["torch"], 0.01)
-    result = quickly(models, digits, suite).same_weights
+    result = quickly(models, digits, suite).results.same_weights
     assert result is not None
     assert result["passed"] is False
     assert result["logits"] > 1e-4
@@ -237,11 +241,11 @@ def test_a_few_images_pass_in_every_framework_and_fail_with_another_weight(digit
 def test_networks_that_were_trained_apart_are_no_control(zoo_model: Any, digits: Dataset, suite: Path) -> None:
     one, other = zoo_model("torch", "lenet1"), zoo_model("jax", "lenet1")
     carried = rc.same_weights(one, ["jax"], device="cpu")["jax"]
-    mixed = quickly({"torch": one, "jax": carried}, digits, suite).same_weights
+    mixed = quickly({"torch": one, "jax": carried}, digits, suite).results.same_weights
     assert mixed is not None
     assert mixed["passed"]
     two = quickly({"torch's": carried, "jax's": other}, digits, suite)
-    assert two.same_weights is None
+    assert two.results.same_weights is None
     assert set(two.indicator) == {"torch's", "jax's"}
     suite.write_text('[attacks.fgsm]\nattack = "FGSM"\n')
     with pytest.raises(UsageError, match="needs FGSM and SinglePixel, and the suite lacks one"):

@@ -39,7 +39,7 @@ def test_a_comparison_has_its_size_and_goes_on(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr()
     assert status == 0, said.err
     assert "converted, and not applicable to every attack: predicting needs macOS" in " ".join(said.out.split())
-    [network] = rc.open_run(tmp_path / "run").deployed_networks.to_dict("records")
+    [network] = rc.open_run(tmp_path / "run").results.deployed_networks.to_dict("records")
     assert network["bytes"] > 4 * 3_246
 
 

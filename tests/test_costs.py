@@ -117,7 +117,7 @@ def test_fields_of_a_later_version_are_no_error(tmp_path: Path) -> None:
 
 def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
     ev = evaluate()
-    costs = ev.costs()
+    costs = ev.costs
     assert tuple(costs.columns) == COLUMNS
     assert costs[["model", "attack"]].to_numpy().tolist() == [
         ["a", "pixel"],
@@ -130,7 +130,7 @@ def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
     queries = ev.dataset.queries.sum(["training_seed", "repeat", "image"])
     for row in costs.itertuples():
         assert row.queries == int(queries.sel(model=row.model, attack=row.attack))
-    pandas.testing.assert_frame_equal(rc.open_run(ev.run.directory).costs(), costs)
+    pandas.testing.assert_frame_equal(rc.open_run(ev.results.run.directory).costs, costs)
 
 
 def test_what_is_finished_costs_nothing_more(evaluate: Evaluate, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_what_is_finished_costs_nothing_more(evaluate: Evaluate, tmp_path: Path)
     before = files(tmp_path / "run")
     evaluate()
     assert files(tmp_path / "run") == before
-    more = evaluate(repeats=3).costs()
+    more = evaluate(repeats=3).costs
     assert more.repeats.tolist() == [2, 2, 2, 2, 1, 1, 1, 1]
 
 
@@ -160,7 +160,7 @@ def test_both_sessions_of_an_interrupted_run_are_kept(
             evaluate()
     assert [len(cost.cells) for cost in Run(tmp_path / "run").costs()] == [2, 2, 1]
     ev = evaluate()
-    costs = ev.costs()
+    costs = ev.costs
     assert costs[["model", "attack", "repeats"]].to_numpy().tolist() == [
         ["a", "pixel", 2],
         ["b", "pixel", 2],
@@ -168,31 +168,31 @@ def test_both_sessions_of_an_interrupted_run_are_kept(
         ["a", "walk", 1],
         ["b", "walk", 2],
     ]
-    keys = [key for cost in ev.run.costs() for key in cost.cells]
+    keys = [key for cost in ev.results.run.costs() for key in cost.cells]
     assert sorted(keys) == sorted(cell["key"] for cell in ev.manifest["cells"])
     assert ev.dataset.identical(straight.dataset)
-    assert costs.queries.sum() == straight.costs().queries.sum()
+    assert costs.queries.sum() == straight.costs.queries.sum()
 
 
 def test_costs_are_of_the_question_that_is_answered(evaluate: Evaluate) -> None:
     evaluate(seed=1)
     ev = evaluate(seed=2)
-    assert len(ev.costs()) == 4
-    assert len(ev.run.costs()) == 8
+    assert len(ev.costs) == 4
+    assert len(ev.results.run.costs()) == 8
 
 
 def test_a_run_without_costs(evaluate: Evaluate) -> None:
     ev = evaluate()
-    (ev.run.directory / "costs.jsonl").unlink()
-    before = files(ev.run.directory)
-    costs = evaluate().costs()
+    (ev.results.run.directory / "costs.jsonl").unlink()
+    before = files(ev.results.run.directory)
+    costs = evaluate().costs
     assert costs.empty
     assert tuple(costs.columns) == COLUMNS
-    assert files(ev.run.directory) == before
+    assert files(ev.results.run.directory) == before
 
 
 def test_nothing_but_the_log_knows_the_time(evaluate: Evaluate, tmp_path: Path) -> None:
-    runs = [evaluate(out=tmp_path / name).run.directory for name in ("one", "other")]
+    runs = [evaluate(out=tmp_path / name).results.run.directory for name in ("one", "other")]
     one, other = (answers(run) for run in runs)
     assert one.keys() == other.keys()
     assert all(one[name] == other[name] for name in one if name.startswith(("cells/", "manifest")))

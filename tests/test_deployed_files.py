@@ -30,6 +30,8 @@ from robustcmp.deployments.onnx_files import read_onnx, write_onnx
 from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
+from robustcmp.report.summary import summary
+from robustcmp.report.text import to_text
 from robustcmp.sources.from_files import FromDeployedFile
 from robustcmp.sources.named_files import file_origins, normalised, with_sources
 
@@ -183,12 +185,12 @@ def test_a_file_is_compared_with_the_network_that_it_was_made_from(
     said = capsys.readouterr()
     assert f"onnxruntime={own_files['a.onnx']} is taken to be converted from torch={own_files['a']}" in said.err
     ev = rc.open_run(tmp_path / "run")
-    assert ev.sources == ["torch"]
+    assert ev.results.sources == ["torch"]
     assert {*ev.deployments().attack} == {"fgsm", "single_pixel", "boundary"}
     assert ev.manifest["models"][1]["source_gradient"] == ["fgsm"]
-    assert [*ev.deployed_networks.gate] == ["measured"]
+    assert [*ev.results.deployed_networks.gate] == ["measured"]
     assert ev.manifest["deployments"][0]["changed"] == 0
-    assert "does not answer as" not in ev.to_text()
+    assert "does not answer as" not in to_text(ev.results)
 
 
 def test_a_file_of_another_network_is_measured_and_said(
@@ -196,8 +198,8 @@ def test_a_file_of_another_network_is_measured_and_said(
 ) -> None:
     assert command.main(compared_files(own_files, tmp_path / "run", "torch=a", "onnxruntime=b.onnx")) == 0
     ev = rc.open_run(tmp_path / "run")
-    assert "onnxruntime, training seed 0, does not answer as torch" in " ".join(ev.to_text().split())
-    assert "does not answer as torch" in " ".join(ev.summary().split())
+    assert "onnxruntime, training seed 0, does not answer as torch" in " ".join(to_text(ev.results).split())
+    assert "does not answer as torch" in " ".join(summary(ev.results).split())
     assert len(ev.deployments()) > 0
 
 
@@ -215,7 +217,7 @@ def beside_a_stranger(digits: Dataset, tmp_path: Path) -> Callable[..., rc.Evalu
 
 
 def test_a_file_that_classifies_otherwise_gives_no_answer(beside_a_stranger: Callable[..., rc.Evaluation]) -> None:
-    said = " ".join(beside_a_stranger().summary().split())
+    said = " ".join(summary(beside_a_stranger().results).split())
     assert "No answer yet. file gives" in said
     assert "another class than torch does" in said
     assert "Deploying makes a difference" not in said
@@ -339,7 +341,7 @@ def test_a_file_that_stands_alone_says_what_is_done_to_its_images(
     ev = rc.evaluate(
         {"it": model}, digits.images[:60], digits.labels[:60], suite="smoke", n=4, repeats=1, progress=False
     )
-    for said in (ev.summary(), ev.to_text()):
+    for said in (summary(ev.results), to_text(ev.results)):
         assert "each image is given as one row of values" in " ".join(said.split())
         assert "² FGSM by finite differences" in " ".join(said.split())
     assert ev.manifest["models"][0]["own_differences"] == ["fgsm"]
@@ -349,7 +351,7 @@ def test_a_damaged_file_is_named_beside_one_that_answers_as_its_source(
     beside_a_stranger: Callable[..., rc.Evaluation], own_files: dict[str, Path]
 ) -> None:
     ev = beside_a_stranger(lambda source: {"same": rc.open_deployed(own_files["a.onnx"], "onnxruntime", source=source)})
-    said = " ".join(ev.summary().split())
+    said = " ".join(summary(ev.results).split())
     assert "file gives" in said
     assert "another class than torch does" in said
     assert "No success of a deployed network (same) differs" in said
@@ -360,8 +362,8 @@ def test_a_damaged_file_leaves_the_answer_about_the_sources(beside_a_stranger: C
     ev = beside_a_stranger(
         lambda source: {"other": rc.load_model("lenet1", framework="torch", dataset="digits", seed=1)}
     )
-    assert "file" in ev.at_chance | ev.poor_models
-    said = " ".join(ev.summary().split())
+    assert "file" in ev.results.at_chance | ev.results.poor_models
+    said = " ".join(summary(ev.results).split())
     assert "Is one easier to fool?" in said
     assert "Is one easier to fool? No answer yet" not in said
 
@@ -577,7 +579,7 @@ def test_a_tflite_file_with_int8_input_stands_in_a_comparison(
         batch_size=64, progress=False,
     )  # fmt: skip
     assert np.isfinite(ev.success_rate.sel(model="int8", attack="single_pixel")).all()
-    assert "fgsm" in ev.not_applicable["int8"]
+    assert "fgsm" in ev.results.not_applicable["int8"]
 
 
 @pytest.mark.parametrize(
@@ -602,7 +604,7 @@ def test_a_file_at_the_terminal(
     asked = ["eval", "--weights", f"{runtime}={path}", "--dataset", "digits", "--suite", "smoke", "--images", "5"]
     assert command.main([*asked, "--repeats", "1", "--out", str(tmp_path / "run"), "--batch-size", "64"]) == 0
     assert f"fgsm is not applicable to {runtime}" in " ".join(capsys.readouterr().out.split())
-    assert np.isfinite(rc.open_run(tmp_path / "run").rates()[runtime]["single_pixel"])
+    assert np.isfinite(rc.open_run(tmp_path / "run").results.rates()[runtime]["single_pixel"])
 
 
 # bad input -----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from scipy import stats
 import robustcmp as rc
 from robustcmp import deployments
 from robustcmp.analysis.control import answers_alike
+from robustcmp.analysis.results import Results
 from robustcmp.attacks.fgsm import loss_gradient
 from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.cli import command
@@ -35,7 +36,8 @@ from robustcmp.models.model import Model
 from robustcmp.report import deployments as report
 from robustcmp.report.headline import headline
 from robustcmp.report.page import to_html
-from robustcmp.report.summary import answer
+from robustcmp.report.summary import answer, summary
+from robustcmp.report.text import to_text
 from robustcmp.runs.loading import load, ready
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -164,7 +166,7 @@ def test_finite_differences_of_steps_are_marked_and_not_called_robustness(
     [row] = ev.deployments().to_dict("records")
     assert row["gradient"] == "finite-differences"
     assert row["p_adjusted"] < 0.05  # rounding hides the gradient
-    said = " ".join(ev.summary().split())
+    said = " ".join(summary(ev.results).split())
     assert "candidates of fgsm by its own finite differences²" in said
     assert "harder to fool" not in said
     assert "which hides the gradient" in said
@@ -259,8 +261,8 @@ def evaluation(calibration: Any, digits: Dataset, tmp_path_factory: pytest.TempP
 
 
 def test_a_run_says_what_was_deployed_from_what(evaluation: rc.Evaluation) -> None:
-    again = rc.open_run(evaluation.run.directory)
-    assert again.has_deployments
+    again = rc.open_run(evaluation.results.run.directory)
+    assert again.results.has_deployments
     entries = again.manifest["deployments"]
     assert [entry["model"] for entry in entries] == [
         [name, seed] for name in ("onnxruntime", "onnxruntime-int8") for seed in range(3)
@@ -269,7 +271,7 @@ def test_a_run_says_what_was_deployed_from_what(evaluation: rc.Evaluation) -> No
     assert [entry["exact"] for entry in entries] == [True] * 3 + [False] * 3
     followed = {model["name"]: model.get("source_gradient") for model in again.manifest["models"]}
     assert followed == {"torch": None, "onnxruntime": ["fgsm"], "onnxruntime-int8": ["fgsm"]}
-    assert len(again.twins) == 9
+    assert len(again.results.twins) == 9
 
 
 def test_ties_are_the_images_whose_two_largest_logits_are_the_same(
@@ -280,16 +282,16 @@ def test_ties_are_the_images_whose_two_largest_logits_are_the_same(
     largest = [np.sort(classifier.logits(digits.images), axis=1)[:, -2:] for classifier in deployed]
     ties = [float((both[:, 0] == both[:, 1]).mean()) for both in largest]
     assert sum(ties) > 0
-    entries = rc.open_run(evaluation.run.directory).manifest["deployments"]
+    entries = rc.open_run(evaluation.results.run.directory).manifest["deployments"]
     assert [entry["ties"] for entry in entries] == [0.0] * 3 + ties
-    networks = evaluation.deployed_networks.set_index("deployment")
+    networks = evaluation.results.deployed_networks.set_index("deployment")
     assert networks.ties.to_dict() == {"onnxruntime": 0.0, "onnxruntime-int8": pytest.approx(np.mean(ties))}
-    [note] = [note for note in report.notes(evaluation) if "largest logits" in note]
+    [note] = [note for note in report.notes(evaluation.results) if "largest logits" in note]
     assert note == (
         f"In onnxruntime-int8, the two largest logits are the same for {100 * np.mean(ties):.1f} % of the images; "
         "the class is the first of them."
     )
-    assert note in html.unescape(to_html(evaluation))
+    assert note in html.unescape(to_html(evaluation.results))
 
 
 def test_differences_are_those_of_the_outcomes(evaluation: rc.Evaluation) -> None:
@@ -302,7 +304,7 @@ def test_differences_are_those_of_the_outcomes(evaluation: rc.Evaluation) -> Non
     found = every[every.measure == "success rate"].set_index(["deployment", "attack"])
     success = evaluation.dataset.success
     for (name, attack), row in found.iterrows():
-        repeats = slice(0, 1 if evaluation.deterministic(attack) else None)
+        repeats = slice(0, 1 if evaluation.results.deterministic(attack) else None)
         ours, theirs = (success.sel(model=m, attack=attack).values[:, repeats] for m in (name, "torch"))
         assert row.difference == pytest.approx(ours.mean() - theirs.mean())
         assert (row.only_source, row.only_deployed) == ((theirs & ~ours).sum(), (ours & ~theirs).sum())
@@ -310,7 +312,7 @@ def test_differences_are_those_of_the_outcomes(evaluation: rc.Evaluation) -> Non
         if np.ptp(rates[0] - rates[1]):
             assert row.p == pytest.approx(stats.ttest_rel(*rates).pvalue)
         assert row.gradient == ("source" if attack == "fgsm" else "")
-    networks = evaluation.deployed_networks.set_index("deployment")
+    networks = evaluation.results.deployed_networks.set_index("deployment")
     assert networks.gate.to_dict() == {"onnxruntime": "passed", "onnxruntime-int8": "measured"}
     assert networks["size"]["onnxruntime-int8"] < networks["size"]["onnxruntime"]
 
@@ -319,7 +321,7 @@ def test_what_the_deployment_changes_is_the_answer(evaluation: rc.Evaluation, tm
     said = str(evaluation)
     assert "Every outcome is that of the source: onnxruntime." in " ".join(said.split())
     assert "fgsm¹" in said
-    assert "by the source's gradient" in evaluation.to_text()
+    assert "by the source's gradient" in to_text(evaluation.results)
     evaluation.to_html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert 'id="deployments"' in page
@@ -391,48 +393,48 @@ def without_deployed(evaluation: rc.Evaluation) -> rc.Evaluation:
     manifest = {name: said for name, said in evaluation.manifest.items() if name not in ("deployments", "twins")}
     manifest["models"] = [model for model in manifest["models"] if model["name"] in sources]
     manifest["cells"] = [cell for cell in manifest["cells"] if cell["model"] in sources]
-    return rc.Evaluation(evaluation.run, evaluation.dataset.sel(model=sources), manifest)
+    return rc.Evaluation(Results(evaluation.results.run, evaluation.dataset.sel(model=sources), manifest))
 
 
 def test_frameworks_are_compared_as_if_nothing_were_deployed(of_frameworks: rc.Evaluation) -> None:
     alone = without_deployed(of_frameworks)
-    assert of_frameworks.sources == alone.models == ["torch", "jax"]
-    assert of_frameworks.level == "frameworks"
-    assert of_frameworks.is_of_the_zoo
+    assert of_frameworks.results.sources == alone.results.models == ["torch", "jax"]
+    assert of_frameworks.results.level == "frameworks"
+    assert of_frameworks.results.is_of_the_zoo
     pandas.testing.assert_frame_equal(of_frameworks.tests(), alone.tests())
     assert {*of_frameworks.tests().attack} >= {"fgsm", "single_pixel", "pgd"}  # pgd runs on the sources alone
     pandas.testing.assert_frame_equal(of_frameworks.variance(), alone.variance())
     pandas.testing.assert_frame_equal(of_frameworks.equivalence(0.02), alone.equivalence(0.02))
     pandas.testing.assert_frame_equal(of_frameworks.plan(0.1), alone.plan(0.1))
     assert [str(v) for v in of_frameworks.verdicts] == [str(v) for v in alone.verdicts]
-    assert of_frameworks.within_noise == alone.within_noise
-    assert headline(of_frameworks)[:-1] == headline(alone)
+    assert of_frameworks.results.within_noise == alone.results.within_noise
+    assert headline(of_frameworks.results)[:-1] == headline(alone.results)
 
 
 def test_r_is_still_of_all_models(of_frameworks: rc.Evaluation) -> None:
-    assert [*of_frameworks.indicator] == [*of_frameworks.indicator_ranges] == of_frameworks.models
-    assert of_frameworks.indicator_attacks == ["fgsm", "single_pixel"]
+    assert [*of_frameworks.indicator] == [*of_frameworks.indicator_ranges] == of_frameworks.results.models
+    assert of_frameworks.results.indicator_attacks == ["fgsm", "single_pixel"]
 
 
 def test_transfer_blocks_are_of_trainings_and_frameworks(of_frameworks: rc.Evaluation) -> None:
-    blocks = of_frameworks.transfer_blocks.set_index(["attack", "block"])
+    blocks = of_frameworks.results.transfer_blocks.set_index(["attack", "block"])
     assert [*blocks.loc["fgsm"].index] == ["within torch", "within jax", "within", "across"]
-    names = np.array([name for name, _ in of_frameworks.keys])
-    shares = of_frameworks.transfer().of_successes.sel(attack="fgsm").values
+    names = np.array([name for name, _ in of_frameworks.results.keys])
+    shares = of_frameworks.transfer.of_successes.sel(attack="fgsm").values
     across = shares[np.ix_(names == "torch", names == "jax")], shares[np.ix_(names == "jax", names == "torch")]
     assert blocks.of_successes["fgsm", "across"] == pytest.approx(np.nanmean([*across]))
     assert blocks.pairs["fgsm", "across"] == 18
 
 
 def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluation) -> None:
-    first, second = answer(of_frameworks), report.answer(of_frameworks)
+    first, second = answer(of_frameworks.results), report.answer(of_frameworks.results)
     assert first.startswith("Is one easier to fool?")
-    page, plain = to_html(of_frameworks), " ".join(str(of_frameworks).split())
+    page, plain = to_html(of_frameworks.results), " ".join(str(of_frameworks).split())
     for said in (page, plain, of_frameworks._repr_html_()):
         said = html.unescape(" ".join(said.split()))
         assert -1 < said.find(first) < said.find(second)
-    assert "(within noise)" in of_frameworks.to_text()
-    assert "Brown-Forsythe decides" in of_frameworks.to_text()
+    assert "(within noise)" in to_text(of_frameworks.results)
+    assert "Brown-Forsythe decides" in to_text(of_frameworks.results)
     found = of_frameworks.to_json()
     assert found["sources"] == ["torch", "jax"]
     assert [verdict["attack"] for verdict in found["verdicts"]] == ["fgsm", "single_pixel", "pgd"]
@@ -441,10 +443,10 @@ def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluatio
 
 
 def test_one_framework_has_the_answer_about_its_deployments_alone(evaluation: rc.Evaluation) -> None:
-    assert evaluation.sources == ["torch"]
+    assert evaluation.results.sources == ["torch"]
     assert evaluation.verdicts == []
-    assert headline(evaluation) == [report.answer(evaluation)]
-    assert "easier to fool?" not in str(evaluation) + to_html(evaluation)
+    assert headline(evaluation.results) == [report.answer(evaluation.results)]
+    assert "easier to fool?" not in str(evaluation) + to_html(evaluation.results)
     assert {*evaluation.tests().a} <= {"all", "torch/0", "torch/1", "torch/2"}
     with pytest.raises(UsageError, match="one framework alone"):
         evaluation.variance()
@@ -453,10 +455,10 @@ def test_one_framework_has_the_answer_about_its_deployments_alone(evaluation: rc
 @pytest.mark.parametrize("name", ["lenet5-mnist-deployed", "resnet20-cifar10-deployed"])
 def test_stored_runs_with_deployed_networks_open(name: str) -> None:
     stored = rc.open_run(RESULTS / name)
-    assert stored.sources == ["torch"]
+    assert stored.results.sources == ["torch"]
     assert len(stored.deployments()) > 0
-    assert stored.deployed_networks.ties.isna().all()  # stored before they were counted
-    assert "largest logits" not in stored.to_text()
+    assert stored.results.deployed_networks.ties.isna().all()  # stored before they were counted
+    assert "largest logits" not in to_text(stored.results)
 
 
 @pytest.mark.parametrize(("step", "is_compared"), [(1e-2, False), (1e-6, True)])
@@ -472,7 +474,7 @@ def test_distances_are_interpreted_where_walks_have_converged(step: float, is_co
     assert {*rows.not_compared} == (
         {""} if is_compared else {"the walk has not converged; run the suite boundary-long"}
     )
-    said = report.answer(stored)
+    said = report.answer(stored.results)
     assert ("litert-int8 is harder to fool by boundary (+0.566" in said) == is_compared
     assert ("distances of onnxruntime-int8, litert-int8, litert-int8-dynamic are not compared" in said) != is_compared
     assert ("harder" in said) == is_compared
@@ -501,20 +503,20 @@ def test_what_cannot_be_asked_here_has_its_size_and_everything_else_goes_on(
     said = capsys.readouterr()
     assert status == 0, said.err
     evaluation = rc.open_run(tmp_path / "run")
-    assert evaluation.models == ["torch", *beside]
-    assert evaluation.has_deployments
-    networks = evaluation.deployed_networks.set_index("deployment")
+    assert evaluation.results.models == ["torch", *beside]
+    assert evaluation.results.has_deployments
+    networks = evaluation.results.deployed_networks.set_index("deployment")
     assert [*networks.index] == [*beside, "onnxruntime"]
     assert 10_000 < networks.bytes["onnxruntime"] < 20_000
     assert np.isnan(networks.clean_accuracy["onnxruntime"])
     assert networks.not_applicable["onnxruntime"] == "predicting needs another machine"
     reason = "onnxruntime: converted, and not applicable to every attack: predicting needs another machine."
     assert reason in " ".join(said.out.split())
-    tables = [report.networks(evaluation).written[-1], report.differences(evaluation).written[-1]]
+    tables = [report.networks(evaluation.results).written[-1], report.differences(evaluation.results).written[-1]]
     assert [row[0] for row in tables] == ["onnxruntime"] * 2
     assert tables[0][2:] == ["not applicable"] * 6
     assert tables[1][1:4] == ["boundary", "–", "not applicable"]
-    assert reason in to_html(evaluation)
+    assert reason in to_html(evaluation.results)
     json.dumps(evaluation.to_json(), allow_nan=False)
     assert command.main([*arguments, "--out", str(tmp_path / "run")]) == 0
 

@@ -181,8 +181,8 @@ def test_workers_and_home_give_the_same_bits(evaluate: Evaluate, tmp_path: Path)
     here = evaluate(MODELS, out=tmp_path / "here")
     progress = Watching(lambda: None)
     there = evaluate(MODELS, Distributed(workers=2), progress=progress)
-    assert answers(here.run.directory) == answers(there.run.directory)
-    costs = there.costs()
+    assert answers(here.results.run.directory) == answers(there.results.run.directory)
+    costs = there.costs
     assert set(costs[costs.model == "home"].worker) == {""}
     assert set(costs[costs.model != "home"].worker) <= {"local-0", "local-1"}
     assert progress.asked_of["walk"] > 0
@@ -203,7 +203,7 @@ def test_trained_models_are_the_same_on_any_number_of_workers(
         rc.evaluate(origins, digits.images, digits.labels, **asked, out=tmp_path / str(place), executor=each)
         for place, each in enumerate((None, executor))
     ]
-    assert answers(runs[0].run.directory) == answers(runs[1].run.directory)
+    assert answers(runs[0].results.run.directory) == answers(runs[1].results.run.directory)
     assert not runs[1].failed
 
 
@@ -259,7 +259,7 @@ def test_a_worker_that_is_lost_before_it_hands_over_its_results_loses_no_group(
     assert stopped
     assert beside
     assert not ev.failed
-    assert stopped[0] not in set(ev.costs().worker)
+    assert stopped[0] not in set(ev.costs.worker)
 
 
 @pytest.mark.slow
@@ -332,7 +332,7 @@ def test_on_a_worker_a_crash_ends_one_group(evaluate: Evaluate) -> None:  # noqa
     ev = evaluate({"a": made("sound"), "bad": made("segfaults")}, Distributed(workers=1))
     assert list(ev.failed) == ["bad"]
     assert ev.failed["bad"]["pixel"].startswith("its process ended by SIGSEGV.")
-    assert set(ev.costs().worker) == {"local-0"}  # it lives on
+    assert set(ev.costs.worker) == {"local-0"}  # it lives on
 
 
 @pytest.mark.slow
@@ -346,7 +346,7 @@ def test_a_model_that_differs_on_workers_is_attacked_at_home(
     ev = evaluate(models, Distributed(workers=2))
     said = [record.getMessage() for record in caplog.records if record.name == "robustcmp"]
     assert any(text.startswith("b/0 is not attacked by the worker local-") for text in said)
-    assert set(ev.costs().set_index("model").worker["b"]) == {""}
+    assert set(ev.costs.set_index("model").worker["b"]) == {""}
     assert ev.dataset.identical(evaluate(models, out=tmp_path / "straight").dataset)
 
 
@@ -449,8 +449,8 @@ def test_workers_with_different_frameworks_share_the_work(
     executor = Distributed(scheduler=cluster.address)
     there = rc.evaluate(origins, digits.images, digits.labels, **asked, out="there", executor=executor)
     here = rc.evaluate(origins, digits.images, digits.labels, **asked, out="here")
-    assert answers(here.run.directory) == answers(there.run.directory)
-    costs = there.costs()
+    assert answers(here.results.run.directory) == answers(there.results.run.directory)
+    costs = there.costs
     assert {(row.model, row.worker) for row in costs.itertuples()} == {("torch", "with-torch"), ("jax", "with-jax")}
 
 
@@ -500,7 +500,7 @@ def test_a_worker_that_comes_later_is_used_and_left_without_processes(
     timer.start()
     ev = evaluate({"a": made("sound"), "b": made("other")}, Distributed(scheduler=cluster.address))
     timer.join()
-    assert set(ev.costs().worker) == {"late"}
+    assert set(ev.costs.worker) == {"late"}
     assert f"waiting for workers of the scheduler {cluster.address}" in [r.getMessage() for r in caplog.records]
     limit = time.monotonic() + 20
     while any("runs.child" in command for command in below(cluster.processes[-1].pid)):
@@ -564,7 +564,7 @@ def test_a_model_of_two_files_reaches_a_worker(
     asked = {"suite": "smoke", "n": 5, "repeats": 1, "batch_size": 16, "progress": False}
     ev = rc.evaluate({"mine": origin}, digits.images, digits.labels, **asked, executor=Distributed(workers=1))
     assert not ev.failed
-    assert set(ev.costs().worker) == {"local-0"}
+    assert set(ev.costs.worker) == {"local-0"}
 
 
 @pytest.mark.slow
@@ -585,5 +585,5 @@ def test_files_and_images_go_to_a_worker_once(
     asked = {"suite": "smoke", "n": 5, "repeats": 1, "batch_size": 16, "progress": False}
     executor = Distributed(scheduler=cluster.address)
     ev = rc.evaluate(origins, digits.images, digits.labels, **asked, executor=executor)
-    assert len(ev.costs()) == 6
+    assert len(ev.costs) == 6
     assert len(read) == len(set(read)) == 3  # the images, and two files of weights

@@ -32,6 +32,7 @@ from robustcmp.frameworks import NAMES
 from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.records.store import Run
 from robustcmp.report.notes import notes
+from robustcmp.report.summary import summary
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
 from robustcmp.runs import work
@@ -71,7 +72,7 @@ def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
 
 def log_of(ev: rc.Evaluation) -> list[str]:
     """The events of a run's log, without their times."""
-    lines = (ev.run.directory / "log.txt").read_text().splitlines()
+    lines = (ev.results.run.directory / "log.txt").read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S", line) for line in lines)
     return [re.sub(r"in [\d.]+ s", "in a while", line[20:]) for line in lines]
 
@@ -83,9 +84,9 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
     models = {"a": made("sound"), "b": [made("other")], "home": planted.sound(0.45)}
     here = evaluate(models, InProcess(), out=tmp_path / "here")
     there = evaluate(models, Isolated())
-    assert answers(here.run.directory) == answers(there.run.directory)
+    assert answers(here.results.run.directory) == answers(there.results.run.directory)
     assert there.dataset.identical(here.dataset)
-    costs = there.costs().set_index(["model", "attack"])
+    costs = there.costs.set_index(["model", "attack"])
     assert costs.worker.to_dict() == {
         ("a", "pixel"): "numpy",
         ("b", "pixel"): "numpy",
@@ -96,7 +97,7 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
     }
     assert (costs.seconds > 0).all()
     assert costs.peak_memory["a", "walk"] < costs.peak_memory["home", "walk"]  # of the process that did it
-    assert costs.queries.to_dict() == here.costs().set_index(["model", "attack"]).queries.to_dict()
+    assert costs.queries.to_dict() == here.costs.set_index(["model", "attack"]).queries.to_dict()
 
 
 @pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
@@ -110,7 +111,7 @@ def test_trained_models_are_the_same_in_another_process(framework: str, digits: 
         rc.evaluate(origins, digits.images, digits.labels, **asked, out=tmp_path / str(place), executor=executor)
         for place, executor in enumerate((InProcess(), Isolated()))
     ]
-    assert answers(runs[0].run.directory) == answers(runs[1].run.directory)
+    assert answers(runs[0].results.run.directory) == answers(runs[1].results.run.directory)
     assert not runs[1].failed
 
 
@@ -134,7 +135,7 @@ def test_missing_repeats_are_added_in_another_process(evaluate: Evaluate, tmp_pa
     evaluate(models, Isolated(), repeats=1)
     more = evaluate(models, Isolated(), repeats=3)
     assert more.dataset.identical(evaluate(models, out=tmp_path / "straight", repeats=3).dataset)
-    assert [len(cost.cells) for cost in more.run.costs()] == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert [len(cost.cells) for cost in more.results.run.costs()] == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -157,14 +158,14 @@ def test_a_model_that_differs_in_another_process_stays_in_this_one(
         "process that compares"
     ]
     here = evaluate(models, out=tmp_path / "here")
-    assert answers(ev.run.directory) == answers(here.run.directory)
-    costs = ev.costs()
+    assert answers(ev.results.run.directory) == answers(here.results.run.directory)
+    costs = ev.costs
     assert set(costs[costs.model == "b"].worker) == {""}
 
 
 def test_a_gradient_that_no_attack_follows_may_differ_in_another_process(evaluate: Evaluate) -> None:
     ev = evaluate({"b": made("differs_in_gradient")}, Isolated())
-    assert set(ev.costs().worker) == {"numpy"}
+    assert set(ev.costs.worker) == {"numpy"}
 
 
 def test_a_gradient_that_varies_is_compared_by_its_sketch() -> None:
@@ -213,14 +214,14 @@ def test_what_ends_a_process_is_the_failure_of_one_group(
     assert list(ev.failed) == ["bad"]
     assert list(ev.failed["bad"]) == ["pixel"]
     assert re.fullmatch(reason + ".*", ev.failed["bad"]["pixel"])
-    rates = ev.rates()
+    rates = ev.results.rates()
     assert math.isnan(rates["bad"]["pixel"])
     assert not math.isnan(rates["bad"]["walk"])
-    assert ev.common_attacks == ["walk"]
+    assert ev.results.common_attacks == ["walk"]
     monkeypatch.setenv(planted.MENDED, "1")
     again = evaluate(models, executor)
     assert not again.failed
-    assert len(again.run.costs()) == 6  # one group of six was tried again
+    assert len(again.results.run.costs()) == 6  # one group of six was tried again
     assert again.dataset.identical(evaluate(models, out=tmp_path / "straight").dataset)
 
 
@@ -228,29 +229,29 @@ def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeyp
     about = {"model": "planted", "question": {"models": ["a"]}}
     ev = evaluate({"a": made("sound"), "bad": made("exits")}, Isolated(), about=about)
     reason = "its process ended by exit status 7."
-    stored = json.loads((ev.run.directory / "manifest.json").read_text())
+    stored = json.loads((ev.results.run.directory / "manifest.json").read_text())
     assert [model.get("failed") for model in stored["models"]] == [None, {"pixel": reason}]
     assert {(cell["model"], cell["attack"]) for cell in stored["cells"]} == {
         ("a", "pixel"),
         ("a", "walk"),
         ("bad", "walk"),
     }
-    assert answered(ev.run.directory, about) is None  # so that a command tries again
-    opened = rc.open_run(ev.run.directory)
+    assert answered(ev.results.run.directory, about) is None  # so that a command tries again
+    opened = rc.open_run(ev.results.run.directory)
     for shown in (ev, opened):
         assert shown.failed == {"bad": {"pixel": reason}}
         assert shown.to_json()["failed"] == shown.failed
         assert shown.to_json()["success_rate"]["bad"]["pixel"] is None
-        assert f"pixel failed on bad: {reason} Rerun the same command to try it again." in notes(shown)
-        assert "Excluded from R because not every model ran it: pixel." in notes(shown)
-        row = next(row for row in tables(shown)[0].written if row[:2] == ["pixel", "bad"])
+        assert f"pixel failed on bad: {reason} Rerun the same command to try it again." in notes(shown.results)
+        assert "Excluded from R because not every model ran it: pixel." in notes(shown.results)
+        row = next(row for row in tables(shown.results)[0].written if row[:2] == ["pixel", "bad"])
         assert row[2] == "failed"
-        assert "failed" in to_text(shown)
-        assert "failed" in shown.summary()
+        assert "failed" in to_text(shown.results)
+        assert "failed" in summary(shown.results)
         shown.to_html(tmp_path / "page.html")
         assert reason in (tmp_path / "page.html").read_text()
     assert set(ev.run_checks().model) == {"a"}
-    assert "No health checks of bad, because an attack failed." in notes(ev)
+    assert "No health checks of bad, because an attack failed." in notes(ev.results)
     monkeypatch.setenv(planted.HEAD, "none")  # what ends other processes would end this one
     shares = ev.run_transfer().of_all
     assert shares.sel(source="bad", attack="pixel").isnull().all()
@@ -274,7 +275,7 @@ def test_what_failed_elsewhere_is_not_conditioned_on_here(evaluate: Evaluate, mo
     assert list(ev.failed["bad"]) == ["pixel"]
     monkeypatch.setenv(planted.HEAD, "none")  # what ends other processes would end this one
     ev.run_conditioning()
-    contested = ev._stored_contested()
+    contested = ev.results._stored_contested()
     assert contested is not None
     success = dict(zip(contested.attacks, contested.success[1, :, 0], strict=True))
     assert {attack for attack, share in success.items() if math.isnan(share)} == {"pixel"}
@@ -294,8 +295,8 @@ def test_an_attack_that_failed_everywhere_has_nothing_of_its_own(evaluate: Evalu
     ev = evaluate({"bad": made("refuses")}, Isolated(), suite="smoke")
     assert ev.failed["bad"].keys() == {"single_pixel", "boundary"}
     assert "start" not in ev.dataset
-    assert math.isnan(ev.starts.share("bad", "boundary"))
-    for text in (str(ev), to_text(ev)):
+    assert math.isnan(ev.results.starts.share("bad", "boundary"))
+    for text in (str(ev), to_text(ev.results)):
         assert "boundary failed on bad: ArithmeticError: no such logits" in " ".join(text.split())
     assert r"bad & -- & -- & -- & -- & -- & -- \\" in ev.to_latex()
     ev.to_html(tmp_path / "page.html")
@@ -538,10 +539,10 @@ def test_the_log_is_for_people(evaluate: Evaluate) -> None:
     log = log_of(ev)
     assert log[0].startswith("begun: 2 groups")
     assert log[-1] == "finished"
-    before = (ev.run.directory / "log.txt").stat().st_mtime_ns
+    before = (ev.results.run.directory / "log.txt").stat().st_mtime_ns
     time.sleep(0.01)
     evaluate({"a": made("sound")})  # nothing is missing
-    assert (ev.run.directory / "log.txt").stat().st_mtime_ns == before
+    assert (ev.results.run.directory / "log.txt").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(("seconds", "worker"), [(0, "numpy"), (comparison.LONG, "")])
@@ -550,7 +551,7 @@ def test_what_takes_long_is_isolated_by_itself(
 ) -> None:
     monkeypatch.setattr(comparison, "LONG", seconds)
     ev = evaluate({"a": made("sound")}, "auto")
-    assert {*ev.costs().worker} == {worker}
+    assert {*ev.costs.worker} == {worker}
     monkeypatch.setattr(Classifier, "rate", None)  # nothing is missing, so nothing is measured
     evaluate({"a": made("sound")}, "auto")
     with pytest.raises(UsageError, match="executor should be one of"):

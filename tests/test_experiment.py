@@ -205,18 +205,18 @@ def test_an_attack_may_have_fewer_repeats(
     saved.clear()
     ev = compare(out=tmp_path / "run", repeats={"boundary": 1})
     assert {(cell.attack, cell.repeat) for cell in saved} == {("single_pixel", i) for i in range(3, 10)}
-    assert (ev.manifest["repeats"], ev.own_repeats, ev.repeats("fgsm")) == (10, {"boundary": 1}, 10)
+    assert (ev.manifest["repeats"], ev.results.own_repeats, ev.results.repeats("fgsm")) == (10, {"boundary": 1}, 10)
     assert "10 repeats (boundary 1)" in str(ev)
     assert ev.to_json()["own_repeats"] == {"boundary": 1}
     rates = ev.success_rate.sel(attack="boundary")
     np.testing.assert_array_equal(rates.sel(repeat=0), all_three.success_rate.sel(attack="boundary", repeat=0))
     assert rates.sel(repeat=range(1, 10)).isnull().all()
-    for model, its in ev.rates().items():
+    for model, its in ev.results.rates().items():
         assert its["boundary"] == float(rates.sel(model=model, repeat=0).squeeze())
         assert its["single_pixel"] == pytest.approx(
             float(ev.success_rate.sel(model=model, attack="single_pixel").mean())
         )
-        assert math.isnan(ev.repeat_std(model, "boundary"))
+        assert math.isnan(ev.results.repeat_std(model, "boundary"))
         median = float(np.quantile(ev.dataset.l2.sel(model=model, attack="boundary", repeat=0), 0.5, method="higher"))
         assert ev.distances.quantile(model, "boundary") == median
     assert len(ev.tests()) > 0
@@ -226,7 +226,7 @@ def test_an_attack_may_have_fewer_repeats(
     assert not ev.run_transfer().of_all.isnull().any()
     with pytest.raises(UsageError, match="no repeat 1 of boundary"):
         ev.adversarials("torch", "boundary", repeat=1)
-    assert rc.open_run(tmp_path / "run").own_repeats == {"boundary": 1}
+    assert rc.open_run(tmp_path / "run").results.own_repeats == {"boundary": 1}
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"n": 7}, {"batch_size": 7}], ids=["seed", "images", "batch size"])
@@ -347,13 +347,13 @@ def test_training_seeds(compare: Callable[..., Evaluation], zoo_model: Zoo) -> N
     assert ev.dataset.ran.sel(model="b").values.tolist() == [[True] * 3, [False] * 3]
     assert np.isnan(ev.success_rate.sel(model="b", training_seed=1)).all()
     expected = ev.success_rate.sel(model="a").mean(("training_seed", "repeat"))
-    for attack in ev.attacks:
-        assert ev.rates()["a"][attack] == pytest.approx(float(expected.sel(attack=attack)))
+    for attack in ev.results.attacks:
+        assert ev.results.rates()["a"][attack] == pytest.approx(float(expected.sel(attack=attack)))
 
 
 def test_training_seeds_keep_their_numbers(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
     ev = compare(models={"torch": [zoo_model("torch", "lenet1")]}, repeats=1)
-    assert ev.training_seeds == [0]
+    assert ev.results.training_seeds == [0]
 
 
 def test_one_model_alone(compare: Callable[..., Evaluation], zoo_model: Zoo) -> None:
@@ -390,7 +390,7 @@ def test_foolbox_attacks_beside_ours(compare: Callable[..., Evaluation], tmp_pat
     state = np.random.get_state()  # noqa: NPY002
     ev = compare(models=models, suite=path, n=40, repeats=1)
     np.testing.assert_equal(np.random.get_state(), state)  # noqa: NPY002
-    for model, rates in ev.rates().items():
+    for model, rates in ev.results.rates().items():
         assert rates["pgd"] > 0, model
         assert rates["fgsm"] > 0, model
         assert float(ev.epsilon_curve.sel(model=model, attack="pgd", epsilon=0.1).item()) == rates["pgd"]
@@ -419,13 +419,13 @@ def test_the_manifest_says_what_was_asked(compare: Callable[..., Evaluation], tm
     assert {model["framework"] for model in manifest["models"]} == {"torch", "jax"}
     for model in manifest["models"]:
         assert len(model["info"]["sha256"]) == 64
-        assert model["clean_accuracy"] == ev.clean_accuracy[model["name"]]
+        assert model["clean_accuracy"] == ev.results.clean_accuracy[model["name"]]
     assert manifest["environment"]["versions"]["numpy"] == np.__version__
 
 
 def test_shipped_suites_run(compare: Callable[..., Evaluation]) -> None:
     ev = compare(suite="smoke", n=3, repeats=1)
-    assert ev.attacks == list(load_suite("smoke").attacks)
+    assert ev.results.attacks == list(load_suite("smoke").attacks)
 
 
 # what is refused -----------------------------------------------------------------------------------------------------
@@ -473,8 +473,8 @@ def test_models_that_cannot_be_compared(compare: Callable[..., Evaluation], digi
     with pytest.raises(ModelError, match="returns probabilities"):
         compare(models={"a": always([1.0] + [0.0] * 9)}, suite=single_pixel)
     of_numpy = compare(models={"a": always([5.0] + [0.0] * 9)})
-    assert "has no gradients" in of_numpy.not_applicable["a"]["fgsm"]
-    assert compare(models={"a": always([5.0] + [0.0] * 9)}, suite=single_pixel).rates() == {"a": {"pixel": 0.0}}
+    assert "has no gradients" in of_numpy.results.not_applicable["a"]["fgsm"]
+    assert compare(models={"a": always([5.0] + [0.0] * 9)}, suite=single_pixel).results.rates() == {"a": {"pixel": 0.0}}
 
 
 def test_a_few_images_fare_alike_in_another_order_and_in_other_batches(
@@ -499,10 +499,10 @@ def test_a_few_images_fare_alike_in_another_order_and_in_other_batches(
 def test_one_attack_may_have_fewer_repeats(compare: Callable[..., Evaluation], zoo_model: Zoo, suite: Path) -> None:
     suite.write_text("repeats = 2\n" + SUITE, encoding="utf-8")
     ev = compare(models={"torch": zoo_model("torch", "lenet1")}, n=4, repeats={"boundary": 1})
-    assert (ev.manifest["repeats"], ev.own_repeats) == (2, {"boundary": 1})
+    assert (ev.manifest["repeats"], ev.results.own_repeats) == (2, {"boundary": 1})
     rates = ev.success_rate.sel(model="torch", training_seed=0)
     assert rates.sel(attack="boundary").isnull().values.tolist() == [False, True]
     assert rates.sel(attack="single_pixel").notnull().all()
-    assert ev.rates()["torch"]["boundary"] == float(rates.sel(attack="boundary", repeat=0))
+    assert ev.results.rates()["torch"]["boundary"] == float(rates.sel(attack="boundary", repeat=0))
     with pytest.raises(UsageError, match="no repeat 1 of boundary"):
         ev.adversarials("torch", "boundary", repeat=1)

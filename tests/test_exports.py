@@ -59,10 +59,10 @@ def fresh(tmp_path: Path) -> rc.Evaluation:
 def test_a_row_a_model_training_and_attack(run: str) -> None:
     ev = opened(run)
     frame = ev.to_dataframe()
-    assert len(frame) == len(ev.manifest["models"]) * len(ev.attacks)
+    assert len(frame) == len(ev.manifest["models"]) * len(ev.results.attacks)
     assert not frame.duplicated(["model", "training_seed", "attack"]).any()
     for (model, attack), rows in frame.groupby(["model", "attack"]):
-        np.testing.assert_allclose(rows.success_rate.mean(), ev.rate(model, attack))
+        np.testing.assert_allclose(rows.success_rate.mean(), ev.results.rate(model, attack))
     assert (frame.low.isna() | (frame.low <= frame.success_rate)).all()
     assert (frame.high.isna() | (frame.high >= frame.success_rate)).all()
 
@@ -74,8 +74,8 @@ def test_the_row_of_one_rate() -> None:
     fallen = int(ev.dataset.success.sel(model="torch", attack="fgsm").isel(training_seed=0, repeat=0).sum())
     assert (row.success_rate, row.images, row.repeats, row.repeat_std) == (fallen / 1000, 1000, 10, 0.0)
     assert (row.low, row.high) == wilson_interval(fallen, 1000)
-    assert row.clean_accuracy == ev.clean_accuracy["torch"]
-    assert frame.loc["torch", "single_pixel"].repeat_std == ev.repeat_std("torch", "single_pixel")
+    assert row.clean_accuracy == ev.results.clean_accuracy["torch"]
+    assert frame.loc["torch", "single_pixel"].repeat_std == ev.results.repeat_std("torch", "single_pixel")
 
 
 def test_a_row_an_outcome(fresh: rc.Evaluation) -> None:
@@ -84,9 +84,9 @@ def test_a_row_an_outcome(fresh: rc.Evaluation) -> None:
         assert list(frame.columns[: len(PER_IMAGE) + 1 + len(OWN_NAMES)]) == [*PER_IMAGE, "label", *OWN_NAMES]
         assert not frame.duplicated(list(PER_IMAGE)).any()
         for (model, attack), rows in frame.groupby(["model", "attack"]):
-            repeats = 1 if ev.deterministic(attack) else ev.repeats(attack)
+            repeats = 1 if ev.results.deterministic(attack) else ev.results.repeats(attack)
             assert len(rows) == repeats * ev.manifest["images"]["used"]
-            assert rows.success.mean() == ev.rate(model, attack)
+            assert rows.success.mean() == ev.results.rate(model, attack)
         assert frame.success.dtype == bool
         assert (np.isfinite(frame.l2) == frame.success).all()
 
@@ -100,7 +100,7 @@ def test_an_attack_that_cannot_run_has_no_rate() -> None:
     )
     frame = ev.to_dataframe().set_index("attack")
     assert math.isnan(frame.success_rate["fgsm"])
-    assert frame.success_rate["single_pixel"] == ev.rate("m", "single_pixel")
+    assert frame.success_rate["single_pixel"] == ev.results.rate("m", "single_pixel")
     assert set(ev.to_dataframe(per_image=True).attack) == {"single_pixel", "boundary"}
     assert "& -- & --" in ev.to_latex()
 
@@ -108,15 +108,15 @@ def test_an_attack_that_cannot_run_has_no_rate() -> None:
 @pytest.mark.parametrize("per_image", [False, True])
 def test_files_hold_the_data_frame(per_image: bool, fresh: rc.Evaluation, tmp_path: Path) -> None:
     frame = fresh.to_dataframe(per_image=per_image)
-    fresh.to_csv(tmp_path / "x.csv", per_image=per_image)
-    fresh.to_parquet(tmp_path / "deep" / "x.parquet", per_image=per_image)
+    fresh.results.to_csv(tmp_path / "x.csv", per_image=per_image)
+    fresh.results.to_parquet(tmp_path / "deep" / "x.parquet", per_image=per_image)
     pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "x.csv"), frame, check_dtype=False)
     pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "deep" / "x.parquet"), frame, check_dtype=False)
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
-    for write in (opened().to_csv, opened().to_parquet):
+    for write in (opened().results.to_csv, opened().results.to_parquet):
         with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
             write(tmp_path / "taken" / "x")
         with pytest.raises(UsageError, match=r"cannot be written: it is a directory\. Name a file in it"):
@@ -127,14 +127,14 @@ def test_a_device_stays_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     """Whoever may write into /dev would otherwise have a file in its place."""
     replaced = []
     monkeypatch.setattr(os, "replace", lambda *names: replaced.append(names))
-    opened().to_csv("/dev/null")
+    opened().results.to_csv("/dev/null")
     assert replaced == []
 
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match=r"pip install 'robustcmp\[parquet\]'"):
-        opened().to_parquet(tmp_path / "x.parquet")
+        opened().results.to_parquet(tmp_path / "x.parquet")
 
 
 # LaTeX
@@ -151,10 +151,10 @@ def test_the_table_has_the_rates_and_r(run: str) -> None:
     ev = opened(run)
     latex = ev.to_latex()
     rows = cells(latex)
-    assert [row[0] for row in rows] == [escaped(model) for model in ev.models]
-    for model, row in zip(ev.models, rows, strict=True):
+    assert [row[0] for row in rows] == [escaped(model) for model in ev.results.models]
+    for model, row in zip(ev.results.models, rows, strict=True):
         assert [float(rate) for rate in row[1:-1:2]] == [
-            pytest.approx(100 * ev.rate(model, attack), abs=0.051) for attack in ev.attacks
+            pytest.approx(100 * ev.results.rate(model, attack), abs=0.051) for attack in ev.results.attacks
         ]
         assert float(row[-1]) == pytest.approx(ev.indicator[model], abs=0.00051)
     columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", latex)
@@ -201,7 +201,7 @@ def entries(bibtex: str) -> dict[str, str]:
 @of_every_run
 def test_what_a_published_run_used_is_cited(run: str) -> None:
     ev = opened(run)
-    cited = entries(ev.to_bibtex())
+    cited = entries(ev.results.to_bibtex())
     assert {"robustcmp", "guo2018orchestrated", "rauber2020foolbox"} <= set(cited)
     for fields in cited.values():
         assert fields.count("{") == fields.count("}")
@@ -210,8 +210,8 @@ def test_what_a_published_run_used_is_cited(run: str) -> None:
         }
     attacks = {"fgsm": "goodfellow2015explaining", "boundary": "brendel2018decision"}
     for attack, key in attacks.items():
-        assert (key in cited) is (attack in ev.attacks)
-    frameworks = {model.partition("@")[0] for model in ev.models}
+        assert (key in cited) is (attack in ev.results.attacks)
+    frameworks = {model.partition("@")[0] for model in ev.results.models}
     for framework, key in {"theano": "theano2016", "jax": "bradbury2018jax"}.items():
         assert (key in cited) is (framework in frameworks)
     assert ("krizhevsky2009learning" in cited) is ("cifar10" in run)
@@ -229,12 +229,12 @@ def test_an_attack_of_ones_own_is_cited_once(tmp_path: Path) -> None:
     ev = opened()
     for said in ev.manifest["suite"]["attacks"].values():
         said["cite"] = "@misc{mine,\n  title = {Mine}\n}"
-    assert ev.to_bibtex().count("@misc{mine,") == 1
-    assert "goodfellow" not in ev.to_bibtex()
+    assert ev.results.to_bibtex().count("@misc{mine,") == 1
+    assert "goodfellow" not in ev.results.to_bibtex()
 
 
 def test_what_is_not_known_has_no_entry(fresh: rc.Evaluation) -> None:
-    cited = entries(fresh.to_bibtex())
+    cited = entries(fresh.results.to_bibtex())
     # "d" is a network without a name; the other is known by its own metadata.
     assert {"paszke2019pytorch", "alpaydin1998optical", "lecun1998gradient", "goodfellow2015explaining"} <= set(cited)
     assert not {"abadi2016tensorflow", "bradbury2018jax", "he2016deep"} & set(cited)
@@ -249,7 +249,7 @@ def export(*arguments: Any) -> int:
 
 def test_the_command_prints_what_the_methods_return(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ev = opened()
-    texts = {"csv": ev.to_dataframe().to_csv(index=False), "latex": ev.to_latex(), "bibtex": ev.to_bibtex()}
+    texts = {"csv": ev.to_dataframe().to_csv(index=False), "latex": ev.to_latex(), "bibtex": ev.results.to_bibtex()}
     for name, text in texts.items():
         assert export("--format", name) == 0
         assert capsys.readouterr().out == text

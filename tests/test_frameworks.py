@@ -789,7 +789,7 @@ def test_settings_of_the_caller_change_nothing(setting: str, digits: Dataset, tm
         model = rc.load_model("lenet1", framework=name, dataset="digits", device="cpu")
         fallen = FGSM(epsilons=10).attack(model, images, labels).success.tolist()
         ev = rc.evaluate({"m": model}, images, labels, suite=suite, n=20, repeats=1, batch_size=8, progress=False)
-        return Classifier(model).logits(images), fallen, ev.rates()
+        return Classifier(model).logits(images), fallen, ev.results.rates()
 
     expected = outcomes()
     with SETTINGS[setting]():

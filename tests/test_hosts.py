@@ -282,7 +282,7 @@ def test_foolboxs_gradient_attacks_reach_it(hosted: Hosted, digits: Dataset, tmp
         repeats=1,
         progress=False,
     )
-    assert ev.rates()["linear"]["pgd"] > 0
+    assert ev.results.rates()["linear"]["pgd"] > 0
     assert ev.manifest["models"][0]["framework"] == "linear"
     assert ev.manifest["models"][0]["framework_version"] == "1.0"
 

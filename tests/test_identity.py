@@ -22,6 +22,7 @@ from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_model
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
+from robustcmp.report.text import to_text
 from robustcmp.runs.identity import Identity
 
 Zoo = Callable[..., Model]
@@ -104,7 +105,7 @@ def test_a_masked_gradient_is_another_model_to_attacks_that_use_it(
     plain = zoo_model("torch", "lenet1").native
     models = {"plain": rc.wrap(plain), "masked": rc.wrap(without_gradient(plain))}
     ordered = {name: models[name] for name in (first, *(models.keys() - {first}))}
-    rates = compare(ordered).rates()
+    rates = compare(ordered).results.rates()
     assert {attack for _, attack in saved if attack == "fgsm"} == {"fgsm"}
     assert [attack for _, attack in saved].count("fgsm") == 2
     assert rates["masked"]["fgsm"] < rates["plain"]["fgsm"]
@@ -161,9 +162,9 @@ def test_a_mended_gradient_is_followed_anew_and_other_cells_stay(
     compare: Compare, saved: list[tuple[str, str]]
 ) -> None:
     logits, vjp = functions(linear(0))
-    wrong = compare({"mine": rc.wrap_functions(logits=logits, vjp=lambda x, v: -vjp(x, v))}).rates()
+    wrong = compare({"mine": rc.wrap_functions(logits=logits, vjp=lambda x, v: -vjp(x, v))}).results.rates()
     saved.clear()
-    right = compare({"mine": rc.wrap_functions(logits=logits, vjp=vjp)}).rates()
+    right = compare({"mine": rc.wrap_functions(logits=logits, vjp=vjp)}).results.rates()
     assert saved == [("mine", "fgsm")]
     assert right["mine"]["fgsm"] > wrong["mine"]["fgsm"]
 
@@ -253,7 +254,7 @@ def test_asked_one_at_a_time_answers_depend_on_nothing_else(
         ev = compare({"mine": rc.wrap(batch_norm())}, batch_size=1, suite=suite, n=4)
     assert "mine: answers depend on the other images" in caplog.text
     assert [model["depends_on_batch"] for model in ev.manifest["models"]] == [True]
-    assert "mine: answers depend on the other images of a batch, so each image was asked alone" in ev.to_text()
+    assert "mine: answers depend on the other images of a batch, so each image was asked alone" in to_text(ev.results)
 
 
 @pytest.mark.slow
@@ -306,15 +307,15 @@ def test_noise_is_said_and_cells_are_found_by_the_weights(
     for _ in range(2):
         again = compare(models)
         assert saved == []
-    assert "noisy: two passes over the same images differ" in again.to_text()
-    assert "found again by the weights" in again.to_text()
+    assert "noisy: two passes over the same images differ" in to_text(again.results)
+    assert "found again by the weights" in to_text(again.results)
 
 
 def test_noise_without_known_weights_is_said_to_strand_cells(compare: Compare, saved: list[tuple[str, str]]) -> None:
     logits, vjp = functions(linear(0))
     rng = np.random.default_rng(0)
     model = rc.wrap_functions(logits=lambda x: logits(x) + 1e-6 * rng.normal(size=(len(x), 10)), vjp=vjp)
-    assert "cannot be found again" in compare({"noisy": model}).to_text()
+    assert "cannot be found again" in to_text(compare({"noisy": model}).results)
     saved.clear()
     compare({"noisy": model})
     assert len(saved) == 3

@@ -89,12 +89,12 @@ def test_a_network_that_normalises_in_place(kind: str, tmp_path: Path) -> None:
         progress=False,
     )
     assert (images == kept).all()
-    assert not any(ev.not_applicable.values())
+    assert not any(ev.results.not_applicable.values())
     data = ev.dataset
     for name in ("success", "l0", "l2", "linf", "queries"):
         one, other = (data[name].sel(model=model).values for model in ("plain", "inside"))
         np.testing.assert_array_equal(one, other, err_msg=name)
-    rates = ev.rates()["plain"]
+    rates = ev.results.rates()["plain"]
     assert all(rates[attack] > 0 for attack in ("fgsm", "pepper", "noise"))
 
 

@@ -609,5 +609,5 @@ def test_three_names_for_one_model_are_not_told_apart(zoo_model: Any, digits: An
     assert not (table.p_adjusted < 0.05).any()
     assert set(table.level) == {"models"}
     assert table[table.a == ALL].attack.tolist() == ["fgsm", "single_pixel", "boundary", "boundary"]
-    assert ev.level == "models"
-    assert ev.within_noise == ["fgsm", "single_pixel", "boundary"]
+    assert ev.results.level == "models"
+    assert ev.results.within_noise == ["fgsm", "single_pixel", "boundary"]

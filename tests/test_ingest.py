@@ -870,7 +870,7 @@ def test_a_classifier_of_scikit_learn_beside_a_network(folder: Path, capfd: pyte
     assert "fgsm is not applicable to linear" in " ".join(capfd.readouterr().out.split())
     ev = rc.open_run("runs/own-digits-smoke-weights-linear-torch-nets-trained")
     assert [model["framework"] for model in ev.manifest["models"]] == ["numpy", "torch"]
-    assert np.isfinite(ev.rates()["linear"]["boundary"])
+    assert np.isfinite(ev.results.rates()["linear"]["boundary"])
 
 
 def test_what_functions_return_that_need_more(folder: Path, digits: Dataset) -> None:
@@ -1024,7 +1024,7 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     assert "--suite reference has APGD" in said.err
     out = "runs/lenet1-digits-smoke-weights-mine-yours"
     ev = rc.open_run(out)
-    assert ev.models == ["mine", "yours"]
+    assert ev.results.models == ["mine", "yours"]
     assert [model["framework"] for model in ev.manifest["models"]] == ["torch", "torch"]
     assert [*ev.tests("models").a.unique()] == ["all", "mine"]
     assert "yours" in Path(out, "report.html").read_text()
@@ -1035,7 +1035,7 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     assert eval_command.main([*own, "--json"]) == 0
     again = json.loads(capfd.readouterr().out)
     assert (again["out"], again["frameworks"]) == (out, ["mine", "yours"])
-    assert again["success_rate"] == ev.rates()
+    assert again["success_rate"] == ev.results.rates()
     pooling = ["--weights", "torch=a.pt", "torch=nets:trained", *given]
     assert eval_command.main(pooling) == 0
     said = capfd.readouterr()

@@ -490,7 +490,7 @@ def test_a_quantised_softmax_made_elsewhere_stands_in_a_comparison(quantised: st
     labels = np.asarray(network(x)).argmax(axis=1)
     np.testing.assert_allclose(np.exp(Classifier(model).logits(x)).sum(axis=1), 1, atol=1e-5)
     ev = rc.evaluate({"litert": model}, x, labels, suite="smoke", n=4, repeats=1, progress=False)
-    assert ev.clean_accuracy["litert"] > 0.8
+    assert ev.results.clean_accuracy["litert"] > 0.8
 
 
 @needs_litert

@@ -36,22 +36,24 @@ def test_margins_are_those_of_the_logits(ev: rc.Evaluation, models: dict[str, An
     labels = digits.labels[index]
     for name, trainings in models.items():
         trainings = trainings if isinstance(trainings, list) else [trainings]
-        assert ev.margins.values(name).shape == (len(trainings), 60)
-        for margins, model in zip(ev.margins.values(name), trainings, strict=True):
+        assert ev.results.margins.values(name).shape == (len(trainings), 60)
+        for margins, model in zip(ev.results.margins.values(name), trainings, strict=True):
             logits = Classifier(model).logits(digits.images[index]).astype(np.float64)
             others = np.where(np.arange(10) == labels[:, None], -np.inf, logits)
             assert margins == pytest.approx(logits[np.arange(60), labels] - others.max(axis=1), abs=1e-4)
             assert (margins > 0).all()  # every model classifies these images correctly
-    opened = rc.open_run(ev.run.directory)
+    opened = rc.open_run(ev.results.run.directory)
     assert opened.dataset.margin.identical(ev.dataset.margin)
     assert np.isnan(opened.dataset.margin.sel(model="torch", training_seed=1)).all()
 
 
 def test_rates_by_margin_count_every_outcome_once(ev: rc.Evaluation) -> None:
-    table = ev.margins.rates("fgsm", 4)
+    table = ev.results.margins.rates("fgsm", 4)
     assert table.groupby("model").n.sum().to_dict() == {"jax": 120, "torch": 60}
     for model, rows in table.groupby("model"):
-        assert (rows.n * rows.success_rate.fillna(0)).sum() / rows.n.sum() == pytest.approx(ev.rate(str(model), "fgsm"))
+        assert (rows.n * rows.success_rate.fillna(0)).sum() / rows.n.sum() == pytest.approx(
+            ev.results.rate(str(model), "fgsm")
+        )
     falls = table.groupby("stratum")[["n", "success_rate"]].apply(
         lambda rows: np.average(rows.success_rate, weights=rows.n)
     )
@@ -97,8 +99,8 @@ def test_margins_that_do_not_overlap_say_nothing() -> None:
 def test_a_run_without_margins_says_what_to_do(ev: rc.Evaluation) -> None:
     opened = rc.open_run(RUNS / "lenet5-mnist-guo2019")
     with pytest.raises(UsageError, match="without clean margins"):
-        opened.margins.values("torch")
+        opened.results.margins.values("torch")
     with pytest.raises(UsageError, match="tensorflow"):
-        ev.margins.values("tensorflow")
+        ev.results.margins.values("tensorflow")
     with pytest.raises(UsageError, match="strata"):
-        ev.margins.rates("fgsm", 0)
+        ev.results.margins.rates("fgsm", 0)

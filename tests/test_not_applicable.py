@@ -50,31 +50,31 @@ def test_its_cells_are_empty_and_the_others_are_there(ev: rc.Evaluation) -> None
     assert blind.l2.isnull().all()
     assert not blind.success.any()
     assert ev.success_rate.sel(model="blind", training_seed=0, attack="fgsm").isnull().all()
-    assert ev.seeds("blind", "fgsm") == [1]
+    assert ev.results.seeds("blind", "fgsm") == [1]
     assert {
         cell["attack"] for cell in ev.manifest["cells"] if (cell["model"], cell["training_seed"]) == ("blind", 0)
     } == {"pixel"}
 
 
 def test_the_reason_stands_in_the_manifest_and_the_notes(ev: rc.Evaluation) -> None:
-    reason = ev.not_applicable["blind/0"]["fgsm"]
+    reason = ev.results.not_applicable["blind/0"]["fgsm"]
     assert "this model has no gradient, as robustcmp.wrap_functions got no vjp" in reason
-    assert list(ev.not_applicable) == ["blind/0"]
-    stored = json.loads((ev.run.directory / "manifest.json").read_text())["models"]
+    assert list(ev.results.not_applicable) == ["blind/0"]
+    stored = json.loads((ev.results.run.directory / "manifest.json").read_text())["models"]
     assert [model["not_applicable"] for model in stored] == [{}, {"fgsm": reason}, {}, {}]
-    opened = rc.open_run(ev.run.directory)
-    assert opened.not_applicable == ev.not_applicable
-    assert f"fgsm is not applicable to blind/0: {reason}" in notes(opened)
+    opened = rc.open_run(ev.results.run.directory)
+    assert opened.results.not_applicable == ev.results.not_applicable
+    assert f"fgsm is not applicable to blind/0: {reason}" in notes(opened.results)
 
 
 def test_of_trainings_of_which_one_is_blind_the_attack_is_not_in_r(ev: rc.Evaluation, tmp_path: Path) -> None:
-    assert ev.common_attacks == ["pixel"]
-    assert not math.isnan(ev.rates()["blind"]["fgsm"])  # of the training that ran it
+    assert ev.results.common_attacks == ["pixel"]
+    assert not math.isnan(ev.results.rates()["blind"]["fgsm"])  # of the training that ran it
     assert set(ev.tests().attack) == {"pixel"}
-    for shown in (ev, rc.open_run(ev.run.directory)):
-        assert "Excluded from R because not every model ran it: fgsm." in to_text(shown).replace("\n", " ")
+    for shown in (ev, rc.open_run(ev.results.run.directory)):
+        assert "Excluded from R because not every model ran it: fgsm." in to_text(shown.results).replace("\n", " ")
         shown.to_html(tmp_path / "page.html")
-    assert ev.indicator == rc.robustness_indicator(ev.indicator_rates())
+    assert ev.indicator == rc.robustness_indicator(ev.results.indicator_rates())
 
 
 def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], tmp_path: Path) -> None:
@@ -83,26 +83,26 @@ def test_without_an_attack_in_common_nothing_is_compared(asked: dict[str, Any], 
     ev = rc.evaluate(**asked | {"models": models, "suite": gradients})
     assert all(math.isnan(r) for r in ev.indicator.values())
     assert ev.to_json()["indicator"] == {"whole": None, "blind": None}
-    assert ev.to_json()["not_applicable"] == ev.not_applicable
-    assert headline(ev) == ["No attack ran on every model, so there is nothing to compare."]
-    assert [table.title.split(":")[0] for table in tables(ev)] == ["Success rates", "Robustness indicator R"]
-    assert [row[1] for row in tables(ev)[1].written] == ["–", "–"]
-    assert to_text(ev)
+    assert ev.to_json()["not_applicable"] == ev.results.not_applicable
+    assert headline(ev.results) == ["No attack ran on every model, so there is nothing to compare."]
+    assert [table.title.split(":")[0] for table in tables(ev.results)] == ["Success rates", "Robustness indicator R"]
+    assert [row[1] for row in tables(ev.results)[1].written] == ["–", "–"]
+    assert to_text(ev.results)
     ev.to_html(tmp_path / "page.html")
 
 
 def test_r_and_tests_are_over_what_all_models_have(asked: dict[str, Any], tmp_path: Path) -> None:
     models = {"whole": asked["models"]["whole"], "blind": asked["models"]["blind"][0]}
     ev = rc.evaluate(**asked | {"models": models}, out=tmp_path / "run")
-    assert math.isnan(ev.rates()["blind"]["fgsm"])
-    assert ev.indicator == rc.robustness_indicator({m: {"pixel": r["pixel"]} for m, r in ev.rates().items()})
+    assert math.isnan(ev.results.rates()["blind"]["fgsm"])
+    assert ev.indicator == rc.robustness_indicator({m: {"pixel": r["pixel"]} for m, r in ev.results.rates().items()})
     assert set(ev.tests().attack) == {"pixel"}
-    assert "Excluded from R because not every model ran it: fgsm." in notes(ev)
-    success = tables(ev)[0]
+    assert "Excluded from R because not every model ran it: fgsm." in notes(ev.results)
+    success = tables(ev.results)[0]
     row = next(row for row in success.written if row[:2] == ["fgsm", "blind"])
     assert row[2:] == ["not applicable", "–", "deterministic", "–"]
     assert next(row for row in success.written if row[:2] == ["fgsm", "whole"])[2].endswith("%")
-    assert "not applicable" in to_text(ev)
+    assert "not applicable" in to_text(ev.results)
     ev.to_html(tmp_path / "page.html")
     assert json.dumps(ev.to_json())
     assert ev.to_json()["success_rate"]["blind"]["fgsm"] is None
@@ -114,14 +114,14 @@ def test_checks_and_transfer_go_round_it(ev: rc.Evaluation) -> None:
     shares = ev.run_transfer()
     assert shares.of_all.sel(source="blind/0", attack="fgsm").isnull().all()
     assert not shares.of_all.sel(source="blind/0", attack="pixel").isnull().any()
-    assert ev.transfer_blocks.of_all.notnull().all()
+    assert ev.results.transfer_blocks.of_all.notnull().all()
 
 
 def test_the_same_call_does_nothing_again(ev: rc.Evaluation, asked: dict[str, Any]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in ev.run.directory.rglob("*.h5")}
-    again = rc.evaluate(**asked, out=ev.run.directory, batch_size=64)
+    before = {path: path.stat().st_mtime_ns for path in ev.results.run.directory.rglob("*.h5")}
+    again = rc.evaluate(**asked, out=ev.results.run.directory, batch_size=64)
     assert again.dataset.identical(ev.dataset)
-    assert {path: path.stat().st_mtime_ns for path in ev.run.directory.rglob("*.h5")} == before
+    assert {path: path.stat().st_mtime_ns for path in ev.results.run.directory.rglob("*.h5")} == before
 
 
 def test_where_nothing_can_run_it_is_an_error_before_work(asked: dict[str, Any], tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_foolboxs_gradient_attacks_need_torch_for_functions(
     suite.write_text('[attacks.pgd]\nattack = "LinfPGD"\nepsilons = [0.1]\n[attacks.pixel]\nattack = "SinglePixel"\n')
     monkeypatch.setattr(frameworks, "installed", lambda: ["jax"])
     ev = rc.evaluate(**asked | {"models": {"m": asked["models"]["whole"]}, "suite": suite}, n=4, repeats=1)
-    assert "through torch, which is not installed" in ev.not_applicable["m"]["pgd"]
+    assert "through torch, which is not installed" in ev.results.not_applicable["m"]["pgd"]
 
 
 def test_a_gradient_that_is_there_and_means_nothing_is_still_an_error(asked: dict[str, Any]) -> None:

@@ -101,7 +101,7 @@ def ev(digits_of_two: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_its_values_are_stored_as_it_declares_them(ev: rc.Evaluation) -> None:
-    data = rc.open_run(ev.run.directory).dataset
+    data = rc.open_run(ev.results.run.directory).dataset
     assert data.identical(ev.dataset)
     assert data.shade.dims == ("model", "training_seed", "attack", "repeat", "image")
     assert data.path.dims == (*data.shade.dims, "step")
@@ -112,7 +112,7 @@ def test_its_values_are_stored_as_it_declares_them(ev: rc.Evaluation) -> None:
     assert fgsm.shade.isnull().all()
     assert fgsm.path.isnull().all()
     assert grey.smallest_epsilon.isnull().all()
-    declared = json.loads((ev.run.directory / "manifest.json").read_text())["suite"]["attacks"]["grey"]
+    declared = json.loads((ev.results.run.directory / "manifest.json").read_text())["suite"]["attacks"]["grey"]
     assert (declared["class"], declared["settings"], declared["norm"]) == ("Grey", {"steps": 4}, "l2")
     assert set(declared["extras"]) == {"shade", "path", "mean_value"}
 
@@ -123,19 +123,19 @@ def test_a_run_of_it_is_resumed(
     saved: list[str] = []
     save = Run.save
     monkeypatch.setattr(Run, "save", lambda run, cell, result: (saved.append(cell.key), save(run, cell, result)))
-    gone = ev.cell_key("b", "grey", repeat=1)
-    (ev.run.directory / "cells" / f"{gone}.h5").unlink()
-    assert rc.evaluate(**digits_of_two, out=ev.run.directory).dataset.identical(ev.dataset)
+    gone = ev.results.cell_key("b", "grey", repeat=1)
+    (ev.results.run.directory / "cells" / f"{gone}.h5").unlink()
+    assert rc.evaluate(**digits_of_two, out=ev.results.run.directory).dataset.identical(ev.dataset)
     assert saved == [gone]
 
 
 def test_its_columns_its_tests_and_its_sentence_are_in_the_report(ev: rc.Evaluation) -> None:
-    opened = rc.open_run(ev.run.directory)
-    (table,) = (table for table in tables(opened) if table.title == "grey: how far it had to fade")
+    opened = rc.open_run(ev.results.run.directory)
+    (table,) = (table for table in tables(opened.results) if table.title == "grey: how far it had to fade")
     assert table.names == ["model", "mean shade", "fell at once"]
-    shades = opened.values("a", "grey", "shade")
+    shades = opened.results.values("a", "grey", "shade")
     assert table.rows[0] == ["a", pytest.approx(shades.mean()), pytest.approx((shades <= 0.1).mean())]
-    assert "grey: fades towards grey, which no paper has." in notes(opened)
+    assert "grey: fades towards grey, which no paper has." in notes(opened.results)
     assert set(opened.tests("models").query("attack == 'grey'").test) == {"sign flips", "permutation of models"} | {
         "Friedman of L2",
         "sign test of L2",
@@ -150,14 +150,14 @@ def test_it_checks_its_own_outcomes(ev: rc.Evaluation) -> None:
 
 
 def test_it_is_drawn(ev: rc.Evaluation, tmp_path: Path) -> None:
-    axes = rc.open_run(ev.run.directory).plot.trainings()
+    axes = rc.open_run(ev.results.run.directory).plot.trainings()
     assert [panel.get_title() for panel in axes] == ["grey: median L2", "fgsm: success, %"]
     drawn = [line.get_ydata() for line in axes[0].get_lines()]
-    expected = [np.quantile(ev.values(model, "grey", "l2"), 0.5, method="higher") for model in ("a", "b")]
+    expected = [np.quantile(ev.results.values(model, "grey", "l2"), 0.5, method="higher") for model in ("a", "b")]
     assert [float(y[0]) for y in drawn] == pytest.approx(expected)
     axes[0].figure.savefig(tmp_path / "trainings.svg")
     assert (tmp_path / "trainings.svg").stat().st_size
-    rc.open_run(ev.run.directory).to_html(tmp_path / "page.html")
+    rc.open_run(ev.results.run.directory).to_html(tmp_path / "page.html")
     assert "how far it had to fade" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 

@@ -43,12 +43,12 @@ def ev(small_run: Path) -> rc.Evaluation:
 
 @pytest.fixture(scope="module")
 def html(ev: rc.Evaluation) -> str:
-    return to_html(ev)
+    return to_html(ev.results)
 
 
 @pytest.fixture(scope="module")
 def both(ev: rc.Evaluation, one_each: rc.Evaluation) -> str:
-    return to_html(ev, one_each)
+    return to_html(ev.results, one_each.results)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def one_each() -> rc.Evaluation:
 
 def test_the_answer_comes_first_and_says_what_could_have_been_seen(ev: rc.Evaluation, html: str) -> None:
     texts = Page.of(html).texts
-    first = texts.index(answer(ev))
+    first = texts.index(answer(ev.results))
     for verdict in ev.verdicts:
         said_of_it = said(verdict)
         assert said_of_it.word in texts[first:]
@@ -78,10 +78,10 @@ def test_the_sections_are_in_their_order(html: str) -> None:
 
 def test_every_table_and_note_is_there_once(ev: rc.Evaluation, html: str) -> None:
     page = Page.of(html)
-    shown = [rates(ev), *tables(ev)]
+    shown = [rates(ev.results), *tables(ev.results)]
     for table in shown:
         assert page.tables.count([list(table.names), *map(list, table.written)]) == 1, table.title
-    assert set(notes(ev)) <= set(page.texts)
+    assert set(notes(ev.results)) <= set(page.texts)
 
 
 def test_it_is_self_contained(html: str) -> None:
@@ -132,15 +132,15 @@ def test_colours_are_the_themes(html: str) -> None:
 
 
 def test_the_same_run_gives_the_same_page(ev: rc.Evaluation, html: str, small_run: Path) -> None:
-    assert to_html(rc.open_run(small_run)) == html
+    assert to_html(rc.open_run(small_run).results) == html
 
 
 def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, html: str) -> None:
     page = Page.of(html)
     images = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
-    for attack in ev.attacks:
-        for row in gallery(ev, attack, 10):
-            assert [shown.model for shown in row] == ev.models
+    for attack in ev.results.attacks:
+        for row in gallery(ev.results, attack, 10):
+            assert [shown.model for shown in row] == ev.results.models
             for shown in row:
                 assert png(shown.adversarial) in images
                 assert shown.clean is not None
@@ -168,7 +168,7 @@ def test_the_command_and_the_versions_are_named(ev: rc.Evaluation, html: str) ->
 
 
 def test_a_run_without_images_has_no_gallery(one_each: rc.Evaluation) -> None:
-    html = to_html(one_each)
+    html = to_html(one_each.results)
     assert "<img" not in html
     assert "The adversarial images were not stored with this run" in html
     assert '<section id="variance"' not in html  # of one training each nothing is known
@@ -177,7 +177,7 @@ def test_a_run_without_images_has_no_gallery(one_each: rc.Evaluation) -> None:
 def test_adversarial_images_without_their_clean_ones_are_shown(small_run: Path, tmp_path: Path) -> None:
     shutil.copytree(small_run, tmp_path / "run")
     (tmp_path / "run" / "clean.h5").unlink()
-    html = to_html(rc.open_run(tmp_path / "run"))
+    html = to_html(rc.open_run(tmp_path / "run").results)
     assert "This run has no clean images" in html
     assert "before the attack" not in html
     assert html.count("<img") > 10
@@ -186,28 +186,28 @@ def test_adversarial_images_without_their_clean_ones_are_shown(small_run: Path, 
 def test_two_runs_stand_side_by_side(ev: rc.Evaluation, one_each: rc.Evaluation, both: str) -> None:
     html, page = both, Page.of(both)
     for run in (ev, one_each):
-        assert answer(run) in page.texts
-        assert set(notes(run)) <= set(page.texts)
+        assert answer(run.results) in page.texts
+        assert set(notes(run.results)) <= set(page.texts)
     assert re.findall(r'<section id="([\w-]+)"', html) == ["both", *SECTIONS]
     assert html.count("<h3>Run A</h3>") == html.count("<h3>Run B</h3>") == len(SECTIONS)
     assert page.texts.count("Nothing to show of this run.") == 1  # of variance
     with pytest.raises(UsageError, match="one run or two"):
-        to_html(ev, ev, ev)
+        to_html(ev.results, ev.results, ev.results)
 
 
 def test_rates_of_both_runs_are_beside_each_other(ev: rc.Evaluation, one_each: rc.Evaluation) -> None:
-    table = differing({"A": ev, "B": ev})
+    table = differing({"A": ev.results, "B": ev.results})
     assert table.names == ["attack", "model", "A", "B"]
-    of_model = ev.rates()
-    assert table.rows == [[a, m, of_model[m][a], of_model[m][a]] for a in ev.attacks for m in ev.models]
-    assert differing({"A": ev, "B": one_each}).rows == []  # they have no model in common
+    of_model = ev.results.rates()
+    assert table.rows == [[a, m, of_model[m][a], of_model[m][a]] for a in ev.results.attacks for m in ev.results.models]
+    assert differing({"A": ev.results, "B": one_each.results}).rows == []  # they have no model in common
 
 
 def test_without_matplotlib_the_page_has_its_tables(
     ev: rc.Evaluation, html: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_module, "can_draw", lambda: False)
-    bare = to_html(ev)
+    bare = to_html(ev.results)
     assert NO_PICTURES in Page.of(bare).texts
     assert "<svg" not in bare
     assert Page.of(bare).tables == Page.of(html).tables
@@ -228,7 +228,7 @@ def test_drawing_a_page_leaves_matplotlib_as_it_was(ev: rc.Evaluation) -> None:
     import matplotlib.pyplot as plt
 
     before, figures = dict(matplotlib.rcParams), plt.get_fignums()
-    to_html(ev)
+    to_html(ev.results)
     assert dict(matplotlib.rcParams) == before
     assert plt.get_fignums() == figures
 
@@ -236,7 +236,7 @@ def test_drawing_a_page_leaves_matplotlib_as_it_was(ev: rc.Evaluation) -> None:
 @pytest.mark.slow
 def test_thirty_models_fit_into_five_megabytes() -> None:
     began = time.process_time()
-    html = to_html(rc.open_run(RESULTS / "lenet5-mnist-ten-trainings"))
+    html = to_html(rc.open_run(RESULTS / "lenet5-mnist-ten-trainings").results)
     print(f"{time.process_time() - began:.1f} s of processor time")
     assert len(html.encode()) < 5e6
 
@@ -264,7 +264,7 @@ def test_the_command_writes_the_page_into_the_run(
     assert main(["report", str(run)]) == 0
     assert capsys.readouterr().out == f"{run / 'report.html'}\n"
     assert (run / "report.html").read_text(encoding="utf-8") == html
-    assert rc.open_run(run).models == ["left", "right"]  # it is still a run
+    assert rc.open_run(run).results.models == ["left", "right"]  # it is still a run
 
 
 def test_the_command_shows_two_runs(
@@ -288,10 +288,10 @@ def test_the_command_says_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_notebook_shows_the_answer_and_the_rates(ev: rc.Evaluation) -> None:
     html = ev._repr_html_()
-    assert html == to_notebook(ev)
+    assert html == to_notebook(ev.results)
     page = Page.of(html)
-    assert answer(ev) in page.texts
-    table = rates(ev)
+    assert answer(ev.results) in page.texts
+    table = rates(ev.results)
     assert page.tables == [[list(table.names), *map(list, table.written)]]
     assert not {"html", "body", "script", "h1"} & page.tags
 

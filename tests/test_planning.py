@@ -247,7 +247,7 @@ def test_the_plan_of_the_pilots_own_size(ten: rc.Evaluation) -> None:
     detectable = ten.verdicts[0].detectable
     plan = ten.plan(detectable * (1 + 1e-9), attack="fgsm")
     assert plan[(plan.design == SAME) & (plan.variance == "estimate")].trainings.item() == 10
-    fgsm = ten.outcomes[0]
+    fgsm = ten.results.outcomes[0]
     assert detectable_between_groups(list(fgsm.rates.values()), 0.05 / 3) == pytest.approx(detectable)
 
 
@@ -321,7 +321,7 @@ def test_the_command_on_a_small_run(zoo_model: Any, digits: Any, tmp_path: Path,
     expected = ev.plan(0.2, attack="fgsm", training_seconds=known)
     assert [row["trainings"] for row in rows] == expected.trainings.tolist()
     assert rows[0]["training_seconds"] == pytest.approx(6 * known)
-    costs = ev.costs()
+    costs = ev.costs
     rates = costs[costs.attack == "fgsm"].groupby("model").seconds.median() / 30
     assert rows[0]["seconds"] == pytest.approx(rates.sum() * 3 * 30)
     cheapest_rows = [row for row in rows if row["design"] == CHEAPEST]
@@ -351,7 +351,7 @@ def test_repeats_of_exact_single_pixel_cost_nothing_more(zoo_model: Any, digits:
     ev = rc.evaluate(models, digits.images, digits.labels, repeats=5, **options)
     pilot = ev.plan(0.05, attack="pixel").iloc[0]
     assert pilot.repeats == 1
-    costs = ev.costs()
+    costs = ev.costs
     medians = costs[costs.attack == "pixel"].groupby("model").seconds.median()
     assert pilot.seconds == pytest.approx(2 * medians.sum())
 
@@ -371,7 +371,7 @@ def test_the_command_without_costs(planned: Command) -> None:
 
 
 def test_a_difference_that_the_variance_cannot_describe(ten: rc.Evaluation) -> None:
-    means = np.array([rates.mean() for rates in ten.outcomes[1].rates.values()])
+    means = np.array([rates.mean() for rates in ten.results.outcomes[1].rates.values()])
     room = means.min()
     assert ten.plan(0.05, attack="single_pixel").room.tolist() == pytest.approx([room] * 5)
     for difference, warned in ((room * 0.99, False), (room * 1.01, True)):

@@ -74,23 +74,23 @@ def test_an_attack_can_be_drawn_alone(ev: rc.Evaluation, name: str) -> None:
 def test_models_are_told_apart_by_more_than_colour(ev: rc.Evaluation) -> None:
     assert len(set(COLORS)) == len(set(MARKERS)) == 6
     [axes] = ev.plot.trainings(attacks=["fgsm"])
-    assert len({line.get_marker() for line in axes.get_lines()}) == len(ev.models)
+    assert len({line.get_marker() for line in axes.get_lines()}) == len(ev.results.models)
     [axes] = ev.plot.curves(attacks=["fgsm"])
-    assert len({line.get_linestyle() for line in axes.get_lines()}) == len(ev.models)
+    assert len({line.get_linestyle() for line in axes.get_lines()}) == len(ev.results.models)
 
 
 def test_a_dot_is_a_training(ev: rc.Evaluation) -> None:
-    for axes, attack in zip(ev.plot.trainings(), ev.attacks, strict=True):
-        if ev.attack_records[attack].compares_distances or ev.exact_pixel.probabilities(attack):
+    for axes, attack in zip(ev.plot.trainings(), ev.results.attacks, strict=True):
+        if ev.results.attack_records[attack].compares_distances or ev.exact_pixel.probabilities(attack):
             continue
-        for line, model in zip(axes.get_lines(), ev.models, strict=True):
+        for line, model in zip(axes.get_lines(), ev.results.models, strict=True):
             assert list(_y(line)) == pytest.approx(list(100 * ev.trainings.rates(model, attack)))
 
 
 def test_one_training_has_the_interval_over_images(one_each: rc.Evaluation) -> None:
     [axes] = one_each.plot.trainings(attacks=["fgsm"])
     drawn = [tuple(part[:, 1]) for lines in axes.collections for part in lines.get_segments()]
-    expected = [tuple(np.multiply(100, one_each.interval(model, "fgsm"))) for model in one_each.models]
+    expected = [tuple(np.multiply(100, one_each.results.interval(model, "fgsm"))) for model in one_each.results.models]
     np.testing.assert_allclose(drawn, expected)
 
 
@@ -100,14 +100,16 @@ def test_the_papers_figures_are_drawn_where_they_are_asked_for(one_each: rc.Eval
 
     [without], [beside] = (one_each.plot.trainings(attacks=["fgsm"], paper=paper) for paper in (False, True))
     assert crosses(without) == []
-    published = [100 * one_each.paper[model]["fgsm"] for model in ("torch", "tensorflow")]  # jax is not in the paper
+    published = [
+        100 * one_each.results.paper[model]["fgsm"] for model in ("torch", "tensorflow")
+    ]  # jax is not in the paper
     assert crosses(beside) == pytest.approx(published)
 
 
 def test_a_curve_is_the_success_rate_within_its_band(ev: rc.Evaluation, one_each: rc.Evaluation) -> None:
     for run in (ev, one_each):
         [axes] = run.plot.curves()
-        for line, band, model in zip(axes.get_lines(), axes.collections, run.models, strict=True):
+        for line, band, model in zip(axes.get_lines(), axes.collections, run.results.models, strict=True):
             expected = 100 * run.epsilon_curve.sel(model=model, attack="fgsm").mean("training_seed").values
             assert np.asarray(_y(line)) == pytest.approx(expected)
             corners = band.get_paths()[0].vertices
@@ -132,8 +134,8 @@ def test_bands_hold_the_mean_and_stay_between_0_and_1(rates: Any) -> None:
 
 def test_distances_rise_to_the_success_rate(ev: rc.Evaluation) -> None:
     for axes, attack in zip(ev.plot.distances(attacks=["fgsm", "boundary"]), ["fgsm", "boundary"], strict=True):
-        norm = ev.attack_records[attack].norm
-        for line, model in zip(axes.get_lines(), ev.models, strict=True):
+        norm = ev.results.attack_records[attack].norm
+        for line, model in zip(axes.get_lines(), ev.results.models, strict=True):
             x, y = np.asarray(line.get_xdata(), float), np.asarray(_y(line))
             assert (np.diff(y) >= 0).all()
             assert y[-1] == pytest.approx(100 * ev.distances.success_within(model, attack, float(x[-1]), norm))
@@ -147,9 +149,11 @@ def test_the_indicator_has_its_value_its_range_and_its_ranks(ev: rc.Evaluation) 
     ranges, ranks = ev.plot.indicator()
     assert [float(line.get_xdata()[0]) for line in ranges.get_lines()] == pytest.approx(list(ev.indicator.values()))
     drawn = [tuple(lines.get_segments()[0][:, 0]) for lines in ranges.collections]
-    np.testing.assert_allclose(drawn, [ev.indicator_ranges[model][:2] for model in ev.models])
+    np.testing.assert_allclose(drawn, [ev.indicator_ranges[model][:2] for model in ev.results.models])
     widths = [bar.get_width() for bar in ranks.patches]
-    assert widths == pytest.approx([100 * share for model in ev.models for share in ev.indicator_ranges[model].ranks])
+    assert widths == pytest.approx(
+        [100 * share for model in ev.results.models for share in ev.indicator_ranges[model].ranks]
+    )
 
 
 def test_variance_is_drawn_as_standard_deviations(ev: rc.Evaluation) -> None:
@@ -160,25 +164,25 @@ def test_variance_is_drawn_as_standard_deviations(ev: rc.Evaluation) -> None:
 
 
 def test_the_heat_map_has_every_pair_and_no_model_beside_itself(ev: rc.Evaluation) -> None:
-    for axes, attack in zip(ev.plot.transfer(), ev.attacks, strict=True):
-        expected = 100 * ev.transfer().of_successes.sel(attack=attack).values
+    for axes, attack in zip(ev.plot.transfer(), ev.results.attacks, strict=True):
+        expected = 100 * ev.transfer.of_successes.sel(attack=attack).values
         np.fill_diagonal(expected, np.nan)
         np.testing.assert_allclose(np.ma.filled(axes.images[0].get_array(), np.nan), expected)
 
 
 def test_the_gallery_shows_clean_perturbation_and_outcome(ev: rc.Evaluation) -> None:
     axes = ev.plot.gallery("fgsm", images=3)
-    assert axes.shape == (3, 1 + 2 * len(ev.models))
-    rows = gallery(ev, "fgsm", 3)
+    assert axes.shape == (3, 1 + 2 * len(ev.results.models))
+    rows = gallery(ev.results, "fgsm", 3)
     for row, shown in zip(axes, rows, strict=True):
         clean, *outcomes = (np.asarray(panel.images[0].get_array()) for panel in row)
-        np.testing.assert_array_equal(clean, ev.clean[shown[0].place, ..., 0])  # type: ignore[index]
+        np.testing.assert_array_equal(clean, ev.results.clean[shown[0].place, ..., 0])  # type: ignore[index]
         for of_model, outcome in zip(shown, outcomes[1::2], strict=True):
             np.testing.assert_array_equal(outcome, ev.adversarials(of_model.model, "fgsm")[of_model.place, ..., 0])
 
 
 def test_what_was_added_takes_the_clean_image_to_the_adversarial_one(ev: rc.Evaluation) -> None:
-    for [shown, *_] in gallery(ev, "fgsm", 5):
+    for [shown, *_] in gallery(ev.results, "fgsm", 5):
         assert shown.clean is not None
         assert shown.perturbation is not None
         difference = shown.adversarial - shown.clean

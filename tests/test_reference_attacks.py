@@ -22,6 +22,7 @@ from robustcmp.frameworks import TrainableFramework
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.report.page import to_html
+from robustcmp.report.summary import summary
 from robustcmp.report.verdict_text import said_together
 
 EPSILON = 0.05
@@ -216,17 +217,17 @@ def test_the_suite_is_on_all_images_and_beside_r(zoo_model: Zoo, digits: Dataset
     labels = digits.labels.copy()
     labels[:5] = (labels[:5] + 1) % 10
     ev = rc.evaluate(models, digits.images[:40], labels[:40], suite=file, n=40, repeats=1, progress=False)
-    assert ev.on_all_images
+    assert ev.results.on_all_images
     assert ev.manifest["images"]["used"] == 40
     assert ev.success_rate.sel(attack="small").min() >= 5 / 40
     assert ev.indicator == {}
     assert len(ev.verdicts) == 2
-    for text in (str(ev), ev.summary()):
+    for text in (str(ev), summary(ev.results)):
         assert "misclassif" in text
         assert "conditional on" not in text
         bounded = "Under a bound (small: L∞ ≤ 0.02), 100 % minus the rate is at least the robust accuracy"
         assert bounded in " ".join(text.split())
-    page = to_html(ev)
+    page = to_html(ev.results)
     assert "near: L2 distance within which this share" in page
     assert "small: L∞ distance within which this share" not in page  # it looks for none that is smaller
     assert "R and its ranks" not in page
@@ -234,8 +235,8 @@ def test_the_suite_is_on_all_images_and_beside_r(zoo_model: Zoo, digits: Dataset
 
     file.write_text('subset = "all"\n[attacks.near]\nattack = "MinimumL2"\nsteps = 5\n')
     unbounded = rc.evaluate(models, digits.images[:40], labels[:40], suite=file, n=40, repeats=1, progress=False)
-    assert "misclassif" in unbounded.summary()
-    assert "robust accuracy" not in unbounded.summary()
+    assert "misclassif" in summary(unbounded.results)
+    assert "robust accuracy" not in summary(unbounded.results)
 
 
 def test_the_smallest_distances_are_tested_in_their_own_norms(zoo_model: Zoo, digits: Dataset) -> None:
@@ -249,8 +250,8 @@ def test_the_smallest_distances_are_tested_in_their_own_norms(zoo_model: Zoo, di
         np.quantile(linf.sel(model=name, training_seed=its), 0.5, 1, method="higher") for name, its in seeds.items()
     ]
     assert ev.verdicts[1].difference == pytest.approx(abs(medians[0].mean() - medians[1].mean()))
-    assert "median L∞" in ev.summary()
-    [said] = said_together(ev)
+    assert "median L∞" in str(ev)
+    [said] = said_together(ev.results)
     assert re.search(r"\(p = [01]\.\d+ from distances; ", said)
     names = ev.tests("frameworks").test.tolist()
     assert "Brown-Forsythe of L∞" in names

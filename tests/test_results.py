@@ -22,7 +22,7 @@ from pages import Page
 import robustcmp as rc
 from robustcmp.analysis.indicator import indicator_terms
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.results import OLD_NAMES, Results
+from robustcmp.analysis.results import Results
 from robustcmp.analysis.significance import deciding, of_distances
 from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_interval
 from robustcmp.analysis.variance import variance
@@ -121,9 +121,9 @@ def test_dimensions_and_dtypes(real: rc.Evaluation, digits: Dataset) -> None:
         assert data[name].dtype == np.dtype(dtype), name
     assert data.ran.dims == ("model", "training_seed", "attack")
     assert data.epsilon_curve.dims == ("model", "training_seed", "attack", "epsilon")
-    assert data.model.values.tolist() == real.models == ["jax", "torch"]
-    assert data.attack.values.tolist() == real.attacks == ["fgsm", "single_pixel", "boundary", "pgd"]
-    assert data.training_seed.values.tolist() == real.training_seeds == [0, 1]
+    assert data.model.values.tolist() == real.results.models == ["jax", "torch"]
+    assert data.attack.values.tolist() == real.results.attacks == ["fgsm", "single_pixel", "boundary", "pgd"]
+    assert data.training_seed.values.tolist() == real.results.training_seeds == [0, 1]
     assert data.repeat.values.tolist() == [0, 1]
     np.testing.assert_array_equal(data.label, digits.labels[data.image])
 
@@ -151,10 +151,10 @@ def test_the_success_rate_is_counted(real: rc.Evaluation) -> None:
     rate = real.success_rate
     assert rate.dims == ("model", "training_seed", "attack", "repeat")
     assert rate.name == "success_rate"
-    for model, seed, attack, repeat in cells(real):
+    for model, seed, attack, repeat in cells(real.results):
         where = {"model": model, "training_seed": seed, "attack": attack, "repeat": repeat}
         assert float(rate.sel(where)) == np.count_nonzero(real.dataset.success.sel(where)) / 6
-    assert int(np.isfinite(rate).sum()) == len(cells(real)) == (2 + 1) * 4 * 2
+    assert int(np.isfinite(rate).sum()) == len(cells(real.results)) == (2 + 1) * 4 * 2
 
 
 def test_rounding_noise_decides_no_digit() -> None:
@@ -164,8 +164,8 @@ def test_rounding_noise_decides_no_digit() -> None:
 
 
 def test_rates_are_means_over_trainings_and_repeats(real: rc.Evaluation) -> None:
-    rates = real.rates()
-    for attack in real.attacks:
+    rates = real.results.rates()
+    for attack in real.results.attacks:
         success = real.dataset.success.sel(attack=attack)
         assert rates["jax"][attack] == np.count_nonzero(success.sel(model="jax")) / (2 * 2 * 6)
         assert rates["torch"][attack] == np.count_nonzero(success.sel(model="torch", training_seed=0)) / (2 * 6)
@@ -175,11 +175,11 @@ def test_rates_are_means_over_trainings_and_repeats(real: rc.Evaluation) -> None
 
 
 def test_a_deterministic_attack_is_one_cell_for_all_repeats(real: rc.Evaluation) -> None:
-    repeats: dict[str, set[int]] = {attack: set() for attack in real.attacks}
+    repeats: dict[str, set[int]] = {attack: set() for attack in real.results.attacks}
     for cell in real.manifest["cells"]:
         repeats[cell["attack"]].add(cell["repeat"])
     assert repeats == {"fgsm": {0}, "single_pixel": {0, 1}, "boundary": {0, 1}, "pgd": {0, 1}}
-    assert [attack for attack in real.attacks if real.deterministic(attack)] == ["fgsm"]
+    assert [attack for attack in real.results.attacks if real.results.deterministic(attack)] == ["fgsm"]
     fgsm = real.dataset.sel(attack="fgsm").drop_vars("ran")
     assert fgsm.sel(repeat=0).drop_vars("repeat").identical(fgsm.sel(repeat=1).drop_vars("repeat"))
     boundary = real.dataset.l2.sel(attack="boundary", model="torch", training_seed=0)
@@ -191,7 +191,7 @@ def test_the_adversarial_images_fool_and_lie_where_it_is_said(
 ) -> None:
     index = real.dataset.image.values
     clean, labels = digits.images[index], digits.labels[index]
-    for model, seed, attack, repeat in cells(real):
+    for model, seed, attack, repeat in cells(real.results):
         outcome = real.dataset.sel(model=model, training_seed=seed, attack=attack, repeat=repeat)
         images = real.adversarials(model, attack, training_seed=seed, repeat=repeat)
         success = outcome.success.values
@@ -223,7 +223,7 @@ def test_what_only_one_attack_has(real: rc.Evaluation) -> None:
         ("l2_half", "boundary"),
     ):
         known = real.dataset[name].notnull()
-        for attack in real.attacks:
+        for attack in real.results.attacks:
             expected = ran.sel(attack=attack) if attack == owner else ran.sel(attack=attack) & False
             assert (known.sel(attack=attack) == expected).all(), (name, attack)
     fgsm = real.dataset.sel(attack="fgsm", model="jax")
@@ -285,16 +285,16 @@ def test_foolboxs_attack_finds_within_its_epsilon_what_it_says(real: rc.Evaluati
 def test_intervals(real: rc.Evaluation) -> None:
     data = real.dataset
     hits = int(data.success.sel(model="torch", attack="fgsm", training_seed=0, repeat=0).sum())
-    assert real.interval("torch", "fgsm") == wilson_interval(hits, 6)
+    assert real.results.interval("torch", "fgsm") == wilson_interval(hits, 6)
     # Two trainings, or an attack with draws: the bootstrap of the images' means.
     means = data.success.sel(model="jax", attack="fgsm").mean(["training_seed", "repeat"]).values
-    assert real.interval("jax", "fgsm") == bootstrap_interval(means)
-    assert real.interval("jax", "fgsm") != wilson_interval(int(means.sum()), 6)
-    assert real.interval("jax", "boundary") == wilson_interval(6, 6)
-    for model in real.models:
-        for attack in real.attacks:
-            low, high = real.interval(model, attack)
-            assert low <= real.rates()[model][attack] <= high
+    assert real.results.interval("jax", "fgsm") == bootstrap_interval(means)
+    assert real.results.interval("jax", "fgsm") != wilson_interval(int(means.sum()), 6)
+    assert real.results.interval("jax", "boundary") == wilson_interval(6, 6)
+    for model in real.results.models:
+        for attack in real.results.attacks:
+            low, high = real.results.interval(model, attack)
+            assert low <= real.results.rates()[model][attack] <= high
 
 
 def test_accuracies(real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset) -> None:
@@ -302,22 +302,22 @@ def test_accuracies(real: rc.Evaluation, trained: dict[str, list[rc.Model]], dig
         name: np.array([rc.predict(model, digits.images) == digits.labels for model in its])
         for name, its in trained.items()
     }
-    assert real.clean_accuracy == pytest.approx({name: its.mean() for name, its in right.items()}, abs=1e-12)
+    assert real.results.clean_accuracy == pytest.approx({name: its.mean() for name, its in right.items()}, abs=1e-12)
     by_all = np.concatenate(list(right.values())).all(axis=0)
-    assert real.correct_by_all == pytest.approx(by_all.mean(), abs=1e-12)
+    assert real.results.correct_by_all == pytest.approx(by_all.mean(), abs=1e-12)
 
 
 def test_the_summary(real: rc.Evaluation) -> None:
     summary = real.to_json()
-    assert summary["success_rate"] == real.rates()
+    assert summary["success_rate"] == real.results.rates()
     assert summary["indicator"] == real.indicator
     assert summary["frameworks"] == ["jax", "torch"]
     assert summary["training_seeds"] == [0, 1]
     assert (summary["images"], summary["repeats"], summary["seed"], summary["suite"]) == (6, 2, 3, "all")
     assert (summary["model"], summary["dataset"], summary["recipe"]) == ("lenet1", "digits", "default")
-    assert summary["clean_accuracy"] == real.clean_accuracy
-    assert summary["correct_by_all"] == real.correct_by_all
-    assert summary["out"] == str(real.run.directory)
+    assert summary["clean_accuracy"] == real.results.clean_accuracy
+    assert summary["correct_by_all"] == real.results.correct_by_all
+    assert summary["out"] == str(real.results.run.directory)
     assert summary["success_std"]["torch"]["fgsm"] == 0.0
 
 
@@ -356,7 +356,7 @@ def test_training_seeds_in_any_order_stay_with_their_images(
         batch_size=BATCH,
         progress=False,
     )
-    assert ev.training_seeds == [2, 9]
+    assert ev.results.training_seeds == [2, 9]
     for seed, model in ((9, first), (2, second)):
         outcome = ev.dataset.sel(model="jax", training_seed=seed, attack="fgsm", repeat=0)
         images = ev.adversarials("jax", "fgsm", training_seed=seed)[outcome.success.values]
@@ -532,12 +532,12 @@ def test_an_image_with_no_room_to_escape_falls_for_certain(tmp_path: Path) -> No
     )
     assert float(ev.exact_pixel.success_rate.squeeze()) == 1
     assert float(ev.exact_pixel.success_sd.squeeze()) == 0
-    assert ev.rates() == {"corner": {"x": 1.0}}
+    assert ev.results.rates() == {"corner": {"x": 1.0}}
 
 
 def test_tests_and_variances_are_about_the_expectation_where_it_is_known(planted: rc.Evaluation) -> None:
     """And about the draws that were made where it is not."""
-    expected, drawn = planted.outcomes[:2]
+    expected, drawn = planted.results.outcomes[:2]
     rate = planted.exact_pixel.success_rate.sel(attack="exact")
     assert expected.rates["region"] == pytest.approx(rate.sel(model="region").values)
     assert drawn.expected is None
@@ -573,7 +573,7 @@ def test_without_exact_nothing_is_expected(real: rc.Evaluation) -> None:
         with pytest.raises(UsageError, match="exact = true in the suite"):
             getattr(real.exact_pixel, name)
     with pytest.raises(UsageError, match="exact = true in the suite"):
-        real.exact_pixel.common_draws("single_pixel", *real.models)
+        real.exact_pixel.common_draws("single_pixel", *real.results.models)
 
 
 def test_exact_draws_what_the_other_draws(planted: rc.Evaluation) -> None:
@@ -585,9 +585,9 @@ def test_exact_draws_what_the_other_draws(planted: rc.Evaluation) -> None:
 
 def test_deviations_over_repeats_and_trainings(planted: rc.Evaluation) -> None:
     rates = planted.dataset.success.sel(attack="drawn").mean("image").values  # (model, training seed, repeat)
-    assert planted.repeat_std("corner", "drawn") == pytest.approx(np.std(rates[1, 0], ddof=1))
+    assert planted.results.repeat_std("corner", "drawn") == pytest.approx(np.std(rates[1, 0], ddof=1))
     within = np.sqrt(np.mean([np.var(rates[0, seed], ddof=1) for seed in range(2)]))
-    assert planted.repeat_std("region", "drawn") == pytest.approx(within)
+    assert planted.results.repeat_std("region", "drawn") == pytest.approx(within)
     assert within > 0
     assert planted.trainings.std("region", "drawn") == pytest.approx(np.std(rates[0].mean(axis=1), ddof=1))
     assert planted.trainings.std("region", "drawn") > 0
@@ -599,20 +599,22 @@ def test_a_deviation_over_one_repeat_is_nothing(tmp_path: Path) -> None:
     ev = rc.evaluate(
         {"corner": corner()}, IMAGES, LABELS, suite=tmp_path / "x.toml", n=4, repeats=1, batch_size=64, progress=False
     )
-    assert math.isnan(ev.repeat_std("corner", "drawn"))
+    assert math.isnan(ev.results.repeat_std("corner", "drawn"))
     assert ev.to_json()["success_std"] == {"corner": {"exact": None, "drawn": None, "walk": None}}
-    assert {row[4] for row in tables(ev)[0].written} == {"–"}
+    assert {row[4] for row in tables(ev.results)[0].written} == {"–"}
     assert ev.success_rate.dims == ("model", "training_seed", "attack", "repeat")
     assert ev.success_rate.shape == (1, 1, 3, 1)
     # One model alone has nobody to be compared with.
     assert ev.indicator == {"corner": 0.0}
-    assert any("Only one model" in note for note in notes(ev))
+    assert any("Only one model" in note for note in notes(ev.results))
 
 
 def test_fewer_images_than_were_asked_for(planted: rc.Evaluation) -> None:
     assert planted.to_json()["images"] == N
     assert planted.manifest["images"]["asked"] == 100
-    assert any(f"Fewer images than the 100 requested: every model classifies {N} of" in note for note in notes(planted))
+    assert any(
+        f"Fewer images than the 100 requested: every model classifies {N} of" in note for note in notes(planted.results)
+    )
 
 
 def test_quantiles_and_budgets_count_failures_as_infinite(planted: rc.Evaluation) -> None:
@@ -626,9 +628,9 @@ def test_quantiles_and_budgets_count_failures_as_infinite(planted: rc.Evaluation
             assert planted.distances.success_within(model, "walk", budget) == np.count_nonzero(values <= budget) / len(
                 values
             )
-    assert planted.distances.success_within("region", "walk", 1e9) == planted.rates()["region"]["walk"] < 1
+    assert planted.distances.success_within("region", "walk", 1e9) == planted.results.rates()["region"]["walk"] < 1
     assert planted.distances.quantile("corner", "drawn", "l0") == math.inf
-    assert planted.distances.success_within("corner", "drawn", 1, "l0") == planted.rates()["corner"]["drawn"]
+    assert planted.distances.success_within("corner", "drawn", 1, "l0") == planted.results.rates()["corner"]["drawn"]
 
 
 # starts that fail
@@ -643,31 +645,33 @@ def test_an_image_without_a_start_is_that_images_failure(planted: rc.Evaluation)
     assert (walk.adversarial_class.values[..., ~dark] == -1).all()
     # 1,000 draws and 1,000 blends, and nothing after that.
     assert (walk.queries.values[..., ~dark] == 2000).all()
-    assert planted.starts.share("region", "walk") == 0.5
-    assert planted.starts.share("corner", "walk") == 1
-    assert "walk" in planted.starts.attacks
-    assert "drawn" not in planted.starts.attacks
-    assert planted.starts.failed == ["walk"]
+    assert planted.results.starts.share("region", "walk") == 0.5
+    assert planted.results.starts.share("corner", "walk") == 1
+    assert "walk" in planted.results.starts.attacks
+    assert "drawn" not in planted.results.starts.attacks
+    assert planted.results.starts.failed == ["walk"]
 
 
 def test_a_failed_start_is_marked_and_r_is_given_without_it(planted: rc.Evaluation) -> None:
-    assert any(note.startswith("walk: some images have no starting point") for note in notes(planted))
-    table = tables(planted)[1]
+    assert any(note.startswith("walk: some images have no starting point") for note in notes(planted.results))
+    table = tables(planted.results)[1]
     assert list(table.names)[:5] == ["model", "R", "bootstrap range", "rank 1 / 2", "R without walk"]
-    ranks = [[f"{100 * share:.0f}" for share in planted.indicator_ranges[model].ranks] for model in planted.models]
+    ranks = [
+        [f"{100 * share:.0f}" for share in planted.indicator_ranges[model].ranks] for model in planted.results.models
+    ]
     assert column(table, "rank 1 / 2") == [" / ".join(its) + " %" for its in ranks]
     without = rc.robustness_indicator(
-        {model: {a: rate for a, rate in its.items() if a != "walk"} for model, its in planted.rates().items()}
+        {model: {a: rate for a, rate in its.items() if a != "walk"} for model, its in planted.results.rates().items()}
     )
-    assert column(table, "R without walk") == [f"{without[model]:.3f}" for model in planted.models]
+    assert column(table, "R without walk") == [f"{without[model]:.3f}" for model in planted.results.models]
     assert without != planted.indicator
 
 
 def test_where_every_start_is_found_nothing_is_marked(real: rc.Evaluation) -> None:
-    assert real.starts.failed == []
-    assert real.starts.share("torch", "boundary") == 1
-    assert not any("no starting point" in note for note in notes(real))
-    assert not any("R without" in column for column in tables(real)[1].names)
+    assert real.results.starts.failed == []
+    assert real.results.starts.share("torch", "boundary") == 1
+    assert not any("no starting point" in note for note in notes(real.results))
+    assert not any("R without" in column for column in tables(real.results)[1].names)
 
 
 # tables
@@ -681,20 +685,20 @@ def column(table: Table, name: str) -> list[str]:
 @pytest.mark.parametrize("run", ["real", "planted"])
 def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) -> None:
     ev: rc.Evaluation = request.getfixturevalue(run)
-    table = tables(ev)[0]
-    pairs = [(attack, model) for attack in ev.attacks for model in ev.models]
+    table = tables(ev.results)[0]
+    pairs = [(attack, model) for attack in ev.results.attacks for model in ev.results.models]
     assert list(zip(column(table, "attack"), column(table, "model"), strict=True)) == pairs
-    terms = indicator_terms(ev.rates())
+    terms = indicator_terms(ev.results.rates())
     for row, (attack, model) in enumerate(pairs):
-        assert column(table, "success rate")[row] == f"{100 * ev.rates()[model][attack]:.1f} %"
-        low, high = ev.interval(model, attack)
+        assert column(table, "success rate")[row] == f"{100 * ev.results.rates()[model][attack]:.1f} %"
+        low, high = ev.results.interval(model, attack)
         assert column(table, "95 % over images")[row] == f"{100 * low:.1f} % to {100 * high:.1f} %"
-        expected = "deterministic" if attack == "fgsm" else f"{100 * ev.repeat_std(model, attack):.1f} %"
+        expected = "deterministic" if attack == "fgsm" else f"{100 * ev.results.repeat_std(model, attack):.1f} %"
         assert column(table, "sd over repeats")[row] == expected
         spread = ev.trainings.std(model, attack)
         assert column(table, "sd over trainings")[row] == ("–" if math.isnan(spread) else f"{100 * spread:.1f} %")
         assert column(table, "P")[row].split(" (")[0] == f"{terms[model][attack]:.3f}"
-        assert column(table, "P")[row].endswith("(within noise)") == (attack in ev.within_noise)
+        assert column(table, "P")[row].endswith("(within noise)") == (attack in ev.results.within_noise)
         over = ev.trainings.interval(model, attack)
         assert column(table, "95 % over trainings")[row] == (
             "–" if math.isnan(over.low) else f"{100 * over.low:.1f} % to {100 * over.high:.1f} %"
@@ -703,23 +707,25 @@ def test_the_table_of_success_rates(run: str, request: pytest.FixtureRequest) ->
 
 
 def test_the_table_of_the_indicator(real: rc.Evaluation) -> None:
-    table = tables(real)[1]
-    assert column(table, "model") == real.models
-    assert column(table, "R") == [f"{real.indicator[model]:.3f}" for model in real.models]
-    assert column(table, "clean accuracy") == [f"{100 * real.clean_accuracy[model]:.2f} %" for model in real.models]
+    table = tables(real.results)[1]
+    assert column(table, "model") == real.results.models
+    assert column(table, "R") == [f"{real.indicator[model]:.3f}" for model in real.results.models]
+    assert column(table, "clean accuracy") == [
+        f"{100 * real.results.clean_accuracy[model]:.2f} %" for model in real.results.models
+    ]
 
 
 def test_what_r_hides(planted: rc.Evaluation) -> None:
-    found = planted.indicator_variants
+    found = planted.results.indicator_variants
     assert found["all"] == planted.indicator
-    rates = planted.rates()
-    for attack in planted.attacks:
+    rates = planted.results.rates()
+    for attack in planted.results.attacks:
         left = {model: {a: rate for a, rate in its.items() if a != attack} for model, its in rates.items()}
         assert found[f"without {attack}"] == rc.robustness_indicator(left)
     # A failure is infinitely far: single pixel and walk reach too few images of one model for most quantiles.
     for q, name in ((0.5, "50%"), (0.25, "25%"), (0.1, "10%")):
         reached = {
-            attack: [planted.distances.quantile(model, attack, norm, q) for model in planted.models]
+            attack: [planted.distances.quantile(model, attack, norm, q) for model in planted.results.models]
             for attack, norm in (("exact", "l0"), ("drawn", "l0"), ("walk", "l2"))
         }
         counted = {attack: its for attack, its in reached.items() if np.isfinite(its).all()}
@@ -729,56 +735,58 @@ def test_what_r_hides(planted: rc.Evaluation) -> None:
         if finite:
             shares = [[(max(its) - d) / (max(its) - min(its) or 1) for d in its] for its in finite]
             assert list(found[key].values()) == pytest.approx(np.sum(shares, axis=0))
-    (table,) = (table for table in tables(planted) if table.title.startswith("What R hides"))
+    (table,) = (table for table in tables(planted.results) if table.title.startswith("What R hides"))
     assert [row[0] for row in table.written] == list(found)
     assert column(table, "region") == [f"{r['region']:.3f}" for r in found.values()]
 
 
 def test_a_changed_order_is_said(planted: rc.Evaluation) -> None:
-    ev = copy.copy(planted)
-    vars(ev)["indicator_variants"] = {
+    results = copy.copy(planted.results)
+    vars(results)["indicator_variants"] = {
         "all": {"region": 0.0, "corner": 1.0},
         "without x": {"region": 2.0, "corner": 1.0},
     }
-    said = [note for note in notes(ev) if note.startswith("These variants rank models")]
+    said = [note for note in notes(results) if note.startswith("These variants rank models")]
     assert said == [
         "These variants rank models differently from R, the more robust one first: without x: corner before region."
     ]
-    vars(ev)["indicator_variants"] = {
+    vars(results)["indicator_variants"] = {
         "all": {"region": 0.0, "corner": 1.0},
         "without x": {"region": 1.0, "corner": 1.0},
     }
-    assert not any(note.startswith("These variants rank") for note in notes(ev))
+    assert not any(note.startswith("These variants rank") for note in notes(results))
 
 
 def test_the_table_of_the_boundary_attack(planted: rc.Evaluation) -> None:
-    (table,) = (table for table in tables(planted) if table.title.startswith("walk"))
+    (table,) = (table for table in tables(planted.results) if table.title.startswith("walk"))
     assert list(table.names) == ["model", "with a start", "L2 ≤ 1", "L2 ≤ 2", "L2 ≤ 3", "L2 ≤ 5", "median L2"]
-    assert column(table, "model") == planted.models
+    assert column(table, "model") == planted.results.models
     assert column(table, "with a start") == ["50.0 %", "100.0 %"]
     for budget in (1, 2, 3, 5):
         assert column(table, f"L2 ≤ {budget}") == [
-            f"{100 * planted.distances.success_within(model, 'walk', budget):.1f} %" for model in planted.models
+            f"{100 * planted.distances.success_within(model, 'walk', budget):.1f} %" for model in planted.results.models
         ]
     median = planted.distances.quantile("corner", "walk")
     assert column(table, "median L2") == ["∞", f"{median:.3f}"]
 
 
 def test_the_table_of_exact_rates(planted: rc.Evaluation, real: rc.Evaluation) -> None:
-    table = tables(planted)[-1]
+    table = tables(planted.results)[-1]
     assert list(table.names) == ["attack", "model", "expected success", "sd of a draw"]
     assert [row[:2] for row in table.written] == [["exact", "region"], ["exact", "corner"]]
     means = planted.exact_pixel.success_rate.sel(attack="exact").mean("training_seed").values
     assert column(table, "expected success") == [f"{100 * mean:.2f} %" for mean in means]
-    assert not any("expected success" in table.names for table in tables(real))
-    assert any(note.startswith("exact: tests, differences and variances use the exp") for note in notes(planted))
+    assert not any("expected success" in table.names for table in tables(real.results))
+    assert any(
+        note.startswith("exact: tests, differences and variances use the exp") for note in notes(planted.results)
+    )
 
 
 def test_the_table_of_draws_that_two_models_share(tmp_path: Path) -> None:
     (tmp_path / "planted.toml").write_text(PLANTED)
     models = {"region": MODELS["region"][0], "corner": corner()}
     ev = rc.evaluate(models, IMAGES, LABELS, suite=tmp_path / "planted.toml", n=100, repeats=2, progress=False)
-    table = tables(ev)[-1]
+    table = tables(ev.results)[-1]
     assert "shared by two models" in table.title
     found = ev.exact_pixel.common_draws("exact", "region", "corner")
     points = [f"{100 * its:.1f}" for its in (found.difference, found.sd)]
@@ -791,48 +799,49 @@ def test_one_framework_alone_with_several_trainings(tmp_path: Path) -> None:
     (tmp_path / "planted.toml").write_text(PLANTED)
     models = {"region": MODELS["region"]}
     ev = rc.evaluate(models, IMAGES, LABELS, suite=tmp_path / "planted.toml", n=100, repeats=2, progress=False)
-    said = notes(ev)
+    said = notes(ev.results)
     assert "Only one framework: P and R are 0, and the pairs compare its trainings." in said
     assert not any("one training" in note for note in said)
-    (pairs,) = (table for table in tables(ev) if table.title.startswith("Differences between"))
+    (pairs,) = (table for table in tables(ev.results) if table.title.startswith("Differences between"))
     assert {tuple(row[1:3]) for row in pairs.written} == {("region/0", "region/1")}
-    assert ev.within_noise
+    assert ev.results.within_noise
     with pytest.raises(UsageError, match="There is one framework alone"):
         ev.variance()
 
 
 def test_the_interval_of_one_training(planted: rc.Evaluation) -> None:
-    both = planted.interval("region", "exact")
-    first, second = (planted.interval("region", "exact", training_seed=seed) for seed in (0, 1))
+    both = planted.results.interval("region", "exact")
+    first, second = (planted.results.interval("region", "exact", training_seed=seed) for seed in (0, 1))
     success = planted.dataset.success.sel(model="region", attack="exact", training_seed=1)
     assert second == bootstrap_interval(success.mean("repeat").values)
     assert first.low < both.low < second.low
     with pytest.raises(UsageError, match="training seed 7"):
-        planted.interval("region", "exact", training_seed=7)
+        planted.results.interval("region", "exact", training_seed=7)
 
 
 def test_every_table_says_what_it_is_conditional_on(real: rc.Evaluation) -> None:
     sentence = (
-        f"All rates are conditional on images that all 3 models classify correctly ({100 * real.correct_by_all:.1f} % "
-        "of the test set); adding or removing a model changes the subset, every rate and R."
+        f"All rates are conditional on images that all 3 models classify correctly "
+        f"({100 * real.results.correct_by_all:.1f} % of the test set); "
+        "adding or removing a model changes the subset, every rate and R."
     )
-    assert notes(real)[0] == sentence
-    for text in (to_text(real), to_markdown(real), to_html(real)):
+    assert notes(real.results)[0] == sentence
+    for text in (to_text(real.results), to_markdown(real.results), to_html(real.results)):
         assert sentence in " ".join(text.split())
 
 
 def test_notes_on_foolbox_and_on_the_frameworks(real: rc.Evaluation, planted: rc.Evaluation) -> None:
-    assert any(note.startswith("pgd: success at the largest epsilon") for note in notes(real))
-    (own,) = (note for note in notes(real) if "Each framework uses its own initialisation" in note)
+    assert any(note.startswith("pgd: success at the largest epsilon") for note in notes(real.results))
+    (own,) = (note for note in notes(real.results) if "Each framework uses its own initialisation" in note)
     assert "torch: " in own
     assert "jax: " in own
-    assert not any("Foolbox" in note or "initialisation" in note for note in notes(planted))
+    assert not any("Foolbox" in note or "initialisation" in note for note in notes(planted.results))
 
 
 def test_no_test_is_about_several_trainings_beside_one(real: rc.Evaluation) -> None:
-    assert real.level == "models"
-    assert real.within_noise == []
-    said = notes(real)
+    assert real.results.level == "models"
+    assert real.results.within_noise == []
+    said = notes(real.results)
     assert "P compares means over several trainings with a single training; no test covers this comparison." in said
     assert any("resamples of images and trainings (torch with one training: images only)" in note for note in said)
 
@@ -849,11 +858,11 @@ def test_one_training_each_is_said(real: rc.Evaluation, tmp_path: Path) -> None:
         batch_size=64,
         progress=False,
     )
-    [sentence] = headline(one)
+    [sentence] = headline(one.results)
     assert sentence.startswith("The image is the unit of analysis")  # they are not of the zoo
-    assert sentence in to_text(one, width=200)
-    assert sentence in to_markdown(one)
-    assert "sd over trainings" not in tables(one)[0].names
+    assert sentence in to_text(one.results, width=200)
+    assert sentence in to_markdown(one.results)
+    assert "sd over trainings" not in tables(one.results)[0].names
 
 
 @pytest.fixture(scope="module")
@@ -873,25 +882,25 @@ def test_a_framework_without_the_smallest_seed_has_a_page_all_the_same(
     (tmp_path / "x.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nmax_epsilon = 0.3\n')
     models = {"jax": trained["jax"], "torch": trained["torch"]}
     ev = rc.evaluate(models, digits.images, digits.labels, suite=tmp_path / "x.toml", n=4, progress=False)
-    ev.dataset = ev.dataset.assign_coords(training_seed=[3, 4])
+    ev.results.dataset = ev.dataset.assign_coords(training_seed=[3, 4])
     for model in ev.manifest["models"]:
         model["training_seed"] = 4 if model["name"] == "torch" else model["training_seed"] + 3
-    ev.dataset = ev.dataset.copy(deep=True)
+    ev.results.dataset = ev.dataset.copy(deep=True)
     ev.dataset["ran"].loc[{"model": "torch"}] = [[False], [True]]
     for cell in ev.manifest["cells"]:
         cell["training_seed"] = 4 if cell["model"] == "torch" else cell["training_seed"] + 3
     assert ev.adversarials("torch", "fgsm").shape == (4, 28, 28, 1)
-    assert 'class="image"' in to_html(ev)
+    assert 'class="image"' in to_html(ev.results)
 
 
 def test_the_headline_is_about_frameworks_where_there_are_trainings(two_by_two: rc.Evaluation) -> None:
     ev = two_by_two
-    assert ev.level == "frameworks"
-    sentences = headline(ev)
+    assert ev.results.level == "frameworks"
+    sentences = headline(ev.results)
     tests, shares = deciding(ev.tests("frameworks")), ev.variance()
     rates_only = tests[~of_distances(tests)]
     in_family = f"{rates_only.p.notna().sum()} attack"
-    for attack in ev.attacks:
+    for attack in ev.results.attacks:
         [sentence] = (said for said in sentences if said.startswith(f"{attack}: the framework means differ"))
         joint = rates_only[rates_only.attack == attack].iloc[0]
         rates = ev.exact_pixel.success_rate if attack in ev.exact_pixel.attacks else ev.success_rate.mean("repeat")
@@ -911,16 +920,16 @@ def test_the_headline_is_about_frameworks_where_there_are_trainings(two_by_two: 
 
 def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, planted: rc.Evaluation) -> None:
     for ev, heading, several in ((two_by_two, "frameworks", True), (planted, "these models", False)):
-        (table,) = (table for table in tables(ev) if table.title.startswith("Differences between"))
+        (table,) = (table for table in tables(ev.results) if table.title.startswith("Differences between"))
         assert table.title.startswith(f"Differences between {heading}")
-        pairs = ev.tests(ev.level)
+        pairs = ev.tests(ev.results.level)
         pairs = pairs[pairs.b != ""]
         if several:  # distances of frameworks have a table of their own, in their own unit
             pairs = pairs[~of_distances(pairs)]
         assert column(table, "model") == pairs.a.tolist()
         assert column(table, "versus") == pairs.b.tolist()
         assert column(table, "difference") == [f"{100 * effect:.1f}" for effect in pairs.effect]
-        not_compared = {outcomes.attack for outcomes in ev.outcomes if outcomes.not_compared}
+        not_compared = {outcomes.attack for outcomes in ev.results.outcomes if outcomes.not_compared}
         assert not_compared <= {"walk"}
         told = [
             "not compared"
@@ -938,34 +947,34 @@ def test_the_table_of_differences_is_of_one_level(two_by_two: rc.Evaluation, pla
 
 
 def test_the_title(real: rc.Evaluation, planted: rc.Evaluation) -> None:
-    assert title(real) == "lenet1 on digits, suite all"
-    assert title(planted) == "suite planted"
+    assert title(real.results) == "lenet1 on digits, suite all"
+    assert title(planted.results) == "suite planted"
 
 
 def test_text_holds_every_cell(real: rc.Evaluation) -> None:
-    text = to_text(real)
+    text = to_text(real.results)
     assert text.startswith("lenet1 on digits, suite all\n")
     assert "\x1b" not in text
-    assert "\x1b[" in to_text(real, color=True)
-    text = to_text(real, width=200)
-    for table in tables(real):
+    assert "\x1b[" in to_text(real.results, color=True)
+    text = to_text(real.results, width=200)
+    for table in tables(real.results):
         assert table.title in text
         for row in table.written:
             assert any(re.findall(r"\S+", " ".join(row)) == line.split() for line in text.splitlines()), row
 
 
 def test_markdown_tables_are_whole(real: rc.Evaluation) -> None:
-    blocks = to_markdown(real).split("\n\n")
+    blocks = to_markdown(real.results).split("\n\n")
     drawn = [block.splitlines() for block in blocks if block.startswith("|")]
-    assert len(drawn) == len(tables(real))
-    for lines, table in zip(drawn, tables(real), strict=True):
+    assert len(drawn) == len(tables(real.results))
+    for lines, table in zip(drawn, tables(real.results), strict=True):
         assert f"**{table.title}**" in blocks
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
         assert rows[0] == list(table.names)
         assert all(re.fullmatch(r"---:?", cell) for cell in rows[1])
         assert len(rows[1]) == len(rows[0])
         assert rows[2:] == [list(row) for row in table.written]
-    assert blocks[-1].splitlines() == [f"- {note}" for note in notes(real)]
+    assert blocks[-1].splitlines() == [f"- {note}" for note in notes(real.results)]
 
 
 # names that mean something elsewhere
@@ -994,25 +1003,25 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
 
 
 def test_odd_names_in_text(odd: rc.Evaluation) -> None:
-    text = to_text(odd)
+    text = to_text(odd.results)
     assert all(text.count(name) >= 5 for name in ODD)
     assert text.startswith("<script>alert(1)</script> on [bold]noise, suite x\n")
 
 
 def test_odd_names_in_markdown(odd: rc.Evaluation) -> None:
-    drawn = [block.splitlines() for block in to_markdown(odd).split("\n\n") if block.startswith("|")]
-    for lines, table in zip(drawn, tables(odd), strict=True):
+    drawn = [block.splitlines() for block in to_markdown(odd.results).split("\n\n") if block.startswith("|")]
+    for lines, table in zip(drawn, tables(odd.results), strict=True):
         rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
         assert {len(row) for row in rows} == {len(table.names)}
         places = [list(table.names).index(name) for name in ("model", "versus") if name in table.names]
         if not places:  # the models are the columns
-            assert [html.unescape(cell.replace("\\|", "|")) for cell in rows[0][1:]] == odd.models
+            assert [html.unescape(cell.replace("\\|", "|")) for cell in rows[0][1:]] == odd.results.models
             continue
         assert {html.unescape(row[place].replace("\\|", "|")) for row in rows[2:] for place in places} == set(ODD)
 
 
 def test_odd_names_in_html(odd: rc.Evaluation) -> None:
-    written = to_html(odd)
+    written = to_html(odd.results)
     page = Page.of(written)
     assert set(ODD) <= set(page.texts)
     assert page.texts[0] == "<script>alert(1)</script> on [bold]noise, suite x"
@@ -1052,18 +1061,18 @@ def as_in_the_paper(digits: Dataset) -> rc.Evaluation:
 
 
 def test_the_papers_figures_stand_beside_ours(as_in_the_paper: rc.Evaluation) -> None:
-    success, indicator, *_ = tables(as_in_the_paper)
+    success, indicator, *_ = tables(as_in_the_paper.results)
     assert column(success, "attack") == ["fgsm", "fgsm", "single_pixel", "single_pixel", "boundary", "boundary"]
     assert column(success, "paper") == ["28.3 %", "–", "3.1 %", "–", "100.0 %", "–"]
     assert column(indicator, "paper's R, with Theano") == ["1.525", "–"]
-    assert notes(as_in_the_paper)[-1].startswith("paper: Guo et al., Fig. 6")
-    assert any("success only means that a start was found" in note for note in notes(as_in_the_paper))
+    assert notes(as_in_the_paper.results)[-1].startswith("paper: Guo et al., Fig. 6")
+    assert any("success only means that a start was found" in note for note in notes(as_in_the_paper.results))
 
 
 @pytest.mark.parametrize("about", [{}, {"model": "mine"}, {"model": "lenet5", "dataset": "digits"}])
 def test_another_network_has_no_figures_in_the_paper(as_in_the_paper: rc.Evaluation, about: dict[str, str]) -> None:
     ev = as_in_the_paper
-    other = Results(ev.run, ev.dataset, ev.manifest | {"about": about})
+    other = Results(ev.results.run, ev.dataset, ev.manifest | {"about": about})
     assert other.paper == {}
     assert not any("paper" in column for table in tables(other) for column in table.names)
     assert not any(note.startswith("paper:") for note in notes(other))
@@ -1071,8 +1080,8 @@ def test_another_network_has_no_figures_in_the_paper(as_in_the_paper: rc.Evaluat
 
 def test_other_settings_have_no_figures_in_the_paper(real: rc.Evaluation) -> None:
     assert real.manifest["about"]["model"] == "lenet1"
-    assert real.paper == {}
-    assert "paper" not in tables(real)[0].names
+    assert real.results.paper == {}
+    assert "paper" not in tables(real.results)[0].names
 
 
 # what cannot be run
@@ -1084,23 +1093,6 @@ def test_an_attack_of_foolboxs_that_cannot_run_is_one_error(tmp_path: Path) -> N
         rc.evaluate({"a": corner()}, IMAGES, LABELS, suite=tmp_path / "x.toml", n=2, batch_size=8, progress=False)
 
 
-# old names, and runs of the first format
-
-
-@pytest.mark.parametrize(("old", "new"), sorted(OLD_NAMES.items()))
-def test_old_names_work_for_one_release(planted: rc.Evaluation, old: str, new: str) -> None:
-    home, _, member = new.partition(".")
-    with pytest.warns(DeprecationWarning, match=rf"ev\.{old} is now ev\.{new}"):
-        value = getattr(planted, old)
-    expected = getattr(getattr(planted, home), member)
-    assert value.equals(expected) if hasattr(value, "equals") else value == expected
-
-
-def test_a_name_that_never_was_is_no_attribute(planted: rc.Evaluation) -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'success_rates'"):
-        _ = planted.success_rates
-
-
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 
 
@@ -1110,7 +1102,7 @@ def test_published_runs_open_with_what_their_attacks_are(run: str) -> None:
     ev = rc.open_run(RUNS / run)
     assert ev.manifest["format"] == FORMAT
     for name, said in stored["suite"]["attacks"].items():
-        record = ev.attack_records[name]
+        record = ev.results.attack_records[name]
         parameters = said["settings"]
         expected = getattr(rc.attacks, said["class"])(**parameters).record
         # The semantics are those of the run; all else is what the class says today.

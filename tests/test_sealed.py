@@ -93,10 +93,10 @@ def used(run: Path) -> None:
     """Read everything that an opened run has."""
     ev = rc.open_run(run)
     str(ev)
-    _ = ev.checks, ev.transfer(), ev.conditioning(), ev.clean
+    _ = ev.checks, ev.transfer, ev.conditioning, ev.results.clean
     for cell in ev.manifest["cells"]:
-        ev.run.load(cell["key"])
-        ev.run.adversarials(cell["key"])
+        ev.results.run.load(cell["key"])
+        ev.results.run.adversarials(cell["key"])
 
 
 def cells(run: Path) -> list[Path]:
@@ -193,7 +193,7 @@ def test_two_cells_exchanged(run: Path) -> None:
     other.write_bytes(contents[0])
     one.write_bytes(contents[1])
     with pytest.raises(StoreError, match=rf"{one.name} is broken .*received 'cell {other.stem}'"):
-        rc.open_run(run).run.load(one.stem)
+        rc.open_run(run).results.run.load(one.stem)
 
 
 def test_a_sealed_file_of_another_kind(run: Path) -> None:
@@ -210,8 +210,8 @@ def test_a_broken_answer_of_a_finished_run_is_said_and_made_again(tmp_path: Path
         str(rc.open_run(run))
     ev = evaluated(tmp_path)
     ev.run_checks()
-    assert ev.clean is not None
-    assert ev.transferred is None
+    assert ev.results.clean is not None
+    assert ev.results.transferred is None
     assert [finding.file.name for finding in verify(Run(run))] == []
 
 
@@ -1052,7 +1052,7 @@ def test_an_answer_of_another_form(run: Path, kind: str, answer: Any) -> None:
 def test_a_manifest_made_again_has_the_latest_of_two_cells_of_one_place(run: Path) -> None:
     ev = rc.open_run(run)
     cell = Cell(**ev.manifest["cells"][0])
-    other = Path(shutil.copyfile(ev.run.cell_path(cell.key), ev.run.cell_path("0" * 32)))
+    other = Path(shutil.copyfile(ev.results.run.cell_path(cell.key), ev.results.run.cell_path("0" * 32)))
     changed(
         other, lambda file: file.attrs.update(manifest=file.attrs["manifest"].replace(cell.key, other.stem)), "cell"
     )

@@ -15,6 +15,8 @@ import robustcmp as rc
 from robustcmp.attacks import FGSM
 from robustcmp.data.dataset import Dataset
 from robustcmp.models.classifier import Classifier
+from robustcmp.report.summary import summary
+from robustcmp.report.text import to_text
 from robustcmp.runs.slopes import checked_gradient
 
 Images = NDArray[np.float32]
@@ -121,6 +123,6 @@ def test_a_comparison_says_so_and_keeps_it(
     said = re.compile(r"The gradient of wrong is not that of its logits: slopes by it are 20[0-5] % off, and")
     assert [bool(said.search(record.message)) for record in caplog.records].count(True) == 1
     for found in (ev, rc.open_run(tmp_path / "run")):
-        assert said.search(" ".join(found.summary().split()))
-        assert said.search(" ".join(found.to_text().split()))
-        assert "gradient of right" not in found.to_text()
+        assert said.search(" ".join(summary(found.results).split()))
+        assert said.search(" ".join(to_text(found.results).split()))
+        assert "gradient of right" not in to_text(found.results)

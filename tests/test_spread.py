@@ -11,6 +11,7 @@ import pytest
 import robustcmp as rc
 from robustcmp.attacks.suite import load_suite
 from robustcmp.data.dataset import Dataset
+from robustcmp.report.summary import summary
 from robustcmp.sources.from_zoo import FromZoo, common_seeds, trained_seeds
 
 SUITE = """
@@ -61,18 +62,18 @@ def test_each_training_has_draws_of_its_own(spread: rc.Evaluation) -> None:
         for attack in ("pixel", "boundary"):
             assert [drawn[framework, seed, attack] for seed in (3, 5, 8)] == [[0, 1], [2, 3], [4, 5]]
         assert [drawn[framework, seed, "fgsm"] for seed in (3, 5, 8)] == [[0], [0], [0]]
-    assert spread.is_spread
-    assert [spread.repeats(attack) for attack in spread.attacks] == [2, 2, 2]
+    assert spread.results.is_spread
+    assert [spread.results.repeats(attack) for attack in spread.results.attacks] == [2, 2, 2]
     assert dict(spread.dataset.sizes)["repeat"] == 2
     assert spread.dataset.ran.all()
-    assert "2 repeats per training, each with its own draws" in " ".join(spread.summary().split())
+    assert "2 repeats per training, each with its own draws" in " ".join(summary(spread.results).split())
 
 
 def test_its_outcomes_are_those_of_the_same_draws(spread: rc.Evaluation, asked: dict[str, Any]) -> None:
     """A training's n-th repeat is the draw of that number, whatever the others have."""
     drawn_by_all = rc.evaluate(**(asked | {"suite": load_suite(asked["suite"]).only_draws()}), repeats=6)
     for place, seed in enumerate((3, 5, 8)):
-        for attack in spread.attacks:
+        for attack in spread.results.attacks:
             own = spread.dataset.sel(training_seed=seed, attack=attack)
             all_draws = drawn_by_all.dataset.sel(training_seed=seed, attack=attack)
             first = 2 * place
@@ -81,7 +82,7 @@ def test_its_outcomes_are_those_of_the_same_draws(spread: rc.Evaluation, asked: 
 
 
 def test_images_and_repeats_of_a_training_count_from_its_first(spread: rc.Evaluation) -> None:
-    opened = rc.open_run(spread.run.directory)
+    opened = rc.open_run(spread.results.run.directory)
     assert opened.dataset.identical(spread.dataset)
     images = opened.adversarials("torch", "boundary", training_seed=5, repeat=1)
     fell = opened.dataset.success.sel(model="torch", attack="boundary", training_seed=5, repeat=1).values
@@ -98,17 +99,17 @@ def test_nothing_is_asked_beyond_the_draws(spread: rc.Evaluation) -> None:
 
 
 def test_the_same_call_does_nothing(spread: rc.Evaluation, asked: dict[str, Any]) -> None:
-    before = sorted(path.name for path in (spread.run.directory / "cells").iterdir())
-    again = rc.evaluate(**asked, spread_repeats=True, out=spread.run.directory)
+    before = sorted(path.name for path in (spread.results.run.directory / "cells").iterdir())
+    again = rc.evaluate(**asked, spread_repeats=True, out=spread.results.run.directory)
     assert again.dataset.identical(spread.dataset)
-    assert sorted(path.name for path in (spread.run.directory / "cells").iterdir()) == before
+    assert sorted(path.name for path in (spread.results.run.directory / "cells").iterdir()) == before
 
 
 def test_one_training_has_all_repeats(asked: dict[str, Any]) -> None:
     models = {name: origins[:1] for name, origins in asked["models"].items()}
     ev = rc.evaluate(**(asked | {"models": models}), spread_repeats=True, repeats=2)
-    assert not ev.is_spread
-    assert ev.repeats("boundary") == 2
+    assert not ev.results.is_spread
+    assert ev.results.repeats("boundary") == 2
     assert ev.exact_pixel.attacks == ["pixel"]
 
 

@@ -381,7 +381,7 @@ def _plain(item: h5py.Dataset) -> None:
 
 def test_without_images_a_cell_is_smaller_and_finished(tmp_path: Path, evaluate: Evaluate) -> None:
     bare = evaluate(keep_images=False)
-    assert not bare.has_adversarials("a", "pixel")
+    assert not bare.results.has_adversarials("a", "pixel")
     with pytest.raises(StoreError, match=r"was stored without images\. Delete it, and rerun with keep_images=True"):
         bare.adversarials("a", "pixel")
     before = stamps(tmp_path / "run")
@@ -399,27 +399,27 @@ def test_images_do_not_change_what_is_found(tmp_path: Path, evaluate: Evaluate) 
     full = evaluate(keep_images=True, out=tmp_path / "full")
     assert full.dataset.identical(bare.dataset)
     assert [cell["key"] for cell in full.manifest["cells"]] == [cell["key"] for cell in bare.manifest["cells"]]
-    assert full.has_adversarials("a", "pixel")
+    assert full.results.has_adversarials("a", "pixel")
 
 
 def test_clean_images_are_kept_with_the_adversarial_ones(tmp_path: Path, evaluate: Evaluate) -> None:
     bare = evaluate(keep_images=False, out=tmp_path / "bare")
-    assert bare.clean is None
+    assert bare.results.clean is None
     assert not (tmp_path / "bare" / "clean.h5").exists()
     full = evaluate(out=tmp_path / "full")
     opened = rc.open_run(tmp_path / "full")
-    assert full.clean is not None
-    np.testing.assert_array_equal(full.clean, opened.clean)
-    failed = ~opened.values("a", "pixel")[0, 0]
-    np.testing.assert_array_equal(opened.clean[failed], opened.adversarials("a", "pixel")[failed])  # type: ignore[index]
+    assert full.results.clean is not None
+    np.testing.assert_array_equal(full.results.clean, opened.results.clean)
+    failed = ~opened.results.values("a", "pixel")[0, 0]
+    np.testing.assert_array_equal(opened.results.clean[failed], opened.adversarials("a", "pixel")[failed])  # type: ignore[index]
 
 
 def test_clean_images_of_another_question_are_not_shown(tmp_path: Path, evaluate: Evaluate) -> None:
     first = evaluate()
     evaluate(seed=5)
-    assert first.run.read_clean(first.question) is None
+    assert first.results.run.read_clean(first.results.question) is None
     evaluate()
-    assert first.run.read_clean(first.question) is not None
+    assert first.results.run.read_clean(first.results.question) is not None
 
 
 def test_a_page_needs_no_images(tmp_path: Path, evaluate: Evaluate) -> None:
@@ -545,7 +545,7 @@ def test_without_out_nothing_is_kept(evaluate: Evaluate, tmp_path: Path, monkeyp
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     ev = evaluate(out=None)
-    directory = ev.run.directory
+    directory = ev.results.run.directory
     assert directory.parent == tmp_path / "tmp"
     assert ev.adversarials("a", "pixel").shape == (5, 6, 6, 1)
     rate = ev.success_rate

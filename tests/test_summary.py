@@ -10,7 +10,8 @@ import pytest
 import robustcmp as rc
 from robustcmp.analysis.statistics import ONE_TRAINING
 from robustcmp.report.format import percent, points
-from robustcmp.report.summary import ONE_NETWORK, answer
+from robustcmp.report.summary import ONE_NETWORK, answer, summary
+from robustcmp.report.text import to_text
 from robustcmp.report.verdict_text import NOMINAL, NOMINALLY
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -29,27 +30,27 @@ def ev(request: pytest.FixtureRequest) -> rc.Evaluation:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_nothing_is_wider_than_the_terminal(ev: rc.Evaluation, width: int) -> None:
-    for text in (ev.summary(width=width), ev.to_text(width=width)):
+    for text in (summary(ev.results, width=width), to_text(ev.results, width=width)):
         assert max(map(len, text.splitlines())) <= width
         assert "…" not in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_figure_is_never_wrapped(ev: rc.Evaluation, width: int) -> None:
-    text = ev.summary(width=width)
-    for model in ev.models:
-        for attack in ev.attacks:
-            assert percent(ev.rate(model, attack)) in text
-    assert all(line.strip() != "%" for line in ev.to_text(width=width).splitlines())
+    text = summary(ev.results, width=width)
+    for model in ev.results.models:
+        for attack in ev.results.attacks:
+            assert percent(ev.results.rate(model, attack)) in text
+    assert all(line.strip() != "%" for line in to_text(ev.results, width=width).splitlines())
 
 
 def test_it_fits_one_screen(ev: rc.Evaluation) -> None:
-    assert len(ev.summary().splitlines()) <= 38  # and a line for the page's path, and one for the prompt
+    assert len(summary(ev.results).splitlines()) <= 38  # and a line for the page's path, and one for the prompt
 
 
 def test_its_end_is_the_answer_with_what_would_have_been_detected() -> None:
     ten = rc.open_run(RUNS / "lenet5-mnist-ten-trainings")
-    lines = ten.summary().splitlines()
+    lines = summary(ten.results).splitlines()
     *answer, fgsm, pixel, _, boundary, why, detectable, equivalent, seed = (line.rstrip() for line in lines[-10:])
     rates = ten.success_rate.sel(attack="fgsm").mean("repeat")
     spread = points(float((rates.max("training_seed") - rates.min("training_seed")).max()))
@@ -80,8 +81,8 @@ def test_its_end_is_the_answer_with_what_would_have_been_detected() -> None:
 )
 def test_what_few_trainings_would_detect_is_nominal(run: str, few: bool) -> None:
     ev = rc.open_run(RUNS / run)
-    summary, notebook = (" ".join(its.split()) for its in (ev.summary(), ev._repr_html_()))
-    assert (f"in 8 of 10 such comparisons{NOMINALLY}, if this" in summary) == few
+    text, notebook = (" ".join(its.split()) for its in (repr(ev), ev._repr_html_()))
+    assert (f"in 8 of 10 such comparisons{NOMINALLY}, if this" in text) == few
     assert "would be detected in 8 of 10 such comparisons" in notebook
     assert (f"in 8 of 10 such comparisons. {NOMINAL}" in notebook) == few
 
@@ -91,13 +92,13 @@ def test_what_few_trainings_would_detect_is_nominal(run: str, few: bool) -> None
     [("lenet5-mnist-deployed", NOMINALLY), ("resnet20-cifar10-deployed-2", "")],  # several trainings, and one
 )
 def test_what_a_deployment_would_have_been_told_apart_by(run: str, nominally: str) -> None:
-    summary = " ".join(rc.open_run(RUNS / run).summary().split())
-    assert f"this much would have been detected in 8 of 10 cases{nominally}: " in summary
-    assert (": nominally with 80 % power;" in summary) == bool(nominally)
+    text = " ".join(repr(rc.open_run(RUNS / run)).split())
+    assert f"this much would have been detected in 8 of 10 cases{nominally}: " in text
+    assert (": nominally with 80 % power;" in text) == bool(nominally)
 
 
 def test_distances_alone_are_not_a_yes() -> None:
-    text = " ".join(rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings").summary().split())
+    text = " ".join(summary(rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings").results).split())
     assert (
         "No significant difference in success rates between these frameworks, but jax is easier to fool than torch "
         "(distances under nearest_l2, nearest_linf)." in text
@@ -105,7 +106,7 @@ def test_distances_alone_are_not_a_yes() -> None:
 
 
 def test_one_training_each_answers_about_these_models_alone() -> None:
-    text = rc.open_run(RUNS / "lenet5-mnist-guo2019").summary()
+    text = summary(rc.open_run(RUNS / "lenet5-mnist-guo2019").results)
     assert (
         "Yes, of these trained models: tensorflow is easier to fool than torch (success rates under fgsm). With one "
         "training per framework, framework and run-to-run effects are confounded." in " ".join(text.split())
@@ -120,11 +121,11 @@ def test_one_training_each_is_said_beside_every_answer(source: str, caveat: str,
     for model in ev.manifest["models"]:
         model["info"]["source"] = source
     ev.verdicts[:] = [replace(verdict, different=different) for verdict in ev.verdicts]
-    assert answer(ev).endswith(caveat)
+    assert answer(ev.results).endswith(caveat)
 
 
 def test_no_verdict_of_no_difference_without_what_would_have_been_detected(ev: rc.Evaluation) -> None:
-    for line in ev.summary(width=100).splitlines():
+    for line in summary(ev.results, width=100).splitlines():
         assert "detectable*" in line or "not significant" not in line
 
 
@@ -132,22 +133,22 @@ def test_what_the_papers_settings_fail_is_a_note() -> None:
     ev = rc.open_run(RUNS / "lenet5-mnist-guo2019")
     converged = ev.checks[ev.checks.check == "boundary has converged"]
     assert set(converged.outcome) == {"noted"}
-    assert "Failed check: boundary has converged" not in ev.summary()
-    assert "at 100 iterations success only means that a start was found" in ev.summary()
+    assert "Failed check: boundary has converged" not in summary(ev.results)
+    assert "at 100 iterations success only means that a start was found" in summary(ev.results)
 
 
 def test_colours_only_where_they_are_asked_for(ev: rc.Evaluation) -> None:
-    assert "\x1b[" not in ev.summary() + ev.to_text() + repr(ev)
-    assert "\x1b[1m" in ev.summary(color=True)
-    assert repr(ev) == ev.summary()
+    assert "\x1b[" not in summary(ev.results) + to_text(ev.results) + repr(ev)
+    assert "\x1b[1m" in summary(ev.results, color=True)
+    assert repr(ev) == summary(ev.results)
 
 
 def test_a_model_that_is_wrapped_wrongly_is_not_declared_robust() -> None:
     ev = rc.open_run(RUNS / "resnet20-cifar10-guo2019")
-    assert "No answer yet" not in ev.summary()
+    assert "No answer yet" not in summary(ev.results)
     ev.manifest["models"][0]["clean_accuracy"] = 0.098
-    text = " ".join(ev.summary().split())
-    assert f"No answer yet: {ev.models[0]} (9.8 %) has less than half the accuracy of the best model." in text
+    text = " ".join(summary(ev.results).split())
+    assert f"No answer yet: {ev.results.models[0]} (9.8 %) has less than half the accuracy of the best model." in text
     assert "Yes:" not in text
 
 
@@ -160,11 +161,11 @@ def test_models_at_chance_give_no_answer(accuracies: tuple[float, float], is_nam
     ev = rc.open_run(RUNS / "lenet5-digits")
     ev.manifest["images"]["most_frequent"] = 0.101
     for model in ev.manifest["models"]:
-        model["clean_accuracy"] = accuracies[model["name"] != ev.models[0]]
-    text = " ".join(ev.summary().split())
+        model["clean_accuracy"] = accuracies[model["name"] != ev.results.models[0]]
+    text = " ".join(summary(ev.results).split())
     chance = "no more accuracy than naming the most frequent class each time would"
     assert (f"{chance}. Check bounds" in text) == is_named
-    assert (f"{ev.models[0]} classifies only" in text) == is_named
+    assert (f"{ev.results.models[0]} classifies only" in text) == is_named
 
 
 @pytest.mark.parametrize(
@@ -174,4 +175,4 @@ def test_images_of_a_narrow_range_are_named(span: tuple[float, float] | None, is
     ev = rc.open_run(RUNS / "lenet5-digits")
     ev.manifest["images"]["range"] = span
     ev.manifest["models"][0]["slope_error"] = None
-    assert ("The images' values lie between" in ev.summary()) == is_named
+    assert ("The images' values lie between" in summary(ev.results)) == is_named

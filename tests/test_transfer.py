@@ -54,7 +54,7 @@ def test_every_pair_is_counted_again(models: Any, digits: Dataset, suite: Path, 
     assert found.source.values.tolist() == found.target.values.tolist() == ["jax/0", "jax/1", "torch/0"]
     flat = [("jax", 0, models["jax"][0]), ("jax", 1, models["jax"][1]), ("torch", 0, models["torch"][0])]
     labels = digits.labels[ev.dataset.image]
-    for attack in ev.attacks:
+    for attack in ev.results.attacks:
         for source, (name, seed, _) in enumerate(flat):
             repeats = range(1 if attack == "fgsm" else 2)
             success = ev.dataset.success.sel(model=name, training_seed=seed, attack=attack).values[list(repeats)]
@@ -74,18 +74,18 @@ def test_every_pair_is_counted_again(models: Any, digits: Dataset, suite: Path, 
 
     # Stored, and read again; without it the error names the command.
     opened = rc.open_run(tmp_path / "run")
-    assert opened.transfer().identical(found)
-    assert opened.transfer_blocks.equals(ev.transfer_blocks)
-    (table,) = (table for table in tables(opened) if table.title.startswith("Transfer"))
+    assert opened.transfer.identical(found)
+    assert opened.results.transfer_blocks.equals(ev.results.transfer_blocks)
+    (table,) = (table for table in tables(opened.results) if table.title.startswith("Transfer"))
     assert [row[1] for row in table.written[:3]] == ["within jax", "within", "across"]
     assert table.names[-1] == "p (within > across)"
     assert table.written[0][-1] == table.written[2][-1] == "–"
-    assert 0 < float(opened.transfer_blocks.p[1]) <= 1
+    assert 0 < float(opened.results.transfer_blocks.p[1]) <= 1
     (tmp_path / "run" / "transfer.json").unlink()
     with pytest.raises(UsageError, match=r"stored without transfer.*robustcmp\.evaluate.*run_transfer"):
-        rc.open_run(tmp_path / "run").transfer()
+        _ = rc.open_run(tmp_path / "run").transfer
     with pytest.raises(UsageError, match="stored without transfer"):
-        _ = rc.open_run(tmp_path / "run").transfer_blocks
+        _ = rc.open_run(tmp_path / "run").results.transfer_blocks
 
 
 def test_targets_are_asked_about_adversarial_images_alone(digits: Dataset) -> None:
@@ -134,7 +134,7 @@ def test_the_command_makes_it(
     assert "transfer" not in json.loads(capfd.readouterr().out)
     assert eval_command.main([*given, "--transfer", "--full"]) == 0
     assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
-    assert rc.open_run("runs/lenet1-digits-smoke").transfer().sizes["source"] == 2
+    assert rc.open_run("runs/lenet1-digits-smoke").transfer.sizes["source"] == 2
     assert eval_command.main([*given, "--transfer", "--no-images"]) == 2
     assert "--transfer needs the adversarial images" in capfd.readouterr().err
 
@@ -149,6 +149,6 @@ def test_the_command_makes_it_of_a_few_images(
     given += ["--images", "4", "--repeats", "1", "--batch-size", "64", "--training-seeds", "0"]
     assert eval_command.main([*given, "--transfer", "--full"]) == 0
     assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
-    assert rc.open_run("runs/lenet1-digits-smoke").transfer().sizes["source"] == 2
+    assert rc.open_run("runs/lenet1-digits-smoke").transfer.sizes["source"] == 2
     assert eval_command.main([*given, "--transfer", "--no-images"]) == 2
     assert "--transfer needs the adversarial images" in capfd.readouterr().err

@@ -202,10 +202,10 @@ def run(zoo_model: Any, digits: Dataset, tmp_path_factory: pytest.TempPathFactor
 
 def test_a_run_knows_its_twins(run: Path) -> None:
     ev = rc.open_run(run)
-    assert {(pair.a, pair.b) for pair in ev.twins} == {(("mine", 0), ("yours", 1)), (("mine", 1), ("yours", 0))}
-    assert min(pair.correlation for pair in ev.twins) > 0.95
+    assert {(pair.a, pair.b) for pair in ev.results.twins} == {(("mine", 0), ("yours", 1)), (("mine", 1), ("yours", 0))}
+    assert min(pair.correlation for pair in ev.results.twins) > 0.95
     assert json.loads(json.dumps(ev.to_json()))["twins"][0]["b"] == ["yours", 1]
-    text = " ".join(notes(ev))
+    text = " ".join(notes(ev.results))
     assert "Twins, which began from the same weights and are no independent trainings: mine and yours, 2 pairs" in text
     assert "Means and p of transfer leave out pairs of twins" in text
 
@@ -231,13 +231,13 @@ def test_twins_are_compared_pair_by_pair(run: Path) -> None:
 
 def test_transfer_leaves_twins_out(run: Path) -> None:
     ev = rc.open_run(run)
-    blocks = ev.transfer_blocks.query("attack == 'fgsm'").set_index("block")
+    blocks = ev.results.transfer_blocks.query("attack == 'fgsm'").set_index("block")
     assert blocks.pairs["across"] == 24 - 4
     assert blocks.pairs["within"] == 6
-    shares = ev.transfer().of_successes.sel(attack="fgsm").values.copy()
+    shares = ev.transfer.of_successes.sel(attack="fgsm").values.copy()
     for i, j in ((0, 3), (1, 2)):
         shares[i, j] = shares[j, i] = np.nan
-    names = [name for name, _ in ev.keys]
+    names = [name for name, _ in ev.results.keys]
     apart = [shares[i, j] for i in range(6) for j in range(6) if names[i] != names[j] and np.isfinite(shares[i, j])]
     assert blocks.of_successes["across"] == pytest.approx(np.mean(apart))
     assert blocks.p["within"] == mantel(shares, names).p
@@ -251,11 +251,11 @@ def test_unknown_weights_and_the_control_have_no_twins(zoo_model: Any, digits: D
     assert ev.manifest["twins"] == []
     carried = rc.same_weights(model, ["torch", "jax"], device="cpu")
     control = rc.evaluate(carried, digits.images, digits.labels, **settings)
-    assert control.same_weights is not None
-    assert control.same_weights["passed"]
+    assert control.results.same_weights is not None
+    assert control.results.same_weights["passed"]
     assert control.manifest["twins"] == []
     same = rc.evaluate({"a": model, "b": model}, digits.images, digits.labels, **settings)
-    assert [pair.correlation for pair in same.twins] == [1.0]
+    assert [pair.correlation for pair in same.results.twins] == [1.0]
 
 
 def test_a_loaded_model_has_its_weights(zoo_model: Any) -> None:
@@ -272,5 +272,9 @@ def test_the_published_runs_name_the_twins_that_their_weights_have(run: Path) ->
     text = (run / "manifest.json").read_text(encoding="utf-8")
     assert changed(text, lambda manifest: json.dumps(manifest, indent=1, sort_keys=True) + "\n") == text
     ev = rc.open_run(run)
-    assert [(pair.a, pair.b) for pair in ev.twins] == [(("torch", seed), ("torch@1.0", seed)) for seed in range(5)]
-    assert all(ev.pairing(a, b, "fgsm") is None for a, b in (("torch", "jax"), ("tensorflow", "tensorflow@1.15")))
+    assert [(pair.a, pair.b) for pair in ev.results.twins] == [
+        (("torch", seed), ("torch@1.0", seed)) for seed in range(5)
+    ]
+    assert all(
+        ev.results.pairing(a, b, "fgsm") is None for a, b in (("torch", "jax"), ("tensorflow", "tensorflow@1.15"))
+    )

@@ -27,8 +27,9 @@ from robustcmp.records.store import Run
 from robustcmp.report.format import number
 from robustcmp.report.headline import headline
 from robustcmp.report.page import to_html
-from robustcmp.report.summary import verdict_line
+from robustcmp.report.summary import summary, verdict_line
 from robustcmp.report.tables import tables
+from robustcmp.report.text import to_text
 from robustcmp.report.verdict_text import said, said_together
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -117,7 +118,7 @@ def test_distances_speak_where_every_image_falls(
     ev = rc.open_run(RUNS / run)
     [verdict] = [each for each in ev.to_json()["verdicts"] if each["attack"] == attack]
     assert (verdict["different"], verdict["measure"], verdict["easier"]) == (different, "median L2", easier)
-    [medians] = [outcomes.medians for outcomes in ev.outcomes if outcomes.attack == attack]
+    [medians] = [outcomes.medians for outcomes in ev.results.outcomes if outcomes.attack == attack]
     assert min(medians, key=lambda name: float(medians[name].mean())) == easier
     assert max(medians, key=lambda name: float(medians[name].mean())) == verdict["harder"]
     assert verdict["difference"] == pytest.approx(difference, abs=1e-3)
@@ -126,7 +127,7 @@ def test_distances_speak_where_every_image_falls(
 def test_pairs_that_differ_name_the_easier_to_fool() -> None:
     """Of distances the sign is the other way round: torch's are larger."""
     ev = rc.open_run(RUNS / "reference" / "lenet5-mnist-eight-new-trainings")
-    [table] = [table for table in tables(ev) if table.title.startswith("Differences of the median L2")]
+    [table] = [table for table in tables(ev.results) if table.title.startswith("Differences of the median L2")]
     [row] = [row for row in table.rows if row[1:3] == ["torch", "jax"]]
     assert row[4] > 0
     assert row[-1] == "jax easier to fool"
@@ -136,14 +137,14 @@ def test_pairs_that_differ_name_the_easier_to_fool() -> None:
 def test_verdicts_use_distances_of_walks_that_have_converged(run: str) -> None:
     """That is what the stored health check says of every training, and nothing else is interpreted."""
     ev = rc.open_run(RUNS / run)
-    assert ev.checked is not None
-    outcomes_of = [check.outcome for check in ev.checked.checks if check.check == "boundary has converged"]
-    for outcomes in ev.outcomes:
+    assert ev.results.checked is not None
+    outcomes_of = [check.outcome for check in ev.results.checked.checks if check.check == "boundary has converged"]
+    for outcomes in ev.results.outcomes:
         assert bool(outcomes.not_compared) == (outcomes.attack == "boundary" and {*outcomes_of} != {"pass"})
         if outcomes.not_compared:
             [verdict] = [verdict for verdict in ev.verdicts if verdict.attack == outcomes.attack] or [None]
             assert verdict is None or verdict.measure == "success rate"
-            assert "distances" not in getattr(together(ev), "p", {})
+            assert "distances" not in getattr(together(ev.results), "p", {})
 
 
 def test_distances_of_starting_points_are_in_tables_and_in_no_verdict() -> None:
@@ -151,10 +152,10 @@ def test_distances_of_starting_points_are_in_tables_and_in_no_verdict() -> None:
     ev = rc.open_run(RUNS / "lenet5-digits")
     boundary = ev.verdicts[-1]
     assert (boundary.different, boundary.easier, boundary.harder) == (None, "", "")
-    [table] = [table for table in tables(ev) if table.title.startswith("Differences of the median L2")]
+    [table] = [table for table in tables(ev.results) if table.title.startswith("Differences of the median L2")]
     assert {row[-1] for row in table.rows} == {"not compared"}
     assert "boundary: distances are not compared: the walk has not converged; run the suite boundary-long." in headline(
-        ev
+        ev.results
     )
     with pytest.raises(UsageError, match="those of boundary are not: the walk has not converged; run the suite"):
         ev.equivalence(0.5, of="distances")
@@ -177,7 +178,7 @@ def test_equivalence_of_a_published_run() -> None:
 @pytest.mark.parametrize("attack", ["nearest_l2", "nearest_linf"])
 def test_distances_are_equivalent_within_what_verdicts_say(attack: str) -> None:
     ev = rc.open_run(RUNS / "reference" / "resnet20-cifar10-five-trainings")
-    [outcomes] = [each for each in ev.outcomes if each.attack == attack]
+    [outcomes] = [each for each in ev.results.outcomes if each.attack == attack]
     [margin] = [verdict.equivalent_within for verdict in ev.verdicts if verdict.attack == attack]
     for times, equivalent in ((1.001, True), (0.999, False)):
         found = ev.equivalence(times * margin, of="distances").query(f"attack == '{attack}'").set_index(["a", "b"])
@@ -255,14 +256,16 @@ def test_five_successes_and_failures_of_each_framework_are_enough(fallen: int, f
 def test_all_attacks_together(run: str, p: dict[str, float], different: bool | None) -> None:
     """Of docs/is-it-the-framework.md and docs/results.md; the permutations have a fixed seed."""
     ev = rc.open_run(RUNS / run)
-    found = together(ev)
+    found = together(ev.results)
     assert found is not None
     assert found.p == pytest.approx(p, abs=1e-3)
     assert found.different is different
 
 
 def test_the_papers_images_are_common_to_fewer_models() -> None:
-    text = {run: rc.open_run(RUNS / run).to_text() for run in ("lenet5-mnist-ten-trainings", "lenet5-mnist-guo2019")}
+    text = {
+        run: to_text(rc.open_run(RUNS / run).results) for run in ("lenet5-mnist-ten-trainings", "lenet5-mnist-guo2019")
+    }
     said = {run: " ".join(its.split()) for run, its in text.items()}
     assert "those common to all 30 here are, as a rule, harder to fool" in said["lenet5-mnist-ten-trainings"]
     assert "as a rule, harder to fool" not in said["lenet5-mnist-guo2019"]
@@ -290,26 +293,26 @@ def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
     run = Run.create(tmp_path)
     run.write_manifest(manifest)
     run.write_results(ev.dataset.sel(attack=some), manifest)
-    [sentence] = said_together(rc.open_run(tmp_path))
+    [sentence] = said_together(rc.open_run(tmp_path).results)
     assert sentence.startswith("All attacks together: undecided (p = 0.017 from success rates;")
 
 
 def test_reports_say_what_all_attacks_together_show() -> None:
     ev = rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings")
-    [sentence] = said_together(ev)
+    [sentence] = said_together(ev.results)
     assert sentence.startswith("All attacks together: frameworks differ (p = 0.017 from success rates, p = 0.012 from")
-    for text in (ev.summary(), ev.to_text(), ev._repr_html_(), to_html(ev)):
+    for text in (summary(ev.results), to_text(ev.results), ev._repr_html_(), to_html(ev.results)):
         assert sentence in " ".join(text.split())
 
 
 @pytest.mark.parametrize("run", ["lenet5-mnist-guo2019", "reference/resnet20-cifar10-small-epsilon"])
 def test_one_attack_or_one_training_has_nothing_together(run: str) -> None:
-    assert said_together(rc.open_run(RUNS / run)) == []
+    assert said_together(rc.open_run(RUNS / run).results) == []
 
 
 def test_differences_of_distances_are_excluded_as_those_of_rates_are() -> None:
     ev = rc.open_run(RUNS / "lenet5-mnist-boundary-long")
-    boundary, medians = ev.verdicts[-1], ev.outcomes[-1].medians
+    boundary, medians = ev.verdicts[-1], ev.results.outcomes[-1].medians
     ends = [
         scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.9)
         for a, b in combinations(medians.values(), 2)

@@ -19,7 +19,7 @@ EPSILON = 0.03
 if __name__ == "__main__":
     ev, data = rc.open_run(RUN), rc.load_dataset("cifar10")
     images, labels = data.images[ev.dataset.image.values], data.labels[ev.dataset.image.values]
-    for framework in ev.models:
+    for framework in ev.dataset.model.values:
         model = rc.load_model("resnet20", framework=framework, device="cpu")
         classifier = Classifier(model)
         two = np.sort(classifier.logits(images), axis=1)[:, -2:]

@@ -2,7 +2,7 @@
 
 ``python docs/results/conditioning.py RUN [--attacks NAME ...]`` loads the run's models from the zoo, attacks them as
 ``python -m robustcmp.eval ... --conditioning`` does, and stores the outcomes in docs/results/RUN/contested.h5, which
-``ev.conditioning()`` and ``ev.prediction()`` read. The cells of a published run are not done again. Models of hosts
+``ev.conditioning`` reads. The cells of a published run are not done again. Models of hosts
 need their environments: ``robustcmp hosts create theano tensorflow@1.15 torch@1.0``.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import robustcmp as rc
+from robustcmp.analysis.results import open_results
 from robustcmp.attacks.suite import load_suite
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.cell import Cell
@@ -33,8 +34,8 @@ def main() -> int:
     parser.add_argument("run")
     parser.add_argument("--attacks", nargs="+")
     options = parser.parse_args()
-    ev = rc.open_run(HERE / options.run)
-    manifest, about = ev.manifest, ev.manifest["about"]
+    results = open_results(HERE / options.run)
+    manifest, about = results.manifest, results.manifest["about"]
     data = rc.load_dataset(about["dataset"], "test")
     models = []
     for entry in manifest["models"]:
@@ -45,11 +46,11 @@ def main() -> int:
         classifier = Classifier(model, entry["batch_size"]).compiled(data.images)
         models.append(TrainedModel(entry["name"], entry["training_seed"], classifier, origin))
     subset = common(models, data.images, data.labels, manifest["images"]["asked"], manifest["seed"])
-    if not np.array_equal(subset.indices, ev.dataset.image.values):
+    if not np.array_equal(subset.indices, results.dataset.image.values):
         sys.exit(f"the models classify other images correctly here than when {options.run} was made")
     suite = load_suite(manifest["suite"]["name"])
     attacks = options.attacks or list(suite.attacks)
-    if changed := [name for name in attacks if suite.records[name].outcome != ev.attack_records[name].outcome]:
+    if changed := [name for name in attacks if suite.records[name].outcome != results.attack_records[name].outcome]:
         sys.exit(f"{', '.join(changed)} of the suite {suite.name} changed since {options.run} was made")
     progress = shown_progress()
     contested = run_conditioning(
@@ -65,8 +66,8 @@ def main() -> int:
         progress=progress,
     )
     progress.end()
-    ev.run.write_arrays("contested", ev.question, contested.to_arrays())
-    print(rc.open_run(HERE / options.run).conditioning().query("models in (1, 3, models.max())").to_string())
+    results.run.write_arrays("contested", results.question, contested.to_arrays())
+    print(open_results(HERE / options.run).conditioning().query("models in (1, 3, models.max())").to_string())
     return 0
 
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import robustcmp as rc
+from robustcmp.analysis.results import open_results
 from robustcmp.report.text import to_markdown, to_text
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ MARKED = re.compile(r"<!-- (?P<name>[^/].*?) -->\n(?P<table>.*?)<!-- /(?P=name) 
 
 def of_run(run: str) -> dict[str, str]:
     """Return the digests of a run's tables, as text and as Markdown, and of its summary."""
-    ev = rc.open_run(HERE / run)
+    ev = open_results(HERE / run)
     summary = {key: value for key, value in ev.to_json().items() if key != "out"}
     return {
         "text": _digest(to_text(ev)),

@@ -90,7 +90,7 @@ def main() -> None:
         about={"model": MODEL, "dataset": DATASET, "command": "python docs/results/initial_weights.py"},
     )
     ev.run_checks()
-    print(ev.summary())
+    print(ev)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from scipy.stats import t as student_t
 
 import robustcmp as rc
 from robustcmp.analysis.paper import published
+from robustcmp.analysis.results import open_results
 from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
 from robustcmp.analysis.statistics.prediction import Prediction
 from robustcmp.analysis.statistics.variance import interaction_variance
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.format import distance, p_value, percent, points
+from robustcmp.report.summary import summary
 from robustcmp.report.text import to_markdown
 from robustcmp.report.verdict_text import is_nominal
 
@@ -73,7 +75,7 @@ def page(text: str, whole: bool) -> str:
     """Return a page with what belongs between its marks."""
     for run in RUNS:
         text = fill(text, run, lambda run=run: tables(run, whole))
-        text = fill(text, f"{run}, screen", lambda run=run: f"```text\n{rc.open_run(HERE / run).summary()}\n```")
+        text = fill(text, f"{run}, screen", lambda run=run: f"```text\n{summary(open_results(HERE / run))}\n```")
         text = fill(text, f"{run}, deployed", lambda run=run: deployed(run))
         text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
         text = fill(text, f"{run}, beside the paper", lambda run=run: beside_the_paper(run))
@@ -95,13 +97,13 @@ def page(text: str, whole: bool) -> str:
 
 def tables(run: str, whole: bool) -> str:
     """The tables of a run, or the first of them."""
-    blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
+    blocks = to_markdown(open_results(HERE / run)).rstrip().split("\n\n")
     return "\n\n".join(blocks if whole else blocks[:FIRST])
 
 
 def deployed(run: str) -> str:
     """What a run says of deployed networks: the answer, and how they differ from their sources."""
-    answer, *blocks = to_markdown(rc.open_run(HERE / run)).rstrip().split("\n\n")
+    answer, *blocks = to_markdown(open_results(HERE / run)).rstrip().split("\n\n")
     wanted = [place for place, block in enumerate(blocks) if block.startswith("**Deploy")]
     return "\n\n".join([f"> {answer}", *(block for place in wanted for block in blocks[place : place + 2])])
 
@@ -110,7 +112,7 @@ def clipping() -> str:
     """Return single pixel on networks whose quantiser clips beside those whose does not, image by image."""
     pairs = []
     for run in ("resnet20-cifar10-deployed-percentiles", "resnet20-cifar10-deployed-5"):
-        success = rc.open_run(HERE / run).dataset.success.sel(attack="single_pixel", repeat=0)
+        success = open_results(HERE / run).dataset.success.sel(attack="single_pixel", repeat=0)
         for name, seed in product(success.model.values.tolist(), success.training_seed.values.tolist()):
             if name.startswith("onnxruntime-int8") and not name.endswith("minmax"):
                 clips, widest = (success.sel(model=m, training_seed=seed).values for m in (name, f"{RUNTIME}-minmax"))
@@ -142,7 +144,7 @@ def answers(level: str) -> str:
         "| --- | --- | --- | --- |",
     ]
     for run, (network, heading) in COMPARED.items():
-        ev = rc.open_run(HERE / run)
+        ev = open_results(HERE / run)
         verdicts = {verdict.attack: verdict for verdict in ev.verdicts}
         if next(iter(verdicts.values())).level != level:
             continue
@@ -176,7 +178,7 @@ def answer(verdict: Verdict, nominal: bool) -> str:
 
 def one_training_each(run: str) -> str:
     """What one training of each framework would have said, over all ways of picking them from a run."""
-    ev = rc.open_run(HERE / run)
+    ev = open_results(HERE / run)
     rates = ev.success_rate.mean("repeat").transpose("model", "training_seed", "attack").values
     orders: Counter[tuple[tuple[str, ...], ...]] = Counter()
     spreads = []
@@ -227,7 +229,7 @@ def told_apart() -> str:
         "| --- | --- | ---: | ---: |",
     ]
     for run in (run for run in RUNS if run.endswith("-ten-trainings")):
-        pairs = rc.open_run(HERE / run).tests("models").query("b != ''")
+        pairs = open_results(HERE / run).tests("models").query("b != ''")
         pairs = pairs.assign(
             within=pairs.a.str.split("/").str[0] == pairs.b.str.split("/").str[0], told=pairs.p_adjusted < 0.05
         )
@@ -247,7 +249,7 @@ def spread() -> str:
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for run in ("lenet5-mnist-ten-trainings", "lenet1-mnist-ten-trainings"):
-        ev = rc.open_run(HERE / run)
+        ev = open_results(HERE / run)
         components = ev.variance()
         for outcomes in ev.outcomes:
             attack, values = outcomes.attack, outcomes.image_means
@@ -267,7 +269,7 @@ def three_and_five() -> str:
     """What three trainings of ResNet-20 in each framework showed, and five; each on the images of its run."""
     rows = []
     for run in (run for run in RUNS if run.startswith("reference/resnet20-cifar10-")):
-        ev = rc.open_run(HERE / run)
+        ev = open_results(HERE / run)
         for outcomes, verdict in zip(ev.outcomes, ev.verdicts, strict=True):
             if verdict.different is None:
                 continue
@@ -295,7 +297,7 @@ def equal_seeds() -> str:
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for run in RUNS:
-        ev = rc.open_run(HERE / run)
+        ev = open_results(HERE / run)
         if ev.level != "frameworks" or ev.has_deployments or ev.twins or len(ev.training_seeds) < 3:
             continue
         for outcomes in ev.outcomes:
@@ -322,7 +324,7 @@ def two_way(values: NDArray[np.float64]) -> tuple[float, float]:
 
 def beside_the_paper(run: str) -> str:
     """The paper's rates beside those of a run, and where one more training would be expected beside few others."""
-    ev = rc.open_run(HERE / run)
+    ev = open_results(HERE / run)
     rows = [
         "| attack | framework | paper, one training | mean of ours | smallest to largest | 95 % for the mean | "
         "mean beside two others | 95 % for one more beside two others | beside five others | the paper's |",
@@ -353,7 +355,7 @@ def differences(attack: str, decimals: int) -> str:
     """
     found = []
     for network in ("LeNet-5", "LeNet-1"):
-        ev = rc.open_run(HERE / f"{network.lower().replace('-', '')}-mnist-2018-five-trainings")
+        ev = open_results(HERE / f"{network.lower().replace('-', '')}-mnist-2018-five-trainings")
         rates = ev.success_rate.sel(attack=attack).mean("repeat").transpose("model", "training_seed")
         for a, b in combinations(("theano", "tensorflow@1.15", "torch@1.0"), 2):
             of_a, of_b = rates.sel(model=a).values, rates.sel(model=b).values
@@ -392,8 +394,8 @@ def place(paper: float, two: Prediction, five: Prediction) -> str:
 
 def one_seed(run: str) -> str:
     """How near two versions of a framework come that are trained from one seed: weights, FGSM, and what they share."""
-    ev = rc.open_run(HERE / run)
-    about, shared = ev.manifest["about"], ev.transfer().of_successes.sel(attack="fgsm")
+    ev = open_results(HERE / run)
+    about, shared = ev.manifest["about"], ev.transferred.of_successes.sel(attack="fgsm")
     rates = ev.success_rate.sel(attack="fgsm").mean("repeat")
     rows = [
         "| frameworks | seed | kernels correlate by | FGSM | FGSM of one that fools the other |",

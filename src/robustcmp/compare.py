@@ -360,9 +360,9 @@ class Comparison:
         )
         self.store.write_manifest(self.manifest)
         self.store.write_results(dataset, self.manifest)
-        evaluation = Evaluation(self.store, dataset, self.store.manifest(), ModelsAtHand(self))
-        self.store.write_clean(evaluation.question, self.plan.images)
-        return evaluation
+        results = Results(self.store, dataset, self.store.manifest())
+        self.store.write_clean(results.question, self.plan.images)
+        return Evaluation(results, ModelsAtHand(self))
 
     def seconds(self) -> dict[str, float]:
         """Return about how long each attack would take for what is missing, by the forward rates of the models now."""

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .analysis.conditioning import Conditioning
-from .analysis.results import Results, missing
+from .analysis.results import Results, missing, open_results
+from .analysis.statistics.power import POWER
 from .analysis.transfer import as_dataset
-from .errors import RobustcmpError, UsageError
+from .errors import RobustcmpError
 from .files import write_named
 from .records.checks import Checked
 from .records.contested import Contested
 from .records.store import Run
 from .records.upkeep import verify
-from .report.bibtex import to_bibtex
 from .report.frames import to_dataframe
 from .report.latex import to_latex
 from .report.notebook import to_notebook
 from .report.page import to_html
 from .report.summary import summary
-from .report.text import to_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +30,13 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
 
+    from .analysis.distances import Distances
+    from .analysis.equivalence import Compared
+    from .analysis.exact_pixel import ExactPixel
+    from .analysis.indicator_ranges import IndicatorRange
+    from .analysis.significance import Level
+    from .analysis.trainings import Trainings
+    from .analysis.verdicts import Verdict
     from .report.plots import Plots
 
 
@@ -42,21 +48,310 @@ class AtHand(Protocol):
     def run_conditioning(self, attacks: Sequence[str] | None, shown: bool) -> Contested: ...
 
 
-class Evaluation(Results):
+class Evaluation:
     """The results of a comparison, from `evaluate` or `open_run`. Printing it shows the summary.
 
-    `run_checks` and `run_transfer` run the models that `evaluate` compared and store their results with the run;
-    `checks` and `transfer` read the stored results, also of an opened run.
+    `run_checks`, `run_transfer` and `run_conditioning` run the models that `evaluate` compared and store their results
+    with the run; `checks`, `transfer` and `conditioning` read the stored results, also of an opened run.
+
+    Attributes
+    ----------
+    results : Results
+        The records of the run, with the figures that reports are made of.
     """
 
-    def __init__(self, run: Run, dataset: xarray.Dataset, manifest: dict[str, Any], at_hand: AtHand | None = None):
-        super().__init__(run, dataset, manifest)
+    def __init__(self, results: Results, at_hand: AtHand | None = None):
+        self.results = results
         self._at_hand = at_hand
 
+    # records -----------------------------------------------------------------------------------------------------
+
     @property
-    def has_models(self) -> bool:
-        """Whether the models are loaded: true after `evaluate`, false after `open_run`."""
-        return self._at_hand is not None
+    def dataset(self) -> xarray.Dataset:
+        """Every outcome, one value per image over (model, training_seed, attack, repeat, image).
+
+        ``success``, ``l0``, ``l2``, ``linf`` (+inf where the attack failed), ``adversarial_class`` and ``queries``, and
+        what only some attacks have (NaN for the others): ``smallest_epsilon`` of FGSM, ``start``, ``source_step``,
+        ``spherical_step`` and ``l2_half`` of boundary, ``vulnerable_pixels`` and ``pixels`` of exact single pixel,
+        whose ``vulnerable_map`` has no repeats and bits for positions. ``repeats`` says how many repeats each attack
+        has; where there are more, they are empty (no success, NaN). Repeats count from a training's first: where they
+        are spread over trainings, each training has its own draws, and the manifest's cells say which. Distances are
+        in [0, 1] images. The coordinate ``image`` says where an image stands in the data that was passed.
+        """
+        return self.results.dataset
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What was requested and used: suite, models, versions, hardware, digests."""
+        return self.results.manifest
+
+    @property
+    def failed(self) -> dict[str, dict[str, str]]:
+        """Why an attack failed on a trained model, by the model's label and the attack; only where one did."""
+        return self.results.failed
+
+    @property
+    def costs(self) -> pandas.DataFrame:
+        """What each task of the run cost, one row per model, attack and session, in the order of their ends.
+
+        Columns: model, training_seed, attack, repeats (how many were finished), images (in each of them), seconds,
+        queries (as the attack's definition counts them), peak_memory (of its process meanwhile, in bytes; on other
+        systems than Linux since the process began), worker (empty for the process of the comparison itself). NaN for
+        what is not known. Without rows for a run whose costs were not logged.
+        """
+        return self.results.costs()
+
+    def adversarials(
+        self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0
+    ) -> NDArray[np.float32]:
+        """Return the adversarial images (N, H, W, C) of one cell, the clean images where the attack failed.
+
+        `training_seed` defaults to the model's smallest.
+
+        Raises
+        ------
+        UsageError
+            The cell does not exist.
+        StoreError
+            The run was stored without images.
+        """
+        return self.results.adversarials(model, attack, training_seed=training_seed, repeat=repeat)
+
+    # rates and R -------------------------------------------------------------------------------------------------
+
+    @property
+    def success_rate(self) -> xarray.DataArray:
+        """The share of images fooled, over (model, training_seed, attack, repeat); NaN if none were attacked."""
+        return self.results.success_rate
+
+    @property
+    def epsilon_curve(self) -> xarray.DataArray:
+        """The success rate at each ε, over (model, training_seed, attack, epsilon); NaN for attacks without ε."""
+        return self.results.epsilon_curve
+
+    @property
+    def distances(self) -> Distances:
+        """Distances between adversarial and clean images: quantiles, and success within a budget."""
+        return self.results.distances
+
+    @property
+    def trainings(self) -> Trainings:
+        """Variation between trainings of one framework."""
+        return self.results.trainings
+
+    @property
+    def exact_pixel(self) -> ExactPixel:
+        """Expected results of exact single pixel, over all draws of positions."""
+        return self.results.exact_pixel
+
+    @property
+    def indicator(self) -> dict[str, float]:
+        """R(m) by model, from the means over training seeds and repeats; see `robustcmp.robustness_indicator`.
+
+        Uses the attacks that every trained model ran, without references beside R; NaN if there are none. Empty for a
+        suite of references alone, and for the same-weights control, which has nothing to rank.
+        """
+        return self.results.indicator
+
+    @property
+    def indicator_ranges(self) -> dict[str, IndicatorRange]:
+        """The bootstrap range of R over images and trainings, and the rank shares, by model."""
+        return self.results.indicator_ranges
+
+    # is it real? -------------------------------------------------------------------------------------------------
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The answer for each attack, about the models that are no deployments.
+
+        Empty for a single source and for the same-weights control. `deployments` answers about deployed networks.
+        """
+        return self.results.verdicts
+
+    def tests(self, level: Level | None = None) -> pandas.DataFrame:
+        """Test every attack, for all sources jointly and for every pair, on two levels that are never mixed.
+
+        Deployed networks are in no test here, and in no family of Holm's: `deployments` compares each with its source.
+
+        *Models*: is this trained network easier to fool than that one, on images like these? Cochran's Q and McNemar
+        for a deterministic attack, permutations and sign flips of the images' means over repeats for a random one,
+        Friedman and signs for distances, where an attack is about them. *Frameworks*: are networks trained in this
+        framework easier to fool? Tests of Brown and Forsythe, and Welch's t, of success rates and median distances; the
+        training run is the unit of analysis, and frameworks may vary unequally. F, and permutations of the trainings,
+        stand beside them. Frameworks whose trainings are twins of each other are tested by the paired t instead of
+        Welch's.
+
+        Parameters
+        ----------
+        level : str, optional
+            ``"models"`` or ``"frameworks"`` (default: every level that the data allow).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per test: level, test, a, b, attack, n, statistic, p, p_adjusted, effect, low, high,
+            p_westfall_young. Empty for one model. Joint tests have ``a`` ``"all"``, no ``b`` and NaN for an interval;
+            their ``effect`` is the largest rate minus the smallest one. For pairs it is a's rate minus b's, with its
+            interval before adjustment. Of distances, at the level of models it is the share of images on which a is
+            fooled at a smaller distance, minus that for b (NaN for the joint test), and at that of frameworks the
+            difference of the mean median distance, in the norm of the attack, which the test's name has at its end.
+            ``n`` counts images or training runs.
+
+            ``p_adjusted`` is Holm's over all pairs and attacks of the level, and over the joint tests of the level. A
+            test is in neither family, with NaN for both p, if its outcomes are the same for all trained models:
+            exchanging models then changes nothing, so this can be said without looking at which model has which
+            outcome. ``"F"`` rows, a family of their own, assume equal spreads and decide nothing.
+            ``p_westfall_young``, for joint tests of frameworks, is adjusted by permutations of the trainings instead
+            (`robustcmp.statistics.westfall_young`). Rows with ``attack`` ``"all"`` test all of them at once: their
+            success rates, and these with the distances.
+
+        Raises
+        ------
+        UsageError
+            The level is unknown, or frameworks cannot be compared because they have one training each.
+        """
+        return self.results.tests(level)
+
+    def equivalence(
+        self, margin: float, level: Level | None = None, of: Compared = "success rates"
+    ) -> pandas.DataFrame:
+        """Test whether sources differ by less than a margin: two one-sided tests (Schuirmann 1987).
+
+        A difference that is not significant may still be large. This asks for evidence that it is small.
+
+        Parameters
+        ----------
+        margin : float
+            In the unit of what is compared, chosen before the results are known: 0.02 is two points of success rates,
+            of which at most 1 is a margin.
+        level : str, optional
+            ``"models"`` or ``"frameworks"`` (default: that of `verdicts`). Frameworks whose trainings are twins are
+            compared pair by pair.
+        of : str, default "success rates"
+            Or ``"distances"``: the median distances of frameworks' trainings, each in its norm, under attacks that are
+            about distances and whose searches have converged.
+
+        Returns
+        -------
+        pandas.DataFrame
+            level, a, b, attack, n (images or training runs), difference (a's value minus b's), low and high (its 90 %
+            interval), p, equivalent (p < 5 %). In the first row of an attack ``a`` is ``"all"``: the pair that is
+            hardest to call equivalent. All pairs are equivalent if that one is, which needs no adjustment for their
+            number (Berger 1982, "Multiparameter hypothesis testing and acceptance sampling").
+
+        Raises
+        ------
+        UsageError
+            The margin is not above 0 or, of success rates, above 1; `of` is neither of the two; or frameworks have one
+            training each. With distances: models are compared, or no attack has any to compare.
+        """
+        return self.results.equivalence(margin, level, of)
+
+    def variance(self) -> pandas.DataFrame:
+        """Return where the variance of a trained model's success rate lies, one row per attack.
+
+        A deployed network is no further training: it would hide how far trainings differ, and is left out.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``framework`` and ``training_run`` are the components of `robustcmp.statistics.nested_variance`, ``share``,
+            ``low`` and ``high`` the share of frameworks between trained models with its interval. Beside them stand
+            two variances of one trained model's rate: ``repeat``, from its repeats, and ``image``, from the choice of
+            images, without what repeats add. All models see the same images and draws. What these do to all of them
+            alike is not in ``training_run``; what they do to each model in its own way is. Exact single pixel is
+            analysed by its expectation, where repeats do nothing; ``repeat`` is then what as many draws would have
+            added, exactly. ``image`` is NaN for one image, both are NaN for one repeat of a random attack that is not
+            exact.
+
+        Raises
+        ------
+        UsageError
+            Frameworks have one training each, or different numbers of trainings.
+        """
+        return self.results.variance()
+
+    def deployments(self, margin: float = 0.02) -> pandas.DataFrame:
+        """Return how much easier each deployed network is to fool than the model that it was converted from.
+
+        Parameters
+        ----------
+        margin : float, default 0.02
+            Of equivalence, in the unit of the rates, chosen before the results are known.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per deployment and attack. ``value`` is the deployment's success rate or, in a row of its own for an
+            attack whose distances are compared, its median in the attack's norm; ``difference`` is that minus the
+            source's, with a 95 % interval. ``unit`` says over what. With several trainings the unit is the training:
+            the paired t test. With one it is the image: McNemar's test where there is one outcome an image, sign flips
+            for a random attack's repeats, and the interval by the bootstrap over images. ``p_adjusted`` is Holm's over
+            all rows with a p; it is NaN where no outcome differs. ``detectable`` is the difference that the test finds
+            with 80 % power, at 5 % divided by the number of tests. ``only_source`` and ``only_deployed`` count outcomes
+            (trainings × repeats × images) of which one falls and the other does not. ``equivalent_low`` and
+            ``equivalent_high`` are the ends of the 90 % interval, ``p_equivalent`` that of two one-sided tests, and
+            ``equivalent`` says whether it is below 5 %: the difference is smaller than the margin. ``not_compared``
+            says why distances say nothing, because the search has not converged; "" in every other row. ``gradient``
+            is ``"source"`` where the attack followed the gradient of the source: then both were asked about the same
+            candidates; and ``"finite-differences"`` where it followed those of the deployed network.
+
+        Raises
+        ------
+        UsageError
+            The margin is not above 0, or above 1.
+        """
+        return self.results.deployments(margin)
+
+    # the next comparison -----------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        difference: float,
+        *,
+        power: float = POWER,
+        attack: str | None = None,
+        training_seconds: float = math.nan,
+    ) -> pandas.DataFrame:
+        """Plan the comparison that detects a difference between frameworks, with this run as the pilot.
+
+        The joint test is Brown-Forsythe at 5 %, divided by the number of joint tests, as in `verdicts`. The variance of
+        a trained model's rate on n images with r repeats is training + (image + draw / r) / n; see
+        `robustcmp.statistics.rate_variance`. Frameworks keep the ratio of their variances. The number of trainings is
+        that of `robustcmp.statistics.trainings_needed`.
+
+        Parameters
+        ----------
+        difference : float
+            Between the largest mean rate of a framework and the smallest, on the images attacked: 0.05 is five points.
+        power : float, default 0.8
+            The probability of detection.
+        attack : str, optional
+            Plan for one attack only.
+        training_seconds : float, optional
+            How long it takes to train one model. Without it, training costs nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Five rows per attack, of the designs ``"pilot"``, ``"same images"`` (and repeats, as the pilot) and
+            ``"cheapest"``: attack, design, variance, trainings (of each framework), images, repeats (on each training),
+            detectable (in the unit of the rates), seconds (of the attack), training_seconds, queries, room (how close a
+            framework's mean rate comes to 0 or 1: for larger differences the pilot's variance does not hold), why. A
+            design is planned twice: with the variance at its ``"estimate"``, and with that between trainings at its
+            upper 80 % limit, ``"upper limit"`` (`robustcmp.statistics.upper_variance`), because few trainings estimate
+            it badly. The cheapest takes least time, or asks the fewest queries if the run has no costs. NaN for what is
+            not known; an attack without information has only the row of the pilot, with the reason in ``why``.
+
+        Raises
+        ------
+        UsageError
+            A number is out of range, the attack is unknown, a framework has one training, or the run is a same-weights
+            control.
+        """
+        return self.results.plan(difference, power=power, attack=attack, training_seconds=training_seconds)
+
+    # health checks, transfer, conditioning -----------------------------------------------------------------------
 
     def run_checks(self, *, progress: bool = False) -> pandas.DataFrame:
         """Run the health checks on every model, with at most 100 of the images, and store them with the run.
@@ -76,9 +371,9 @@ class Evaluation(Results):
         UsageError
             The run was opened with `open_run`, so its models are not loaded.
         """
-        checked = self._models_for("checks").run_checks(self, progress)
-        self.run.write_answer("checks", self.question, checked.to_json())
-        self.checked = self.noting(checked)
+        checked = self._models_for("checks").run_checks(self.results, progress)
+        self.results.run.write_answer("checks", self.results.question, checked.to_json())
+        self.results.checked = self.results.noting(checked)
         return self.checks
 
     @property
@@ -87,20 +382,17 @@ class Evaluation(Results):
 
         One row per check and model: check, model, outcome, figure, advice. The outcome is ``"pass"``, ``"fail"``,
         ``"not applicable"``, or ``"noted"`` for a failure that the settings of an attack imply.
-        `run_checks` runs the checks.
 
         Raises
         ------
         UsageError
-            The run was stored without its checks.
+            `run_checks` has not been called.
         """
         import pandas
 
-        if self.checked is None:
-            self._models_for("checks")
-            _computes_no_longer("checks", "run_checks")
-            return self.run_checks()
-        return pandas.DataFrame([asdict(check) for check in self.checked.checks])
+        if self.results.checked is None:
+            raise missing("checks")
+        return pandas.DataFrame([asdict(check) for check in self.results.checked.checks])
 
     def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
         """Test every model on the adversarial images of each other model, and store the result with the run.
@@ -122,33 +414,28 @@ class Evaluation(Results):
         StoreError
             The run was stored without images.
         """
-        counts = self._models_for("transfer").run_transfer(self, progress)
-        self.run.write_answer("transfer", self.question, {"counts": counts.tolist(), "attacks": self.attacks})
-        self.transferred = as_dataset(counts, self.labels, self.attacks)
-        return self.transferred
+        results = self.results
+        counts = self._models_for("transfer").run_transfer(results, progress)
+        results.run.write_answer("transfer", results.question, {"counts": counts.tolist(), "attacks": results.attacks})
+        results.transferred = as_dataset(counts, results.labels, results.attacks)
+        return self.transfer
 
+    @property
     def transfer(self) -> xarray.Dataset:
-        """Return how many adversarial images of each trained model also fool each other model.
+        """How many adversarial images of each trained model also fool each other model.
 
-        `run_transfer` measures it.
-
-        Returns
-        -------
-        xarray.Dataset
-            Over (source, target, attack): ``of_all``, the share of all attacked images whose adversarial image also
-            fools the target, and ``of_successes``, the share of the source's successes that do, NaN if there are
-            none; over all repeats. `transfer_blocks` has the means within and across frameworks.
+        Over (source, target, attack): ``of_all``, the share of all attacked images whose adversarial image also fools
+        the target, and ``of_successes``, the share of the source's successes that do, NaN if there are none; over all
+        repeats.
 
         Raises
         ------
         UsageError
-            The run was stored without its transfer.
+            `run_transfer` has not been called.
         """
-        if self.transferred is None:
-            self._models_for("transfer")
-            _computes_no_longer("transfer()", "run_transfer")
-            return self.run_transfer()
-        return self.transferred
+        if self.results.transferred is None:
+            raise missing("transfer")
+        return self.results.transferred
 
     def run_conditioning(self, attacks: Sequence[str] | None = None, *, progress: bool = False) -> pandas.DataFrame:
         """Attack the images that some models classify correctly and others do not, and store the outcomes with the run.
@@ -174,18 +461,41 @@ class Evaluation(Results):
             The run was opened with `open_run`, so its models are not loaded; the suite attacks all images; or it has
             no such attack.
         """
+        results = self.results
         contested = self._models_for("conditioning").run_conditioning(attacks, progress)
-        stored = self._stored_contested()
+        stored = results.stored_contested()
         if stored is not None:
             contested = contested.beside(stored)
-        self.run.write_arrays("contested", self.question, contested.to_arrays())
-        self.conditioned = Conditioning(self, contested)
-        return self.conditioning()
+        results.run.write_arrays("contested", results.question, contested.to_arrays())
+        results.conditioned = Conditioning(results, contested)
+        return self.conditioning
 
-    def _models_for(self, what: str) -> AtHand:
+    @property
+    def conditioning(self) -> pandas.DataFrame:
+        """The success rates against the number of models whose correct images are attacked.
+
+        The common subset of more models has fewer images, those near a decision boundary missing, so rates fall with
+        the number of models. Compare rates only with rates that are conditioned alike.
+
+        One row per attack, model and number of models: attack, model, models (1 to all trained models), images (the
+        share of all images that so many models classify correctly), success_rate (the mean over trainings and choices
+        of the other models), low and high (the central 95 % of them).
+
+        Raises
+        ------
+        UsageError
+            `run_conditioning` has not been called.
+        """
+        if self.results.conditioned is None:
+            raise missing("conditioning")
+        return self.results.conditioned.curve()
+
+    def _models_for(self, name: str) -> AtHand:
         if self._at_hand is None:
-            raise missing(what)
+            raise missing(name)
         return self._at_hand
+
+    # pictures and files ------------------------------------------------------------------------------------------
 
     @property
     def plot(self) -> Plots:
@@ -198,9 +508,9 @@ class Evaluation(Results):
         """
         from .report.plots import Plots  # Matplotlib, which no other reader needs
 
-        return Plots(self)
+        return Plots(self.results)
 
-    def to_html(self, path: str | os.PathLike[str], *beside: Results) -> None:
+    def to_html(self, path: str | os.PathLike[str], *beside: Evaluation) -> None:
         """Write one self-contained page: the answer, pictures, tables, and a gallery of adversarial images.
 
         The page opens offline. Its pictures need Matplotlib (extra `plot`); without it the page has only tables.
@@ -209,7 +519,7 @@ class Evaluation(Results):
         ----------
         path : path
             The file.
-        *beside : Results
+        *beside : Evaluation
             At most one other run, shown side by side with this one.
 
         Raises
@@ -217,10 +527,8 @@ class Evaluation(Results):
         UsageError
             The file cannot be written, or there is more than one other run.
         """
-        text = to_html(self, *beside)
+        text = to_html(self.results, *(other.results for other in beside))
         write_named(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-    # for other programs --------------------------------------------------------------------------------------------
 
     def to_dataframe(self, *, per_image: bool = False) -> pandas.DataFrame:
         """Return the run as a tidy table.
@@ -240,33 +548,11 @@ class Evaluation(Results):
             adversarial_class, queries, and the values of single attacks, as in `dataset`. A deterministic attack has
             only its first repeat, because all are the same.
         """
-        return to_dataframe(self, per_image=per_image)
+        return to_dataframe(self.results, per_image=per_image)
 
-    def to_csv(self, path: str | os.PathLike[str], *, per_image: bool = False) -> None:
-        """Write `to_dataframe` as CSV.
-
-        Raises
-        ------
-        UsageError
-            The file cannot be written.
-        """
-        frame = self.to_dataframe(per_image=per_image)
-        write_named(path, lambda temporary: frame.to_csv(temporary, index=False))
-
-    def to_parquet(self, path: str | os.PathLike[str], *, per_image: bool = False) -> None:
-        """Write `to_dataframe` as Parquet.
-
-        Raises
-        ------
-        UsageError
-            The file cannot be written, or pyarrow is not installed.
-        """
-        try:
-            import pyarrow  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
-        except ImportError as error:
-            raise UsageError(f"Parquet needs pyarrow ({error}): pip install 'robustcmp[parquet]'") from None
-        frame = self.to_dataframe(per_image=per_image)
-        write_named(path, lambda temporary: frame.to_parquet(temporary, engine="pyarrow", index=False))
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary that ``python -m robustcmp.eval --json`` prints; undefined values are None."""
+        return self.results.to_json()
 
     def to_latex(self) -> str:
         """Return a LaTeX table like the paper's: one row per model with success rates, intervals and R.
@@ -274,53 +560,14 @@ class Evaluation(Results):
         The intervals are over trainings if each framework has several, else over images. The table needs the LaTeX
         package booktabs.
         """
-        return to_latex(self)
-
-    def to_bibtex(self) -> str:
-        """Return what to cite for the run as BibTeX: the method, its attacks, frameworks, datasets and networks.
-
-        Your own attack is cited by its attribute `cite`. Datasets and networks unknown to robustcmp have no entry.
-        """
-        return to_bibtex(self)
-
-    def summary(self, *, width: int | None = None, color: bool = False) -> str:
-        """Return the answer on one screen: what the command prints, and what ``print(ev)`` shows.
-
-        Parameters
-        ----------
-        width : int, optional
-            In columns, at most 100 (the default).
-        color : bool, default False
-            Write escape sequences for a terminal's colours.
-        """
-        return summary(self, width, color)
-
-    def to_text(self, *, width: int | None = None, color: bool = False) -> str:
-        """Return all tables and notes, as ``--full`` prints them.
-
-        Parameters
-        ----------
-        width : int, optional
-            In columns, 100 by default; wider tables are split between columns.
-        color : bool, default False
-            Write escape sequences for a terminal's colours.
-        """
-        return to_text(self, width, color)
+        return to_latex(self.results)
 
     def __repr__(self) -> str:
-        return summary(self)
+        return summary(self.results)
 
     def _repr_html_(self) -> str:
         """Show the answer and the rates in a notebook."""
-        return to_notebook(self)
-
-
-def _computes_no_longer(reader: str, maker: str) -> None:
-    warnings.warn(
-        f"from the next release on, ev.{reader} only reads stored results: call ev.{maker}() first",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+        return to_notebook(self.results)
 
 
 def open_run(directory: str | os.PathLike[str]) -> Evaluation:
@@ -338,14 +585,13 @@ def open_run(directory: str | os.PathLike[str]) -> Evaluation:
     StoreError
         A file is broken.
     """
-    store = Run.open(directory)
-    return Evaluation(store, *store.read_results())
+    return Evaluation(open_results(directory))
 
 
-def answered(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evaluation | None:
+def find_finished(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evaluation | None:
     """Return the finished run in a directory if its notes are just these, else None; no model is needed.
 
-    What the notes say has to be all that the outcome depends on, but for the command that was given.
+    The notes have to say all that the outcome depends on, except for the command.
     """
     run = Run(directory)
     try:
@@ -356,9 +602,9 @@ def answered(directory: str | os.PathLike[str], about: dict[str, Any]) -> Evalua
         if same and not any(verify(run)):  # what is broken should not be hidden
             return open_run(directory)
     except RobustcmpError:
-        pass  # whatever it is, `robustcmp.evaluate` says so or mends it
+        pass  # `robustcmp.evaluate` reports or mends it
     return None
 
 
 def _without_command(about: dict[str, Any]) -> dict[str, Any]:
-    return {name: said for name, said in about.items() if name != "command"}
+    return {name: value for name, value in about.items() if name != "command"}

@@ -317,11 +317,11 @@ class RunReader(Reader):
     """What reads a finished run."""
 
     def prepare(self) -> None:
-        import robustcmp as rc
+        from robustcmp.analysis.results import open_results
 
-        self.open = rc.open_run
+        self.open = open_results
         self.run = self.folder / "run"
-        self.evaluation = rc.open_run(self.run)
+        self.evaluation = self.open(self.run)
 
     def named(self, pattern: str) -> list[str]:
         return [str(path.relative_to(self.folder)) for path in sorted(self.folder.glob(f"run/{pattern}"))]
@@ -334,7 +334,7 @@ class RunReader(Reader):
 
 
 class Manifests(RunReader):
-    """`manifest.json`, through `open_run`."""
+    """`manifest.json`, through `open_results`."""
 
     title = "manifests (JSON)"
     files = ("run/manifest.json",)
@@ -416,12 +416,12 @@ class Answers(RunReader):
     def read(self, name: str) -> Value:
         evaluation = self.open(self.run)
         if "checks" in name:
-            return {"checks": evaluation.checks.to_dict("list"), "bound": evaluation.checked.pgd}
-        return {str(key): its.values for key, its in evaluation.transfer().variables.items()}
+            return evaluation.checked.to_json()
+        return {str(key): its.values for key, its in evaluation.transferred.variables.items()}
 
 
 class Results(RunReader):
-    """`results.h5`, through `open_run`."""
+    """`results.h5`, through `open_results`."""
 
     title = "results (HDF5)"
     files = ("run/results.h5",)
@@ -512,9 +512,9 @@ class Bits(RunReader):
             said = broken(log) > 0 or not log.read_bytes().endswith(b"\n")  # the latter is what a kill leaves
             return {"costs": [repr(row) for row in evaluation.costs().to_dict("records")], "said": said}
         if last == "checks.json":
-            return {"checks": evaluation.checks.to_dict("list"), "bound": evaluation.checked.pgd}
+            return evaluation.checked.to_json()
         if last == "transfer.json":
-            return {str(key): its.values for key, its in evaluation.transfer().variables.items()}
+            return {str(key): its.values for key, its in evaluation.transferred.variables.items()}
         if last == "clean.h5":
             return GONE if evaluation.clean is None else {"images": evaluation.clean}
         if last == "contested.h5":

@@ -57,10 +57,7 @@ class Recorded:
 
     @cached_property
     def sources(self) -> list[str]:
-        """The models that are compared with each other: all but deployed networks beside the one they were made from.
-
-        A deployed network is no further framework, and no further training of one: it is compared with its own source.
-        """
+        """The models that are compared with each other: all but deployed networks beside their source."""
         deployed = {(name, int(seed)) for name, seed in (e["model"] for e in self.manifest.get("deployments", []))}
         return list(dict.fromkeys(name for name, seed in self.keys if (name, seed) not in deployed))
 
@@ -76,10 +73,7 @@ class Recorded:
 
     @cached_property
     def twins(self) -> list[Twins]:
-        """The pairs of trained models that began from the same weights.
-
-        Empty for the same-weights control, and for a run that was made before twins were recorded.
-        """
+        """The pairs of trained models that began from the same weights."""
         return recorded_twins(self.manifest)
 
     def pairing(self, a: str, b: str, attack: str) -> list[int] | None:
@@ -250,13 +244,7 @@ class Recorded:
         return json_digest({"cells": self.manifest["cells"]})
 
     def cell_key(self, model: str, attack: str, training_seed: int | None = None, repeat: int = 0) -> str:
-        """Return the key of a cell; without `training_seed` of the model's smallest one.
-
-        Raises
-        ------
-        UsageError
-            There is no such cell.
-        """
+        """Return the key of a cell; without `training_seed` of the model's smallest one."""
         self._place(model, attack)
         seed = self.first_seed(model) if training_seed is None else training_seed
         wanted = (model, seed, attack)

@@ -238,7 +238,7 @@ def _evaluate(given: Sequence[str]) -> None:
         evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, executor=executor, **arguments)
     _ask_more(options, evaluation)
     _print(options, evaluation, tell)
-    if evaluation.same_weights and not evaluation.same_weights["passed"]:
+    if evaluation.results.same_weights and not evaluation.results.same_weights["passed"]:
         raise ControlError("these frameworks give different results for the same weights: the control did not pass")
     if evaluation.failed:
         failed = evaluation.failed
@@ -350,13 +350,14 @@ def _in_path(dataset: str) -> str:
 
 def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
     """Return the finished run of just this question, where there is one: its models need not be loaded."""
-    from ..evaluation import answered
+    from ..evaluation import find_finished
 
     about = arguments["about"]
-    finished = answered(arguments["out"], about) if about["question"]["models"] else None
+    finished = find_finished(arguments["out"], about) if about["question"]["models"] else None
     if finished is None or _unmeasured(options, finished):
         return None
-    return finished if finished.same_weights or finished.checked else None  # it was interrupted in the checks
+    is_complete = finished.results.same_weights or finished.results.checked  # or it was interrupted in the checks
+    return finished if is_complete else None
 
 
 def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
@@ -399,10 +400,11 @@ def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict
 def _unmeasured(options: Namespace, evaluation: Evaluation) -> list[Callable[..., object]]:
     """Return how to measure what was asked for beside the attacks and is not there."""
     measures: list[Callable[..., object]] = []
-    if options.transfer and evaluation.transferred is None:
+    if options.transfer and evaluation.results.transferred is None:
         measures.append(evaluation.run_transfer)
-    measured = evaluation.conditioned.attacks if evaluation.conditioned else []
-    if options.conditioning and (missing := [attack for attack in evaluation.attacks if attack not in measured]):
+    results = evaluation.results
+    measured = results.conditioned.attacks if results.conditioned else []
+    if options.conditioning and (missing := [attack for attack in results.attacks if attack not in measured]):
         measures.append(partial(evaluation.run_conditioning, missing))
     return measures
 
@@ -410,7 +412,7 @@ def _unmeasured(options: Namespace, evaluation: Evaluation) -> list[Callable[...
 def _ask_more(options: Namespace, evaluation: Evaluation) -> None:
     """Make the health checks, and what else was asked for, unless they are there."""
     shown = not options.quiet
-    if not evaluation.same_weights and evaluation.has_models and evaluation.checked is None:
+    if not evaluation.results.same_weights and evaluation.results.checked is None:
         evaluation.run_checks(progress=shown)
     for measure in _unmeasured(options, evaluation):
         measure(progress=shown)
@@ -423,19 +425,20 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     ):
         tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
     from ..files import remove_left_over
-    from ..report.summary import stronger
+    from ..report.summary import stronger, summary
+    from ..report.text import to_text
 
-    remove_left_over(evaluation.run.directory)  # by a command that was killed while it wrote its page
-    page = Path(options.html or evaluation.run.directory / "report.html")
+    remove_left_over(evaluation.results.run.directory)  # by a command that was killed while it wrote its page
+    page = Path(options.html or evaluation.results.run.directory / "report.html")
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
         evaluation.to_html(page)
         return
     width, color = screen_width(), use_color(sys.stdout)
     if options.full:
-        print(evaluation.to_text(width=width, color=color))
-    print(evaluation.summary(width=width, color=color), flush=True)
-    if line := stronger(evaluation):
+        print(to_text(evaluation.results, width, color))
+    print(summary(evaluation.results, width, color), flush=True)
+    if line := stronger(evaluation.results):
         tell(line)
     evaluation.to_html(page)
     show(f"page: {page}")

@@ -72,17 +72,19 @@ def _export_run(options: Namespace) -> None:
         raise UsageError("--per-image requires --format csv or parquet")
     if options.format == "parquet" and not options.out:
         raise UsageError("Parquet is a binary format: name a file with --out")
-    from ..evaluation import open_run
-    from ..report.frames import to_csv
+    from ..analysis.results import open_results
+    from ..report.bibtex import to_bibtex
+    from ..report.frames import to_csv, write_parquet
+    from ..report.latex import to_latex
 
-    ev = open_run(options.what)
+    results = open_results(options.what)
     if options.format == "parquet":
-        ev.to_parquet(options.out, per_image=options.per_image)
+        write_parquet(results, options.out, per_image=options.per_image)
         return
     if options.format == "csv":
-        text = to_csv(ev, per_image=options.per_image)
+        text = to_csv(results, per_image=options.per_image)
     else:
-        text = ev.to_latex() if options.format == "latex" else ev.to_bibtex()
+        text = to_latex(results) if options.format == "latex" else to_bibtex(results)
     if options.out:
         write_named(options.out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     else:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..analysis.results import Results
 from ..analysis.trainings import root_mean_std
+from ..errors import UsageError
+from ..files import write_named
 from ..printable import printable
 from ..records.attack import OWN_NAMES
 
@@ -27,6 +30,16 @@ def to_dataframe(results: Results, *, per_image: bool = False) -> pandas.DataFra
 def to_csv(results: Results, *, per_image: bool = False) -> str:
     """Return the data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
     return as_csv(to_dataframe(results, per_image=per_image))
+
+
+def write_parquet(results: Results, path: str | os.PathLike[str], *, per_image: bool = False) -> None:
+    """Write the data frame as Parquet."""
+    try:
+        import pyarrow  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"Parquet needs pyarrow ({error}): pip install 'robustcmp[parquet]'") from None
+    frame = to_dataframe(results, per_image=per_image)
+    write_named(path, lambda temporary: frame.to_parquet(temporary, engine="pyarrow", index=False))
 
 
 def as_csv(frame: pandas.DataFrame) -> str:

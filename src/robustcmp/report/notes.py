@@ -74,7 +74,7 @@ def _paper_note(results: Results) -> str:
     said = "paper: Guo et al., Fig. 6, measured on their own trained models and images"
     if results.on_all_images or len(results.labels) <= OF_THE_PAPER:
         return f"{said}."
-    how = "see `ev.conditioning()`" if results.conditioned else "`ev.run_conditioning()` measures by how much"
+    how = "see `ev.conditioning`" if results.conditioned else "`ev.run_conditioning()` measures by how much"
     return (
         f"{said}. Its images are common to few models; those common to all {len(results.labels)} here are, as a rule, "
         f"harder to fool: {how}."
