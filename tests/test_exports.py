@@ -19,7 +19,8 @@ from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.cli import command
 from robustcmp.errors import UsageError
 from robustcmp.records.attack import OWN_NAMES
-from robustcmp.report.frames import PER_IMAGE
+from robustcmp.report.bibtex import to_bibtex
+from robustcmp.report.frames import PER_IMAGE, write_parquet
 from robustcmp.report.latex import SPECIAL, escaped
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -108,33 +109,30 @@ def test_an_attack_that_cannot_run_has_no_rate() -> None:
 @pytest.mark.parametrize("per_image", [False, True])
 def test_files_hold_the_data_frame(per_image: bool, fresh: rc.Evaluation, tmp_path: Path) -> None:
     frame = fresh.to_dataframe(per_image=per_image)
-    fresh.results.to_csv(tmp_path / "x.csv", per_image=per_image)
-    fresh.results.to_parquet(tmp_path / "deep" / "x.parquet", per_image=per_image)
-    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "x.csv"), frame, check_dtype=False)
+    write_parquet(fresh.results, tmp_path / "deep" / "x.parquet", per_image=per_image)
     pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "deep" / "x.parquet"), frame, check_dtype=False)
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
-    for write in (opened().results.to_csv, opened().results.to_parquet):
-        with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
-            write(tmp_path / "taken" / "x")
-        with pytest.raises(UsageError, match=r"cannot be written: it is a directory\. Name a file in it"):
-            write(tmp_path)
+    with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
+        write_parquet(opened().results, tmp_path / "taken" / "x")
+    with pytest.raises(UsageError, match=r"cannot be written: it is a directory\. Name a file in it"):
+        write_parquet(opened().results, tmp_path)
 
 
 def test_a_device_stays_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever may write into /dev would otherwise have a file in its place."""
     replaced = []
     monkeypatch.setattr(os, "replace", lambda *names: replaced.append(names))
-    opened().results.to_csv("/dev/null")
+    opened().to_html("/dev/null")
     assert replaced == []
 
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match=r"pip install 'robustcmp\[parquet\]'"):
-        opened().results.to_parquet(tmp_path / "x.parquet")
+        write_parquet(opened().results, tmp_path / "x.parquet")
 
 
 # LaTeX
@@ -201,7 +199,7 @@ def entries(bibtex: str) -> dict[str, str]:
 @of_every_run
 def test_what_a_published_run_used_is_cited(run: str) -> None:
     ev = opened(run)
-    cited = entries(ev.results.to_bibtex())
+    cited = entries(to_bibtex(ev.results))
     assert {"robustcmp", "guo2018orchestrated", "rauber2020foolbox"} <= set(cited)
     for fields in cited.values():
         assert fields.count("{") == fields.count("}")
@@ -229,12 +227,12 @@ def test_an_attack_of_ones_own_is_cited_once(tmp_path: Path) -> None:
     ev = opened()
     for said in ev.manifest["suite"]["attacks"].values():
         said["cite"] = "@misc{mine,\n  title = {Mine}\n}"
-    assert ev.results.to_bibtex().count("@misc{mine,") == 1
-    assert "goodfellow" not in ev.results.to_bibtex()
+    assert to_bibtex(ev.results).count("@misc{mine,") == 1
+    assert "goodfellow" not in to_bibtex(ev.results)
 
 
 def test_what_is_not_known_has_no_entry(fresh: rc.Evaluation) -> None:
-    cited = entries(fresh.results.to_bibtex())
+    cited = entries(to_bibtex(fresh.results))
     # "d" is a network without a name; the other is known by its own metadata.
     assert {"paszke2019pytorch", "alpaydin1998optical", "lecun1998gradient", "goodfellow2015explaining"} <= set(cited)
     assert not {"abadi2016tensorflow", "bradbury2018jax", "he2016deep"} & set(cited)
@@ -249,7 +247,7 @@ def export(*arguments: Any) -> int:
 
 def test_the_command_prints_what_the_methods_return(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ev = opened()
-    texts = {"csv": ev.to_dataframe().to_csv(index=False), "latex": ev.to_latex(), "bibtex": ev.results.to_bibtex()}
+    texts = {"csv": ev.to_dataframe().to_csv(index=False), "latex": ev.to_latex(), "bibtex": to_bibtex(ev.results)}
     for name, text in texts.items():
         assert export("--format", name) == 0
         assert capsys.readouterr().out == text
