@@ -17,7 +17,19 @@ import robustcmp
 
 SOURCE = Path(robustcmp.__file__).parent
 
-GROUND = ["chunks", "documents", "errors", "files", "limits", "locks", "printable", "provenance", "sealed", "threads"]
+GROUND = [
+    "chunks",
+    "documents",
+    "errors",
+    "files",
+    "limits",
+    "locks",
+    "printable",
+    "processes",
+    "provenance",
+    "sealed",
+    "threads",
+]
 # A folder may import those above its own line, and itself.
 RUNNING = [
     [*GROUND],

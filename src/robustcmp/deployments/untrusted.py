@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .. import processes
 from ..errors import DeploymentError
 from ..files import check_holes, open_regular
 
@@ -60,16 +61,16 @@ def check_answers(path: Path, content: bytes, script: Path, program: str, second
     command = [sys.executable, "-P", str(TRIAL), str(script), str(math.ceil(seconds))]
     outcome = f"gives no answer within {seconds:g} seconds"
     try:
-        done = subprocess.run(command, input=content, capture_output=True, timeout=WAITED * seconds, check=False)
+        status, output, _ = processes.run(command, seconds=WAITED * seconds, content=content)
     except subprocess.TimeoutExpired:
         pass
     else:
-        if not done.returncode:
+        if not status:
             return
-        if done.returncode != OUT_OF_TIME:
-            outcome = f"crashes {program} (exit status {done.returncode})"
-        if done.returncode == 1:
-            reason = in_one_line(done.stdout.decode(errors="replace"))
+        if status != OUT_OF_TIME:
+            outcome = f"crashes {program} (exit status {status})"
+        if status == 1:
+            reason = in_one_line(output)
             raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")
     raise DeploymentError(
         f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "
