@@ -35,7 +35,7 @@ from typing import IO, Any
 
 import h5py
 
-from . import limits
+from . import limits, processes
 from .errors import DeploymentError, SealError, UsageError, WeightsError, in_one_line
 from .files import open_file, user_cache
 
@@ -521,16 +521,16 @@ def check_answers(
     command = [sys.executable, "-P", "-c", code]
     outcome = f"gives no answer within {seconds:g} seconds"
     try:
-        done = subprocess.run(command, input=content, capture_output=True, timeout=WAITED * seconds, check=False)
+        status, output, _ = processes.run(command, seconds=WAITED * seconds, content=content)
     except subprocess.TimeoutExpired:
         pass
     else:
-        if not done.returncode:
+        if not status:
             return
-        if done.returncode != OUT_OF_TIME:
-            outcome = f"crashes {program} (exit status {done.returncode})"
-        if done.returncode == 1:
-            reason = in_one_line(done.stdout.decode(errors="replace"))
+        if status != OUT_OF_TIME:
+            outcome = f"crashes {program} (exit status {status})"
+        if status == 1:
+            reason = in_one_line(output)
             raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")
     raise DeploymentError(
         f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "

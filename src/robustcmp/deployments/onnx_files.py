@@ -198,7 +198,9 @@ def read_whole(path: Path) -> bytes:
                 )
             size += length
             if size > MOST_BYTES:
-                raise DeploymentError(f"{path} has {size:,} bytes or more with its values; expected at most {MOST_BYTES:,}")
+                raise DeploymentError(
+                    f"{path} has {size:,} bytes or more with its values; expected at most {MOST_BYTES:,}"
+                )
             array.raw_data = values[file][start : start + length]
             array.ClearField("external_data")
             array.ClearField("data_location")
