@@ -336,7 +336,8 @@ LAYOUTS = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}
 def find_arrays(file: h5py.File, *, shared: bool = False) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the arrays of an HDF5 file by their names, each once; nothing of them is read.
 
-    Where `shared` says so, one may have several names. A soft or an external link, external storage or a virtual dataset can show another file of this machine.
+    Where `shared` says so, one may have several names. A soft or an external link, external storage or a virtual
+    dataset can show another file of this machine.
 
     Raises
     ------
