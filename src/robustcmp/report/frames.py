@@ -10,9 +10,8 @@ import numpy as np
 
 from ..analysis.results import Results
 from ..analysis.trainings import root_mean_std
-from ..errors import UsageError
+from ..errors import UsageError, printable
 from ..files import write_named
-from ..printable import printable
 from ..records.attack import OWN_NAMES
 
 if TYPE_CHECKING:
