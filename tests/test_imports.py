@@ -17,19 +17,7 @@ import robustcmp
 
 SOURCE = Path(robustcmp.__file__).parent
 
-GROUND = [
-    "chunks",
-    "documents",
-    "errors",
-    "files",
-    "limits",
-    "locks",
-    "printable",
-    "processes",
-    "provenance",
-    "sealed",
-    "threads",
-]
+GROUND = ["errors", "files", "limits", "locks", "processes", "provenance", "sealed", "threads", "untrusted"]
 # A folder may import those above its own line, and itself.
 RUNNING = [
     [*GROUND],
@@ -59,7 +47,7 @@ ONLY_IN = {
         "deployments/torch_compile.py",
         "deployments/coreml.py",
     },
-    "openvino": {"deployments/openvino.py", "deployments/openvino_trial.py"},
+    "openvino": {"deployments/openvino.py"},
     "nncf": {"deployments/openvino.py"},
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},
@@ -78,8 +66,8 @@ ONLY_IN = {
     "theano": {"hosts/keras_host.py"},
     "sklearn": {"data/digits.py"},
     "onnx": {"deployments/onnx_files.py"},
-    "onnxruntime": {"deployments/onnxruntime.py", "deployments/onnxruntime_trial.py"},
-    "ai_edge_litert": {"deployments/litert.py", "deployments/litert_trial.py"},
+    "onnxruntime": {"deployments/onnxruntime.py"},
+    "ai_edge_litert": {"deployments/litert.py"},
 }
 FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "sklearn"]
 

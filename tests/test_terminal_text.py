@@ -20,9 +20,8 @@ from robustcmp.analysis.results import Results
 from robustcmp.cli.command import run_command, say
 from robustcmp.cli.list import print_rows
 from robustcmp.cli.screen import show
-from robustcmp.errors import HostError, RobustcmpError, UsageError
+from robustcmp.errors import HostError, RobustcmpError, UsageError, is_name, printable
 from robustcmp.hosts.environments import run
-from robustcmp.printable import is_name, printable
 from robustcmp.records.cell import Cell
 from robustcmp.report.bibtex import to_bibtex
 from robustcmp.report.frames import to_csv
