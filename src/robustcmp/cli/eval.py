@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, GroupError, ModelError, UsageError, unknown
 from .command import Parser, run_command, say
-from .log_lines import log_lines_dropped
 from .screen import screen_width, show, use_color
+from .streams import drop_log_lines
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -121,7 +121,7 @@ def _add_models(group: _ArgumentGroup) -> None:
         nargs="+",
         metavar="NAME",
         help="also convert each model and compare what comes out: onnxruntime, onnxruntime-int8, … "
-        "(robustcmp deployments lists all)",
+        "(robustcmp list deployments)",
     )
     group.add_argument(
         "--gradient",
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(_evaluate, "robustcmp.eval", arguments)
 
 
-@log_lines_dropped()
+@drop_log_lines()
 def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     if options.verbose:

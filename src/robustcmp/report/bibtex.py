@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 from ..analysis.results import Results
-from ..documents import read_toml
-from ..printable import printable
+from ..errors import printable
+from ..untrusted import read_toml
 
 SOFTWARE = """\
 @software{{robustcmp,

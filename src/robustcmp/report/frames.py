@@ -9,7 +9,7 @@ import numpy as np
 
 from ..analysis.results import Results
 from ..analysis.trainings import root_mean_std
-from ..printable import printable
+from ..errors import printable
 from ..records.attack import OWN_NAMES
 
 if TYPE_CHECKING:

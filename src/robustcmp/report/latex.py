@@ -6,7 +6,7 @@ import math
 import re
 
 from ..analysis.results import Results
-from ..printable import printable
+from ..errors import printable
 from .format import NOTHING, fixed
 
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {

@@ -7,8 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..analysis.results import Results
-from ..errors import UsageError
-from ..printable import printable
+from ..errors import UsageError, printable
 from .page_pictures import Pictures
 from .page_sections import SECTIONS, Section, Source, differing
 from .plots import need_matplotlib

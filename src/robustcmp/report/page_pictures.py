@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..printable import printable
+from ..errors import printable
 from .plots.style import COLORS, as_picture
 
 if TYPE_CHECKING:

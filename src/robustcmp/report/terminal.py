@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..printable import printable
+from ..errors import printable
 from .table import Table
 
 if TYPE_CHECKING:

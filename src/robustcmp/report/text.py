@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ..analysis.results import Results
-from ..printable import printable
+from ..errors import printable
 from .headline import headline
 from .notes import notes
 from .table import Table
