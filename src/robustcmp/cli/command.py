@@ -106,6 +106,7 @@ OPTIONS = {
     "expected_accuracy": "--expect-accuracy",
     "framework": "--framework",
     "group_memory": "--group-memory",
+    "executor": "--executor",
     "group_seconds": "--group-seconds",
     "images": "--images",
     "keep_images": "--no-images",
@@ -115,11 +116,9 @@ OPTIONS = {
     "python": "--python",
     "repeats": "--repeats",
     "requirements": "--requirements",
-    "scheduler": "--scheduler",
     "script": "--script",
     "seed": "--seed",
     "training_seeds": "--training-seeds",
-    "workers": "--workers",
 }
 """What the parameters of Python functions are called at the terminal."""
 
