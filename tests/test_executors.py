@@ -31,9 +31,9 @@ from robustcmp.executors import Distributed, Executor, InProcess, Isolated
 from robustcmp.frameworks import NAMES
 from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.records.store import Run
-from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
+from robustcmp.report.words import notes
 from robustcmp.runs import work
 from robustcmp.runs.identity import Identity
 from robustcmp.runs.isolated import Child, Died, Limits, last_lines, resident

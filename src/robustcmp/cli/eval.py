@@ -423,7 +423,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     ):
         tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
     from ..files import remove_left_over
-    from ..report.summary import stronger
+    from ..report.words import name_stronger_suite
 
     remove_left_over(evaluation.run.directory)  # by a command that was killed while it wrote its page
     page = Path(options.html or evaluation.run.directory / "report.html")
@@ -435,7 +435,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     if options.full:
         print(evaluation.to_text(width=width, color=color))
     print(evaluation.summary(width=width, color=color), flush=True)
-    if line := stronger(evaluation):
+    if line := name_stronger_suite(evaluation):
         tell(line)
     evaluation.to_html(page)
     show(f"page: {page}")

@@ -73,7 +73,7 @@ def _export_run(options: Namespace) -> None:
     if options.format == "parquet" and not options.out:
         raise UsageError("Parquet is a binary format: name a file with --out")
     from ..evaluation import open_run
-    from ..report.frames import to_csv
+    from ..report.exports import to_csv
 
     ev = open_run(options.what)
     if options.format == "parquet":
