@@ -422,7 +422,7 @@ def test_what_a_host_prints_without_end_is_not_kept(hosted: Hosted, digits: Data
     network = hosted.build(LINEAR, 0, "cpu")
     for _ in range(3):
         network(digits.images[:2])
-    output = hosted.process()._output
+    output = hosted.process()._process.output
     assert os.fstat(output.fileno()).st_blocks * 512 <= 2**24
     os.kill(hosted.process().pid, signal.SIGKILL)
 

@@ -20,9 +20,8 @@ from robustcmp.analysis.results import Results
 from robustcmp.cli.command import run_command, say
 from robustcmp.cli.listing import print_listing
 from robustcmp.cli.screen import show
-from robustcmp.errors import HostError, RobustcmpError, UsageError
+from robustcmp.errors import HostError, RobustcmpError, UsageError, is_name, printable
 from robustcmp.hosts.environments import run
-from robustcmp.printable import is_name, printable
 from robustcmp.records.cell import Cell
 from robustcmp.report.exports import to_bibtex, to_csv, to_latex
 from robustcmp.report.page import to_html, to_notebook

@@ -13,8 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from ..errors import MissingWeightsError, RobustcmpError, UsageError, enough_memory, nearest, unknown
-from ..printable import printable
+from ..errors import MissingWeightsError, RobustcmpError, UsageError, enough_memory, nearest, printable, unknown
 from ..provenance import own_version
 from .ending import ended_by_signals, interrupted
 from .screen import wrapped

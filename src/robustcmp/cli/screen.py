@@ -8,7 +8,7 @@ import shutil
 import textwrap
 from typing import TextIO
 
-from ..printable import printable
+from ..errors import printable
 
 WIDEST = 100  # longer lines are hard to read
 COMMAND = re.compile(r"\s+\S*(python\S* -m|robustcmp) ")

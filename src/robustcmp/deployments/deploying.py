@@ -20,7 +20,7 @@ from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
 from ..models.model import Model, check_preprocessing, check_wrapping
-from ..networks.untrusted import check_file
+from ..untrusted import check_file
 from . import check_applicable, conversion, split
 from .base import Runtime, Session
 from .kept_back import kept_back

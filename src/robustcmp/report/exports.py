@@ -12,9 +12,9 @@ import numpy as np
 
 from ..analysis.results import Results
 from ..analysis.trainings import root_mean_std
-from ..documents import read_toml
-from ..printable import printable
+from ..errors import printable
 from ..records.attack import OWN_NAMES
+from ..untrusted import read_toml
 from .format import fixed
 from .words import latex_caption
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from ..printable import printable
+from ..errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ..analysis.deployments import SUCCESS
 from ..analysis.results import Results
-from ..errors import UsageError
-from ..printable import printable
+from ..errors import UsageError, printable
 from ..records.attack import NORMS
 from . import plots, tables, words
 from .exports import to_bibtex
