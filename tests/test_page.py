@@ -141,7 +141,7 @@ def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, htm
                 assert shown.clean is not None
                 assert png(shown.clean) in images
                 if shown.fooled:
-                    outcome = ev.dataset.isel(image=shown.place).sel(
+                    outcome = ev.dataset.isel(image=shown.position).sel(
                         model=shown.model, attack=attack, training_seed=0, repeat=0
                     )
                     assert shown.taken_for == int(outcome.adversarial_class)
@@ -192,7 +192,7 @@ def test_two_runs_stand_side_by_side(ev: rc.Evaluation, one_each: rc.Evaluation,
 
 def test_rates_of_both_runs_are_beside_each_other(ev: rc.Evaluation, one_each: rc.Evaluation) -> None:
     table = compare(ev, ev)
-    assert table.names == ["attack", "model", "A", "B"]
+    assert table.names == ["attack", "model", "run A", "run B"]
     of_model = ev.rates()
     assert table.rows == [[a, m, of_model[m][a], of_model[m][a]] for a in ev.attacks for m in ev.models]
     assert compare(ev, one_each).rows == []  # they have no model in common

@@ -172,9 +172,9 @@ def test_the_gallery_shows_clean_perturbation_and_outcome(ev: rc.Evaluation) -> 
     rows = choose_outcomes(ev, "fgsm", 3)
     for row, shown in zip(axes, rows, strict=True):
         clean, *outcomes = (np.asarray(panel.images[0].get_array()) for panel in row)
-        np.testing.assert_array_equal(clean, ev.clean[shown[0].place, ..., 0])  # type: ignore[index]
+        np.testing.assert_array_equal(clean, ev.clean[shown[0].position, ..., 0])  # type: ignore[index]
         for of_model, outcome in zip(shown, outcomes[1::2], strict=True):
-            np.testing.assert_array_equal(outcome, ev.adversarials(of_model.model, "fgsm")[of_model.place, ..., 0])
+            np.testing.assert_array_equal(outcome, ev.adversarials(of_model.model, "fgsm")[of_model.position, ..., 0])
 
 
 def test_what_was_added_takes_the_clean_image_to_the_adversarial_one(ev: rc.Evaluation) -> None:
