@@ -243,7 +243,7 @@ def test_what_is_not_known_has_no_entry(fresh: rc.Evaluation) -> None:
 
 
 def export(*arguments: Any) -> int:
-    return command.main(["export", str(RESULTS / "lenet5-mnist-guo2019"), *map(str, arguments)])
+    return command.main(["report", str(RESULTS / "lenet5-mnist-guo2019"), *map(str, arguments)])
 
 
 def test_the_command_prints_what_the_methods_return(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

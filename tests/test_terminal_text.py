@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.analysis.results import Results
 from robustcmp.cli.command import run_command, say
-from robustcmp.cli.listing import print_listing
+from robustcmp.cli.list import print_rows
 from robustcmp.cli.screen import show
 from robustcmp.errors import HostError, RobustcmpError, UsageError, is_name, printable
 from robustcmp.hosts.environments import run
@@ -144,7 +144,7 @@ def test_what_commands_say_and_print(capsys: pytest.CaptureFixture[str], caplog:
     assert run_command(fail, "robustcmp eval", ["x"]) == 2
     say(f"said {EVIL}")
     show(f"shown {EVIL}")
-    print_listing([{"run": f"listed {EVIL}"}], as_json=False)
+    print_rows([{"run": f"listed {EVIL}"}], as_json=False)
     logging.getLogger("robustcmp").warning("%s is logged", EVIL)
     out, err = capsys.readouterr()
     assert not UNPRINTABLE.search(out + err + caplog.text)
