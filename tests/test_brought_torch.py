@@ -23,7 +23,7 @@ from robustcmp.attacks import FGSM
 from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_model
-from robustcmp.report.summary import summary
+from robustcmp.report.text import summary
 from robustcmp.sources.from_files import load_network
 from robustcmp.sources.named_files import file_origins
 

@@ -35,7 +35,7 @@ from robustcmp.frameworks import installed
 from robustcmp.networks.weights import read_weights
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
-from robustcmp.report.summary import summary
+from robustcmp.report.text import summary
 from robustcmp.sources import training
 from robustcmp.sources.recipes import SHIPPED
 

@@ -30,8 +30,7 @@ from robustcmp.deployments.onnx_files import read_onnx, write_onnx
 from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.report.summary import summary
-from robustcmp.report.text import to_text
+from robustcmp.report.text import summary, to_text
 from robustcmp.sources.from_files import FromDeployedFile
 from robustcmp.sources.named_files import file_origins, normalised, with_sources
 

@@ -31,10 +31,9 @@ from robustcmp.frameworks import NAMES
 from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.processes import Child, Died, Limits, last_lines, resident_memory
 from robustcmp.records.store import Run
-from robustcmp.report.notes import notes
-from robustcmp.report.summary import summary
 from robustcmp.report.tables import tables
-from robustcmp.report.text import to_text
+from robustcmp.report.text import summary, to_text
+from robustcmp.report.words import notes
 from robustcmp.runs.child import Bench
 from robustcmp.runs.identity import Identity
 from robustcmp.runs.question import validate
@@ -97,7 +96,7 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
     }
     assert (costs.seconds > 0).all()
     assert costs.peak_memory["a", "walk"] < costs.peak_memory["home", "walk"]  # of the process that did it
-    assert costs.queries.to_dict() == here.costs.set_index(["model", "attack"]).queries.to_dict()
+    assert costs.queries.to_dict() == here.costs().set_index(["model", "attack"]).queries.to_dict()
 
 
 @pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])

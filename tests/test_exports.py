@@ -19,9 +19,7 @@ from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.cli import command
 from robustcmp.errors import UsageError
 from robustcmp.records.attack import OWN_NAMES
-from robustcmp.report.bibtex import to_bibtex
-from robustcmp.report.frames import PER_IMAGE, write_parquet
-from robustcmp.report.latex import SPECIAL, escaped
+from robustcmp.report.exports import PER_IMAGE, SPECIAL, escape, to_bibtex
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 RUNS = sorted(path.parent.name for path in RESULTS.glob("*/manifest.json"))
@@ -109,30 +107,33 @@ def test_an_attack_that_cannot_run_has_no_rate() -> None:
 @pytest.mark.parametrize("per_image", [False, True])
 def test_files_hold_the_data_frame(per_image: bool, fresh: rc.Evaluation, tmp_path: Path) -> None:
     frame = fresh.to_dataframe(per_image=per_image)
-    write_parquet(fresh.results, tmp_path / "deep" / "x.parquet", per_image=per_image)
+    fresh.results.to_csv(tmp_path / "x.csv", per_image=per_image)
+    fresh.results.to_parquet(tmp_path / "deep" / "x.parquet", per_image=per_image)
+    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "x.csv"), frame, check_dtype=False)
     pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "deep" / "x.parquet"), frame, check_dtype=False)
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
-    with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
-        write_parquet(opened().results, tmp_path / "taken" / "x")
-    with pytest.raises(UsageError, match=r"cannot be written: it is a directory\. Name a file in it"):
-        write_parquet(opened().results, tmp_path)
+    for write in (opened().results.to_csv, opened().results.to_parquet):
+        with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
+            write(tmp_path / "taken" / "x")
+        with pytest.raises(UsageError, match=r"cannot be written: it is a directory\. Name a file in it"):
+            write(tmp_path)
 
 
 def test_a_device_stays_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever may write into /dev would otherwise have a file in its place."""
     replaced = []
     monkeypatch.setattr(os, "replace", lambda *names: replaced.append(names))
-    opened().to_html("/dev/null")
+    opened().results.to_csv("/dev/null")
     assert replaced == []
 
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match=r"pip install 'robustcmp\[parquet\]'"):
-        write_parquet(opened().results, tmp_path / "x.parquet")
+        opened().results.to_parquet(tmp_path / "x.parquet")
 
 
 # LaTeX
@@ -149,7 +150,7 @@ def test_the_table_has_the_rates_and_r(run: str) -> None:
     ev = opened(run)
     latex = ev.to_latex()
     rows = cells(latex)
-    assert [row[0] for row in rows] == [escaped(model) for model in ev.results.models]
+    assert [row[0] for row in rows] == [escape(model) for model in ev.results.models]
     for model, row in zip(ev.results.models, rows, strict=True):
         assert [float(rate) for rate in row[1:-1:2]] == [
             pytest.approx(100 * ev.results.rate(model, attack), abs=0.051) for attack in ev.results.attacks
@@ -167,11 +168,11 @@ def test_the_caption_says_what_the_intervals_are_over() -> None:
     assert "all 30 models classify correctly; 95\\,\\% intervals are over 10 trainings of each framework." in several
 
 
-def test_special_characters_are_escaped(fresh: rc.Evaluation) -> None:
+def test_special_characters_are_escape(fresh: rc.Evaluation) -> None:
     latex = fresh.to_latex()
     assert cells(latex)[0][0] == r"a\_b \& c"
     assert r"mine on my\_own" in latex
-    assert escaped("".join(SPECIAL)) == "".join(SPECIAL.values())
+    assert escape("".join(SPECIAL)) == "".join(SPECIAL.values())
     assert r"\label{tab:mine-my_own-quick_one}" in latex
 
 

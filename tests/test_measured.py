@@ -32,7 +32,7 @@ from robustcmp.bench.tables import INTERVAL, learned
 from robustcmp.bench.text import everything
 from robustcmp.cli import command, report, verify
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.report.page_sections import NO_PICTURES
+from robustcmp.report.words import NO_PICTURES
 
 matplotlib.use("agg")
 

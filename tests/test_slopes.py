@@ -15,8 +15,7 @@ import robustcmp as rc
 from robustcmp.attacks import FGSM
 from robustcmp.data.dataset import Dataset
 from robustcmp.models.classifier import Classifier
-from robustcmp.report.summary import summary
-from robustcmp.report.text import to_text
+from robustcmp.report.text import summary, to_text
 from robustcmp.runs.slopes import checked_gradient
 
 Images = NDArray[np.float32]

@@ -11,7 +11,7 @@ import pytest
 import robustcmp as rc
 from robustcmp.attacks.suite import load_suite
 from robustcmp.data.dataset import Dataset
-from robustcmp.report.summary import summary
+from robustcmp.report.text import summary
 from robustcmp.sources.from_zoo import FromZoo, common_seeds, trained_seeds
 
 SUITE = """

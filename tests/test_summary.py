@@ -10,9 +10,8 @@ import pytest
 import robustcmp as rc
 from robustcmp.analysis.statistics import ONE_TRAINING
 from robustcmp.report.format import percent, points
-from robustcmp.report.summary import ONE_NETWORK, answer, summary
-from robustcmp.report.text import to_text
-from robustcmp.report.verdict_text import NOMINAL, NOMINALLY
+from robustcmp.report.text import summary, to_text
+from robustcmp.report.words import NOMINAL, NOMINALLY, ONE_NETWORK, answer
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 NAMES = [

@@ -26,9 +26,8 @@ from robustcmp.analysis.statistics.variance import interaction_variance
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.format import distance, p_value, percent, points
-from robustcmp.report.summary import summary
-from robustcmp.report.text import to_markdown
-from robustcmp.report.verdict_text import is_nominal
+from robustcmp.report.text import summary, to_markdown
+from robustcmp.report.words import is_nominal
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

@@ -31,8 +31,8 @@ from .records.manifest import FORMAT
 from .records.manifest import check as check_manifest
 from .records.store import Run
 from .records.upkeep import discard_broken
-from .report.notes import behaviour_notes
 from .report.progress import shown_progress
+from .report.words import behaviour_notes
 from .runs.accuracy import by_model, check_accuracies, with_causes
 from .runs.assembly import assemble
 from .runs.checks import run_checks

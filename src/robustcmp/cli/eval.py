@@ -409,8 +409,8 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     ):
         tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
     from ..files import remove_left_over
-    from ..report.summary import stronger, summary
-    from ..report.text import to_text
+    from ..report.text import summary, to_text
+    from ..report.words import name_stronger_suite
 
     remove_left_over(evaluation.results.run.directory)  # by a command that was killed while it wrote its page
     page = Path(options.html or evaluation.results.run.directory / "report.html")
@@ -422,7 +422,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     if options.full:
         print(to_text(evaluation.results, width, color))
     print(summary(evaluation.results, width, color), flush=True)
-    if line := stronger(evaluation.results):
+    if line := name_stronger_suite(evaluation.results):
         tell(line)
     evaluation.to_html(page)
     show(f"page: {page}")

@@ -69,7 +69,7 @@ def _report(given: Sequence[str]) -> None:
     if options.format == "html":
         _write_page(ev, options)
     elif options.format == "parquet":
-        from ..report.frames import write_parquet
+        from ..report.exports import write_parquet
 
         write_parquet(ev.results, options.out, per_image=options.per_image)
     else:
@@ -89,8 +89,7 @@ def _write_page(ev: Evaluation, options: Namespace) -> None:
 
 
 def _format_run(ev: Evaluation, options: Namespace) -> str:
-    from ..report.bibtex import to_bibtex
-    from ..report.frames import to_csv
+    from ..report.exports import to_bibtex, to_csv
     from ..report.text import to_text
 
     if options.format == "text":
