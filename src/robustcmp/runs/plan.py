@@ -17,7 +17,7 @@ from ..errors import ModelError
 from ..files import digest, json_digest
 from ..models.classifier import Classifier, unwrapped
 from ..records.cell import Cell, Extras
-from ..sources.origins import Origin
+from ..sources.deployed import Origin
 from .blame import blaming
 from .identity import Identity, identify, stored_identity
 

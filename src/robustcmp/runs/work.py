@@ -22,7 +22,7 @@ from ..frameworks import Device
 from ..models.classifier import Classifier
 from ..models.preflight import in_unit_bounds
 from ..records.cell import AttackResult
-from ..sources.origins import Origin
+from ..sources.deployed import Origin
 from .identity import Identity, identify_once
 from .plan import Plan, Task
 
