@@ -436,7 +436,7 @@ def test_an_interruption_ends_the_process_and_keeps_what_is_finished(
     tmp_path: Path, others: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measuring_processes() -> list[str]:
-        return [pid for pid in children() if b"performance.child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [pid for pid in children() if b"bench.child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def interrupt(done: int, of: int, what: str) -> None:
         if done == 1:

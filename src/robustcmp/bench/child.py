@@ -1,12 +1,11 @@
-"""The process of one measurement: ``python -m robustcmp.bench.child``, a job on its standard input."""
+"""What the process of one measurement does."""
 
 from __future__ import annotations
 
 import os
-import pickle
-import sys
 import time
-from typing import NamedTuple
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -46,11 +45,9 @@ class Answer(msgspec.Struct, frozen=True):
     applicable: bool = True
 
 
-def main() -> None:
-    """Do the job on standard input, and write the answer to standard output, where nothing else is written."""
-    out = os.dup(1)
-    os.dup2(2, 1)
-    request: Request = pickle.load(sys.stdin.buffer)  # from the process that started this one
+def measure(connection: Connection[Any, Any]) -> None:
+    """Receive a request and send the answer."""
+    request: Request = connection.recv()
     if request.processors:  # frameworks differ in which variables they heed, and none can leave these
         os.sched_setaffinity(0, request.processors)
     moments = [time.monotonic()]
@@ -62,9 +59,4 @@ def main() -> None:
         answer = Answer(
             0.0, error=str(error) if isinstance(error, RobustcmpError) else f"{type(error).__name__}: {error}"
         )
-    with os.fdopen(out, "wb") as file:
-        file.write(msgspec.json.encode(msgspec.structs.replace(answer, ready=moments[-1])))
-
-
-if __name__ == "__main__":
-    main()
+    connection.send(msgspec.structs.replace(answer, ready=moments[-1]))

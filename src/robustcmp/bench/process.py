@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import os
-import pickle
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import IO, NamedTuple
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
-import msgspec
-
-from ..runs.isolated import death
+from ..processes import Process, start_child
 from ..threads import processors
 from .child import Answer, Job, Request
 from .machine import LOOK_SECONDS, Watch, load, waited_children
@@ -53,66 +46,44 @@ def run(job: Job, threads: int) -> Done:
     """
     on = processors()[:threads]
     before, moment, began = load(), datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, waited_children() as cpu_seconds:
-        with _started(threads, out, errors) as process:
+    with waited_children() as cpu_seconds:
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        process, connection = start_child(f"{__package__}.child:measure", environment)
+        try:
             watch = Watch(process.pid, began, on)
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):  # it has died, which is seen below
-                process.stdin.write(pickle.dumps(Request(job, on)))
-                process.stdin.close()
-            next_look, ended = began + LOOK_SECONDS, _end_of(process)
+            answers: list[Answer] = []
+            ended = _await_answer(process, connection, Request(job, on), answers)
+            next_look = began + LOOK_SECONDS
             while not ended.wait(max(0.0, next_look - time.monotonic())):
                 watch.look()
                 next_look = max(next_look + LOOK_SECONDS, time.monotonic())
-        seconds = time.monotonic() - began
-        resources = watch.ended(cpu_seconds())
-        answer = _answer(process, out, errors)
+            seconds = time.monotonic() - began
+            resources = watch.ended(cpu_seconds())
+            if not answers:
+                raise Failure(process.describe_end())
+        finally:
+            connection.close()
+            process.close()
+    answer = answers[0]
+    if not answer.applicable:
+        raise NotApplicable(answer.error)
+    if answer.error:
+        raise Failure(answer.error)
     return Done(answer.outcome or Outcome(), resources, moment, seconds, max(0.0, answer.ready - began), before, load())
 
 
-@contextmanager
-def _started(threads: int, out: IO[bytes], errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that waits for its job; it is killed, with all that it started, if it is left before its end."""
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
-        "OMP_NUM_THREADS": str(threads),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.child"],
-        stdin=subprocess.PIPE,
-        stdout=out,
-        stderr=errors,
-        start_new_session=True,  # Ctrl-C is for this process
-        env=environment,
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _end_of(process: subprocess.Popen[bytes]) -> threading.Event:
-    """Return what is set when a process ends; a wait with a timeout would poll, which costs as much as a look."""
+def _await_answer(
+    process: Process, connection: Connection[Any, Any], request: Request, answers: list[Answer]
+) -> threading.Event:
+    """Return what is set when a process has ended; a wait with a timeout would poll, which costs as much as a look."""
     ended = threading.Event()
 
     def wait() -> None:
+        with suppress(EOFError, OSError):  # it died
+            connection.send(request)
+            answers.append(connection.recv())
         process.wait()
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
     return ended
-
-
-def _answer(process: subprocess.Popen[bytes], out: IO[bytes], errors: IO[bytes]) -> Answer:
-    out.seek(0)
-    try:
-        answer = msgspec.json.decode(out.read(), type=Answer)
-    except msgspec.DecodeError:
-        raise Failure(death(process.returncode, errors)) from None
-    if not answer.applicable:
-        raise NotApplicable(answer.error)
-    if answer.error:
-        raise Failure(answer.error)
-    return answer

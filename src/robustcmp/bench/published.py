@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from ..documents import read_toml
+from ..untrusted import read_toml
 from .performance import Performance
 from .speed import Setting
 

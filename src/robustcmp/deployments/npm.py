@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import processes
 from ..errors import DeploymentError
 from ..files import user_cache, write_bytes_atomically
 
@@ -66,12 +67,12 @@ class Package:
             )
         command = [npm, "pack", what, "--ignore-scripts", "--silent", "--pack-destination", str(folder)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+            status, _, errors = processes.run(command, seconds=SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DeploymentError(f"npm could not fetch {what}: {error}. Rerun the command.") from None
         archives = [*folder.glob("*.tgz")]
-        if done.returncode or len(archives) != 1:
-            reason = " ".join(done.stderr.split())[-300:] or f"exit status {done.returncode}"
+        if status or len(archives) != 1:
+            reason = " ".join(errors.split())[-300:] or f"exit status {status}"
             raise DeploymentError(f"npm could not fetch {what}: {reason}. Try it by hand: npm pack {what}")
         return archives[0]
 

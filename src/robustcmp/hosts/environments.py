@@ -8,19 +8,19 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..documents import read_json
+from .. import processes
 from ..errors import HostError, UsageError, unknown
 from ..files import file_digest, user_cache
 from ..threads import cores
+from ..untrusted import read_json
 from .process import HostProcess
 
 HERE = Path(__file__).parent
@@ -356,44 +356,27 @@ def _pythons(version: str) -> Iterator[str]:
         ["py", f"-{version}", "-c", "import sys; print(sys.executable)"],
     ):
         if shutil.which(command[0]):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:
-                yield done.stdout.strip()
+            status, output, _ = processes.run(command)
+            if not status:
+                yield output.strip()
 
 
 def _version(python: str) -> str | None:
     """Return an interpreter's version, or None if it is none."""
     code = "import platform, sys; print(platform.python_implementation(), '%d.%d.%d' % sys.version_info[:3])"
     try:
-        done = subprocess.run(
-            [python, "-c", code], capture_output=True, text=True, errors="replace", timeout=60, check=False
-        )
+        status, output, _ = processes.run([python, "-c", code], seconds=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    kind, _, version = done.stdout.strip().partition(" ")
-    return version if done.returncode == 0 and kind == "CPython" else None
+    kind, _, version = output.strip().partition(" ")
+    return version if status == 0 and kind == "CPython" else None
 
 
 def _run(name: str, command: list[str], lock: IO[str]) -> None:
-    """Run a tool; it ends with all that it has started if this is interrupted, and holds the lock if this is killed."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        pass_fds=[lock.fileno()],
-    ) as tool:
-        try:
-            output, _ = tool.communicate()
-        except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(tool.pid, signal.SIGKILL)
-            raise
-    if tool.returncode:
-        tail = "\n".join(output.strip().splitlines()[-15:])
+    """Run a tool, which holds the lock until it ends."""
+    status, output, errors = processes.run(command, descriptors=[lock.fileno()])
+    if status:
+        tail = "\n".join((output + errors).strip().splitlines()[-15:])
         raise HostError(
             f"the environment of {name} cannot be created. Last output of {' '.join(command[:4])} …:\n{tail}"
         )

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from ..errors import HostError, UsageError
+from ..processes import Process
 from .protocol import MEMORY, MEMORY_SIZE, VERSION, Channel, Closed, ProtocolError
 from .variables import passed_on
 
@@ -70,26 +69,19 @@ class HostProcess:
         self._seconds = _patience() if call_seconds is None else call_seconds
         self._one_at_a_time = threading.Lock()
         self._unused: deque[int] = deque()
-        output = tempfile.TemporaryFile()  # noqa: SIM115, as long as the process
         ours, theirs = socket.socketpair()
         try:
             with theirs, _shared() as (memory, variables, files):
-                self._process = subprocess.Popen(
+                self._process = Process(
                     [*command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=[theirs.fileno(), *files],
-                    start_new_session=True,  # Ctrl-C is for the parent
-                    env={**passed_on(os.environ), **(environment or {}), **variables},
+                    {**passed_on(os.environ), **(environment or {}), **variables},
+                    [theirs.fileno(), *files],
                 )
         except OSError as error:
             ours.close()
-            output.close()
             raise HostError(f"the host {name} cannot be started: {error}") from None
         self._channel = Channel(ours)
-        self._output = output
-        self.close = weakref.finalize(self, _end, self._channel, self._process, output)
+        self.close = weakref.finalize(self, _end, self._channel, self._process)
         self._died = False
         try:
             self.greeting, _ = self._received(start_seconds, "greet")
@@ -170,8 +162,9 @@ class HostProcess:
         except BaseException:  # an interrupt between question and answer: the next answer would be this one's
             self.close()
             raise
-        if os.fstat(self._output.fileno()).st_blocks * 512 > MOST_OUTPUT:
-            os.ftruncate(self._output.fileno(), 0)  # it goes on where it was; what lies before takes no room
+        output = self._process.output.fileno()
+        if os.fstat(output).st_blocks * 512 > MOST_OUTPUT:
+            os.ftruncate(output, 0)  # it goes on where it was; what lies before takes no room
         if "error" in answer:
             full = bool(answer.get("out_of_memory"))
             raise HostError(f"the host {self.name} failed in {call}: {answer['error']}", out_of_memory=full)
@@ -192,7 +185,7 @@ class HostProcess:
         tail = self.close()
         self._died = died
         last = f" It wrote last:\n{tail}" if tail else " It wrote nothing."
-        status = f" (exit status {self._process.returncode})" if died else ""
+        status = f" (exit status {self._process.poll()})" if died else ""
         return HostError(f"the host {self.name} {what}{status}.{last}", died=died)
 
 
@@ -222,14 +215,13 @@ def _shared() -> Iterator[tuple[mmap.mmap | None, dict[str, str], list[int]]]:
         os.close(file)
 
 
-def _end(channel: Channel, process: subprocess.Popen[bytes], output: IO[bytes]) -> str:
+def _end(channel: Channel, process: Process) -> str:
     """Hang up, which ends a host, see that it ends with all that it started, and return what it wrote last."""
     channel.close()
     with suppress(subprocess.TimeoutExpired):
         process.wait(2)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
-    with output:
-        output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
-        return output.read().decode("utf-8", "replace").strip("\0").strip()
+    text = process.read_tail(TAIL).strip("\0").strip()
+    process.close()
+    return text
