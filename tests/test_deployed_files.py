@@ -31,7 +31,7 @@ from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, Weight
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.report.text import summary, to_text
-from robustcmp.sources.from_files import FromDeployedFile
+from robustcmp.sources.deployed import FromDeployedFile
 from robustcmp.sources.named_files import file_origins, normalised, with_sources
 
 onnx = pytest.importorskip("onnx")

@@ -39,7 +39,8 @@ from robustcmp.runs.identity import Identity
 from robustcmp.runs.question import validate
 from robustcmp.runs.tasks import CHILD
 from robustcmp.runs.trial import TrialTask, trials
-from robustcmp.sources.from_files import FromFile, FromFunction
+from robustcmp.sources.from_code import FromFunction
+from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo
 
 GIB = 2**30
@@ -96,7 +97,7 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
     }
     assert (costs.seconds > 0).all()
     assert costs.peak_memory["a", "walk"] < costs.peak_memory["home", "walk"]  # of the process that did it
-    assert costs.queries.to_dict() == here.costs().set_index(["model", "attack"]).queries.to_dict()
+    assert costs.queries.to_dict() == here.costs.set_index(["model", "attack"]).queries.to_dict()
 
 
 @pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
