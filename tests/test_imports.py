@@ -44,6 +44,8 @@ RUNNING = [
 READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation"]]
 TOP = [["compare", "bench"], ["cli"], ["eval", "train", "__main__"]]  # they may import both wings
 
+MEASURING = ["__main__.py", "jobs.py", "machine.py", "measure.py", "process.py"]  # the rest of bench/ only reads
+
 WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
     "torch": {
@@ -137,6 +139,18 @@ def test_a_room_imports_what_it_may(path: Path) -> None:
         parts = name.split(".")
         if parts[0] == "robustcmp" and len(parts) > 1 and parts[1] in rooms() - {here}:
             assert parts[1] in allowed(here), f"{here} imports {parts[1]}"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "bench").rglob("*.py")), ids=lambda path: path.name)
+def test_reading_a_benchmark_needs_nothing_that_runs(path: Path) -> None:
+    if path.parent.name == "bench" and path.name in MEASURING:
+        return
+    readable = {room for line in READING for room in line} | {"bench"}
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "robustcmp" and len(parts) > 1 and parts[1] in rooms():
+            assert parts[1] in readable, name
+            assert parts[1] != "bench" or f"{parts[-1]}.py" not in MEASURING, name
 
 
 def test_the_wings_meet_at_records_and_the_ground_alone() -> None:
