@@ -28,9 +28,9 @@ from robustcmp.bench.pairs import Setting
 from robustcmp.bench.published import Published, list_published, list_sources
 from robustcmp.bench.tables import INTERVAL, list_tables, tabulate_learning
 from robustcmp.bench.words import headline, list_key_notes, list_notes
-from robustcmp.cli import report, runs, verify
+from robustcmp.cli import command, report, verify
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.report.page_sections import NO_PICTURES
+from robustcmp.report.words import NO_PICTURES
 
 matplotlib.use("agg")
 
@@ -564,7 +564,7 @@ def test_the_page_has_all_sections(trained: rc.Benchmark, predicted: rc.Benchmar
 
 
 def test_without_matplotlib_the_page_has_tables(trained: rc.Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "can_draw", lambda: False)
+    monkeypatch.setattr("robustcmp.report.page.can_draw", lambda: False)
     html = page.to_html(trained)
     assert "<svg" not in html
     assert NO_PICTURES in Page.of(html).texts
@@ -679,7 +679,7 @@ def test_a_benchmark_is_listed_verified_and_has_its_page(
 ) -> None:
     directory = tmp_path / "bench"
     shutil.copytree(trained.store.directory, directory)
-    assert runs.main([str(tmp_path)]) == 0
+    assert command.main(["list", "runs", str(tmp_path)]) == 0
     assert "bench train" in capsys.readouterr().out
     assert verify.main([str(directory)]) == 0
     assert report.main([str(directory)]) == 0
@@ -693,7 +693,7 @@ def test_a_benchmark_is_listed_verified_and_has_its_page(
     assert "1 broken" in captured.err
     broken.unlink()
     assert verify.main([str(directory)]) == 1
-    assert runs.main([str(tmp_path)]) == 0
+    assert command.main(["list", "runs", str(tmp_path)]) == 0
 
 
 def test_trainings_are_logs_of_tensorboard(tmp_path: Path) -> None:

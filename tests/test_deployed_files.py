@@ -755,7 +755,7 @@ def test_what_is_no_file_or_too_large_is_one_error(tmp_path: Path, monkeypatch: 
             read_onnx(path)
     with (large := tmp_path / "large.onnx").open("wb") as file:
         file.truncate(2**31)  # no block of it is written
-    with pytest.raises(DeploymentError, match=r"has 2,147,483,648 bytes; its runtime opens less than 2,147,483,648"):
+    with pytest.raises(DeploymentError, match="expected at most 2,147,483,647 bytes, received 2,147,483,648"):
         read_onnx(large)
     with pytest.raises(UsageError, match=r"onnxruntime opens \.onnx, received"):
         rc.open_deployed(tmp_path / "x.pb", "onnxruntime")
@@ -783,18 +783,10 @@ def test_images_of_another_size_are_one_error_before_any_work(
     assert not list(out.glob("**/*.h5"))
 
 
-def test_a_missing_calibration_set_is_one_error(
-    zoo_model: Callable[..., rc.Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], own_cache: Path,
-) -> None:  # fmt: skip
+def test_a_missing_calibration_set_is_one_error(zoo_model: Callable[..., rc.Model], tmp_path: Path) -> None:
     framework = next(name for name in ("torch", "jax", "tensorflow") if find_spec(name))
     with pytest.raises(UsageError, match="onnxruntime-int8 chooses the ranges of activations by images: pass some"):
         rc.deploy(zoo_model(framework), "onnxruntime-int8", path=tmp_path / "a.onnx")
-    (nowhere := tmp_path / "empty").mkdir()
-    asked = ["export", "lenet5", "--framework", framework, "--to", "onnxruntime-int8", "--data-dir", str(nowhere)]
-    assert command.main([*asked, "--out", str(tmp_path / "a.onnx")]) == 1
-    assert "data_dir" in capsys.readouterr().err
-    assert not (tmp_path / "a.onnx").exists()
 
 
 def test_an_unknown_deployment_suggests_the_nearest(zoo_model: Callable[..., rc.Model]) -> None:
@@ -918,10 +910,3 @@ def test_a_damaged_file_opens_or_is_one_error(damage: Any, sound: list[bytes], t
         except RobustcmpError as error:
             assert LINE_END not in str(error)  # noqa: PT017
     assert opened
-
-
-def test_what_a_file_does_in_its_trial_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (script := tmp_path / "trial.py").write_text("import os; os.abort()")
-    monkeypatch.setattr(onnxruntime, "TRIAL", script)
-    with pytest.raises(DeploymentError, match=r"crashes ONNX Runtime \(exit status -6\), in a process of its own"):
-        rc.open_deployed(saved(linear(), tmp_path), "onnxruntime")

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.deployments import openvino
 from robustcmp.deployments.openvino import RUNTIME, _openvino
 from robustcmp.errors import DeploymentError, UsageError
 from robustcmp.sources.named_files import file_origins
@@ -164,14 +163,6 @@ def test_two_trainings_are_told_apart_by_the_weights_beside_their_files(tmp_path
     assert ours[0].fingerprint != ours[1].fingerprint
     with pytest.raises(UsageError, match=r"openvino reads \.xml, received .*\. Write openvino=.*a\.xml"):
         file_origins([f"openvino={paths[0].with_suffix('.bin')}"])
-
-
-def test_a_file_that_crashes_openvino_crashes_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written(tmp_path, [-1, 3, 4, 5])
-    (trial := tmp_path / "trial.py").write_text("import os; os.abort()")
-    monkeypatch.setattr(openvino, "TRIAL", trial)
-    with pytest.raises(DeploymentError, match=r"crashes OpenVINO \(exit status -6\), in a process of its own"):
-        RUNTIME.open(tmp_path / "a.xml")
 
 
 def test_nothing_is_reported_to_anybody(tmp_path: Path) -> None:

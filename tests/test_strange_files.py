@@ -19,10 +19,10 @@ import pytest
 import robustcmp as rc
 from robustcmp import limits
 from robustcmp.attacks.suite import FOOLBOX, OURS, Suite, _is_plain, load_suite
-from robustcmp.documents import read_json, read_toml
 from robustcmp.errors import OutOfMemoryError, RobustcmpError, UsageError, enough_memory
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.sources.recipes import Recipe, load_recipe
+from robustcmp.untrusted import read_json, read_toml
 
 SUITE = """\
 description = "a suite"
@@ -133,7 +133,7 @@ def refused(reader: str, content: str | bytes, directory: Path, message: str) ->
         ("a = 1\na = 1", "cannot be read as TOML: Cannot overwrite a value"),
         (b"a = '\xff'", "expected text in UTF-8"),
         (b"\0", "cannot be read as TOML"),
-        ("#" * (limits.FILE_BYTES + 1), f"expected at most {limits.FILE_BYTES} bytes"),
+        ("#" * (limits.FILE_BYTES + 1), f"expected at most {limits.FILE_BYTES:,} bytes"),
         ("", "mine.toml"),
     ],
     ids=range(14),

@@ -16,9 +16,9 @@ import pytest
 
 from robustcmp.errors import WeightsError
 from robustcmp.frameworks import installed
-from robustcmp.networks.untrusted import check_hdf5
 from robustcmp.sources.from_files import load_network
 from robustcmp.sources.named_files import file_origins
+from robustcmp.untrusted import check_hdf5
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -271,7 +271,7 @@ HDF5 = {
     external_link: "ExternalLink, which can show another file",
     soft_link: "SoftLink, which can show another file",
     huge: "says that it holds 274,877,906,944",
-    named_type: "should be a group or a dataset, received Datatype",
+    named_type: "should be a group or an array, received Datatype",
 }
 
 

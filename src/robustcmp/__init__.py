@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-    from . import attacks, executors
+    from . import attacks
     from .analysis import statistics
     from .analysis.indicator import robustness_indicator
     from .bench.benchmark import Benchmark, open_benchmark
@@ -45,7 +45,6 @@ __all__ = [
     "common_subset",
     "deploy",
     "evaluate",
-    "executors",
     "fit",
     "from_function",
     "load_dataset",
@@ -87,7 +86,7 @@ _HOME = {
     "wrap": "models.model",
     "wrap_functions": "models.functions",
 }
-_MODULES = {"attacks": "attacks", "executors": "executors", "statistics": "analysis.statistics"}
+_MODULES = {"attacks": "attacks", "statistics": "analysis.statistics"}
 
 
 def __getattr__(name: str) -> Any:

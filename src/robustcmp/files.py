@@ -28,8 +28,6 @@ TEMPORARY = ".tmp"
 SURELY_DEAD = 86400.0  # seconds without a change, after which nobody is still writing a temporary file
 REGULAR = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 OWN = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-SMALL, END = 2**20, 512  # bytes
-LARGE, HOLES = 2**26, 32  # bytes of a file that is looked at for holes, and how many times what is in it it may have
 NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file is too large"}
 
 
@@ -76,61 +74,8 @@ def file_digest(path: Path) -> str:
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a file for reading, or raise `OSError` for what is none: a pipe or a device could block for ever."""
-    descriptor, _ = _regular(path)
+    descriptor, _ = open_file(path)
     return open(descriptor, "rb")
-
-
-def read_regular(
-    path: str | os.PathLike[str], limit: int, look: Callable[[bytes, bytes], object] | None = None
-) -> bytes:
-    """Return the bytes of a file, or raise `OSError` for what is none, or larger than the limit.
-
-    Without a file object, which would take longer than reading a small file. Before the rest of one that is not small
-    is read, `look` is called with its first and its last 512 bytes, and may raise.
-    """
-    descriptor, size = _regular(path)
-    try:
-        if size > limit:
-            raise OSError(errno.EFBIG, f"expected at most {limit:,} bytes, received {size:,}", str(path))
-        check_holes(descriptor, path)
-        if look is not None and size > SMALL:
-            ends = []
-            for start in (0, size - END):
-                os.lseek(descriptor, start, os.SEEK_SET)
-                ends.append(os.read(descriptor, END))
-            look(*ends)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-        parts = []
-        while size > 0 and (part := os.read(descriptor, size)):
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
-
-
-def check_holes(descriptor: int, path: str | os.PathLike[str]) -> None:
-    """Raise `OSError` for a large open file that is hardly more than holes: a few kilobytes that read as gigabytes.
-
-    Nothing is said of a file where the system does not tell holes from zeros.
-    """
-    size = os.fstat(descriptor).st_size
-    if size <= LARGE or not hasattr(os, "SEEK_DATA"):
-        return
-    there, place = 0, 0
-    try:
-        while HOLES * there < size:
-            start = os.lseek(descriptor, place, os.SEEK_DATA)
-            place = os.lseek(descriptor, start, os.SEEK_HOLE)
-            there += place - start
-    except OSError as error:
-        if error.errno != errno.ENXIO:  # which says that nothing more is in it
-            return
-        raise OSError(
-            errno.EFBIG, f"has {size:,} bytes, but for {there:,} of them it is holes, as no program saves it", str(path)
-        ) from None
-    finally:
-        os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def open_own(path: Path, flags: int = 0) -> int:
@@ -140,18 +85,18 @@ def open_own(path: Path, flags: int = 0) -> int:
     """
     if path.is_symlink():
         raise OSError(errno.ELOOP, "is a link", str(path))
-    descriptor, _ = _regular(path, OWN | flags)
+    descriptor, _ = open_file(path, OWN | flags)
     return descriptor
 
 
-def _regular(path: str | os.PathLike[str], flags: int = REGULAR) -> tuple[int, int]:
+def open_file(path: str | os.PathLike[str], flags: int = REGULAR) -> tuple[int, int]:
     """Return the descriptor of a regular file and its size, or raise `OSError` for what is none."""
     descriptor = os.open(path, flags, 0o666)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "is not a regular file", str(path))
-        return descriptor, found.st_size
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "expected a regular file, received a directory, a pipe or a device", str(path))
+        return descriptor, status.st_size
     except BaseException:
         os.close(descriptor)
         raise

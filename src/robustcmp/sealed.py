@@ -28,9 +28,9 @@ import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .chunks import DEFLATED, check_chunks
 from .errors import SealError
-from .files import open_regular, read_regular
+from .files import open_regular
+from .untrusted import DEFLATED, find_arrays, read_file
 
 MARK = b"robustcmp "
 BLOCK = 512
@@ -38,7 +38,6 @@ IN_FRONT = ("weights",)  # the kinds whose seal is the user block
 MEMBER = "seal"
 LARGEST = 2**36  # bytes that are read of a file, if its reader knows no better limit
 LARGEST_JSON = 2**28  # a manifest of 100,000 cells has 30 MB
-LAYOUTS = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}
 TYPES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM, h5py.h5t.STRING}
 BROKEN = (
     *(OSError, LookupError, ValueError, TypeError, AttributeError, RuntimeError, MemoryError, ArithmeticError),
@@ -72,7 +71,7 @@ def distrusted() -> Iterator[None]:
 def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
     """Return the bytes of a regular file, or raise `SealError` for what is none, or larger than the limit."""
     with distrusted():
-        return read_regular(path, limit)
+        return read_file(path, limit)
 
 
 def is_sealed(path: str | os.PathLike[str], kind: str) -> bool:
@@ -90,7 +89,7 @@ def check(path: str | os.PathLike[str], kind: str, limit: int = LARGEST) -> None
 def _bytes(path: str | os.PathLike[str], kind: str, limit: int) -> bytes:
     """Return the bytes of a file; one without a seal is refused before it is read whole."""
     with distrusted():
-        return read_regular(path, limit, lambda first, last: _seal_of(first, last, kind))
+        return read_file(path, limit, lambda first, last: _seal_of(first, last, kind))
 
 
 def _seal_of(first: bytes, last: bytes, kind: str) -> str:
@@ -186,7 +185,7 @@ class Hdf5:
     def __init__(self, file: h5py.File, size: int):
         self.size = size
         self._root = file
-        self.arrays = dict(sorted(_arrays(file), key=lambda pair: pair[0].split("/")))
+        self.arrays = dict(sorted(find_arrays(file), key=lambda pair: pair[0].split("/")))
 
     def array(self, name: str, dtype: DTypeLike | None = None, shape: Shape | None = None) -> NDArray[Any]:
         """Return an array, once `check` has found nothing wrong with it."""
@@ -276,39 +275,6 @@ def _fits(received: tuple[int, ...] | None, expected: Shape) -> bool:
     if expected and expected[-1] is ...:
         return received[: len(expected) - 1] == expected[:-1] and len(received) >= len(expected) - 1
     return received == expected
-
-
-def _arrays(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yield the arrays of a file by their names, or raise `SealError` for anything but groups and arrays."""
-    groups, seen = [("", file["/"])], {h5py.h5o.get_info(file["/"].id).addr}
-    while groups:
-        prefix, group = groups.pop()
-        for name in group:
-            whole = prefix + name
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise SealError(f"{whole} is a link to another place")
-            item = group[name]
-            address = h5py.h5o.get_info(item.id).addr
-            if address in seen:
-                raise SealError(f"{whole} is linked twice")
-            seen.add(address)
-            if isinstance(item, h5py.Group):
-                groups.append((f"{whole}/", item))
-            elif isinstance(item, h5py.Dataset):
-                _check_kept_here(whole, item)
-                yield whole, item
-            else:
-                raise SealError(f"{whole} is neither an array nor a group")
-
-
-def _check_kept_here(name: str, array: h5py.Dataset) -> None:
-    """Raise `SealError` unless the values of an array are in its file, as robustcmp writes them."""
-    made = array.id.get_create_plist()
-    if made.get_layout() not in LAYOUTS or made.get_external_count():
-        raise SealError(f"{name} has its values in other files")
-    if array.id.get_type().get_class() not in TYPES:
-        raise SealError(f"{name} should be of numbers or strings, received {array.dtype}")
-    check_chunks(name, array)
 
 
 # JSON ----------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-from ..documents import read_toml
+from ..untrusted import read_toml
 
 PUBLISHED = files("robustcmp.resources") / "guo2019.toml"
 # What Guo et al. trained the networks on.

@@ -32,10 +32,9 @@ import foolbox as fb
 import msgspec
 
 from .. import attacks, limits
-from ..errors import RobustcmpError, UsageError, check_count, unknown
+from ..errors import RobustcmpError, UsageError, check_count, is_name, unknown
 from ..files import as_path, json_digest
 from ..models.classifier import Classifier
-from ..printable import is_name
 from ..records.attack import AttackRecord
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check

@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..report.format import percent, significant
-from ..report.page import can_draw, filled, render
-from ..report.page_pictures import Pictures
-from ..report.page_sections import NO_PICTURES, Block, Section
-from ..report.table import Column, Table, names
+from ..report.layout import Column, Table, names
+from ..report.page import Block, Pictures, Section, render, render_page
+from ..report.words import NO_PICTURES
 from . import tables, words
 from .pairs import SETTING
 from .plots import latency, resources, trainings
@@ -26,16 +25,8 @@ MOST_NOTES = 7
 
 def to_html(benchmark: Benchmark) -> str:
     """Return a page about a benchmark. Without Matplotlib it has the tables and no pictures."""
-    pictures = [Pictures("a-") if can_draw() else None]
-    sections = [filled(section, [benchmark], pictures) for section in SECTIONS]
-    title = words.title(benchmark)
-    return render(
-        "page.html",
-        title=title,
-        runs=[{"letter": "A", "title": title, "setting": words.describe_setup(benchmark), "out": ""}],
-        beside=None,
-        sections=[section for section in sections if any(section["sides"])],
-    )
+    setup = words.describe_setup(benchmark)
+    return render_page(SECTIONS, [benchmark], [words.title(benchmark)], [setup], [""])
 
 
 def to_notebook(benchmark: Benchmark) -> str:
@@ -191,7 +182,7 @@ def _list_values(values: Iterable[object]) -> str:
     return ", ".join(sorted({str(value) for value in values}))
 
 
-SECTIONS: tuple[Section[Benchmark], ...] = (
+SECTIONS = (
     Section("answer", "The answer", "", _show_answer),
     Section(
         "times",

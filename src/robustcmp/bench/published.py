@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..documents import read_toml
+from ..untrusted import read_toml
 from .pairs import Setting
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ..report.format import (
     size,
     whole,
 )
-from ..report.table import Column, Table
+from ..report.layout import Column, Table
 from .figures import QUANTILES
 from .pairs import MARGIN, get_measure
 from .published import Published

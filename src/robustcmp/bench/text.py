@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from ..report.terminal import WIDTH, console_for, print_table
-from ..report.text import written
+from ..report.layout import WIDTH, console_for, print_table, write_text
 from .published import list_published
 from .tables import list_tables, list_times, tabulate_published
 from .words import describe_setup, headline, list_key_notes, list_notes, note_published, title
@@ -21,7 +20,7 @@ MOST_SENTENCES = 8
 def to_text(benchmark: Benchmark, width: int | None = None, color: bool = False) -> str:
     """Return all tables and notes for a terminal."""
     published = list_published(benchmark)
-    return written(
+    return write_text(
         f"{title(benchmark)}\n{describe_setup(benchmark)}",
         headline(benchmark),
         [*list_tables(benchmark), *tabulate_published(published)],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..analysis.statistics.medians import Located
 from ..report.format import ANY_RATIO, in_unit, p_value, percent, ratio, seconds
-from ..report.verdict_text import KINDS, WORDS, Said
+from ..report.words import KINDS, WORDS, Statement
 from .figures import BURST, BURST_SECONDS, BUSY, is_judged_by_bursts
 from .measurement import Asked
 from .pairs import Comparison, Finding, Setting, get_measure
@@ -94,13 +94,13 @@ def headline(benchmark: Benchmark) -> list[str]:
     return [_answer(benchmark, finding) for finding in benchmark.findings]
 
 
-def give_verdicts(benchmark: Benchmark) -> list[Said]:
+def give_verdicts(benchmark: Benchmark) -> list[Statement]:
     """Return what was found in each setting as a verdict, for a page or a notebook."""
     verdicts = []
     for finding in benchmark.findings:
         different = finding.is_different
         sentences = [_answer(benchmark, finding)]
-        verdicts.append(Said(name_setting(finding.setting), KINDS[different], WORDS[different], sentences))
+        verdicts.append(Statement(name_setting(finding.setting), KINDS[different], WORDS[different], sentences))
     return verdicts
 
 

@@ -8,7 +8,7 @@ import shutil
 import textwrap
 from typing import TextIO
 
-from ..printable import printable
+from ..errors import printable
 
 WIDEST = 100  # longer lines are hard to read
 COMMAND = re.compile(r"\s+\S*(python\S* -m|robustcmp) ")
@@ -24,7 +24,7 @@ def show(text: object, *, flush: bool = False) -> None:
     print(printable(str(text)), flush=flush)
 
 
-def wrapped(text: str, stream: TextIO) -> str:
+def wrap(text: str, stream: TextIO) -> str:
     """Return text broken between words if a stream is a terminal, which would break it within them.
 
     Commands stay on one line, so that they can be copied.

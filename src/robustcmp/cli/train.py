@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from ..errors import check_count
 from .command import Parser, run_command, say
-from .log_lines import log_lines_dropped
+from .streams import drop_log_lines
 
 
 def _parser() -> Parser:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(_train, "robustcmp.train", arguments)
 
 
-@log_lines_dropped()
+@drop_log_lines()
 def _train(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     # Only now: a mistyped option should not wait for imports.

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import UsageError
-from ..printable import is_name
+from ..errors import UsageError, is_name
 
 Pixels = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]

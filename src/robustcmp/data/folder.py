@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError
+from ..errors import DataError, printable
 from ..files import open_regular
-from ..printable import printable
 from .arrays import check_memory
 from .dataset import Dataset, Pixels, named_after, scaled
 

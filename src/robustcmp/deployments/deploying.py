@@ -20,7 +20,7 @@ from ..files import as_path, digest, json_digest, make_directory, user_cache
 from ..models.classifier import Classifier
 from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
 from ..models.model import Model, check_preprocessing, check_wrapping
-from ..networks.untrusted import check_file
+from ..untrusted import check_file
 from . import check_applicable, conversion, split
 from .base import Runtime, Session
 from .kept_back import kept_back
@@ -54,7 +54,7 @@ def deploy(
         From `wrap`, `load_model` or `fit`.
     name : str
         A runtime and what is done to the network, such as ``"onnxruntime"``, ``"onnxruntime-int8"`` or
-        ``"litert-float16"``; ``robustcmp deployments`` shows all.
+        ``"litert-float16"``; ``robustcmp list deployments`` shows all.
     calibration : ndarray of float32, shape (N, H, W, C), optional
         Images in [0, 1], whatever the model's bounds, of the training set and not those that are attacked: a
         conversion to int8 chooses the ranges of activations by them.

@@ -34,12 +34,12 @@ from ..networks.architecture import (
     check_architecture,
 )
 from ..networks.weights import Weights, check_finite
-from .untrusted import whole
+from ..untrusted import read_network
 
 OPSET, IR = 17, 8  # old enough for every runtime, new enough for all of our layers
 PRODUCER = "robustcmp"
 IMAGES, LOGITS = "images", "logits"
-MOST_BYTES = 2**31
+MOST_BYTES = 2**31 - 1
 """A protocol buffer has less."""
 LOCATION = b"location"
 """What stands in every network that keeps values in other files."""
@@ -169,7 +169,7 @@ def _rows_by_place(kernel: NDArray[Any], flattened: tuple[int, int, int]) -> NDA
 
 def external_files(path: Path) -> list[Path]:
     """Return the files that hold values of an ONNX network, as ``torch.onnx.export`` writes them beside its own."""
-    content = whole(path, MOST_BYTES)
+    content = read_network(path, MOST_BYTES)
     if LOCATION not in content:
         return []
     with _onnx_errors(path):
@@ -179,13 +179,13 @@ def external_files(path: Path) -> list[Path]:
 
 def read_whole(path: Path) -> bytes:
     """Return an ONNX network as the bytes of one file, with the values that lie in files beside its own."""
-    content = whole(path, MOST_BYTES)
+    content = read_network(path, MOST_BYTES)
     if LOCATION not in content:
         return content
     with _onnx_errors(path):
         model = onnx_package().load_model_from_string(content)
         outside = _outside(model, path)
-        values = {file: whole(file, MOST_BYTES) for file in {file for _, file in outside}}
+        values = {file: read_network(file, MOST_BYTES) for file in {file for _, file in outside}}
         size = len(content)
         for array, file in outside:
             about = {entry.key: entry.value for entry in array.external_data}
@@ -197,8 +197,10 @@ def read_whole(path: Path) -> bytes:
                     "there. Export both again, or copy both again."
                 )
             size += length
-            if size >= MOST_BYTES:
-                raise DeploymentError(f"{path} has {size:,} bytes or more with its values; expected {MOST_BYTES:,}")
+            if size > MOST_BYTES:
+                raise DeploymentError(
+                    f"{path} has {size:,} bytes or more with its values; expected at most {MOST_BYTES:,}"
+                )
             array.raw_data = values[file][start : start + length]
             array.ClearField("external_data")
             array.ClearField("data_location")

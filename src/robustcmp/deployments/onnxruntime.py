@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError
+from ..errors import DeploymentError, in_one_line
 from ..frameworks import get_framework
 from ..models.model import Model
 from ..threads import cores
+from ..untrusted import check_answers
 from .base import Conversion, Runtime, Session, image_shape
 from .layouts import Layout
 from .onnx_files import external_files, parse_onnx, read_levels, read_whole, with_channels, write_onnx
-from .untrusted import check_answers, in_one_line
 
 PERCENTILE = 99.99
 _PERCENTILE = re.compile(r"int8-p(\d{2}(?:\.\d+)?)")
 CALIBRATED_AT_ONCE = 128  # images
-TRIAL = Path(__file__).with_name("onnxruntime_trial.py")
 
 
 class OnnxRuntime(Runtime):
@@ -66,10 +65,33 @@ class OnnxRuntime(Runtime):
         content = read_whole(path)
         model = parse_onnx(content, path)
         content = with_channels(model, content)
-        check_answers(path, content, TRIAL, "ONNX Runtime")
+        check_answers(path, content, try_file, "ONNX Runtime")
         session = _Session(path, content)
         session.levels = read_levels(model)
         return session
+
+
+def try_file(content: bytes) -> None:
+    """Ask a network with images of ones, in batches of several sizes where it takes them, in a process of its own.
+
+    The file has no values in other files, and no library of operators is loaded for it.
+    """
+    import numpy as np
+    import onnxruntime
+
+    dtypes = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
+    side = 32  # of images, where any size is taken
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    for n in (3, 1):
+        images = {}
+        for value in session.get_inputs():
+            open_sizes = [n, *[side] * len(value.shape)]
+            sizes = [size if isinstance(size, int) else open_sizes[i] for i, size in enumerate(value.shape)]
+            images[value.name] = np.ones([max(size, 1) for size in sizes], dtypes.get(value.type, value.type[7:-1]))
+        session.run(None, images)
 
 
 def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) -> None:

@@ -19,9 +19,9 @@ from ..files import user_cache
 from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
+from ..untrusted import check_own, mark_own, own_mark
 from .asking import BatchSession, check_file, first_line, images_taken
 from .base import Conversion, Runtime, Session
-from .own_files import check_own, mark_own, own_mark
 from .torch_network import TRACING, as_usual, check_torch, exported, quiet, torch_network
 
 # Of batches: oneDNN's answers to one to eleven images differ in their last bits from those to more. With 512 images of

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from ..errors import WeightsError
-from ..networks.untrusted import check_hdf5
+from ..untrusted import check_hdf5
 
 MODELS = ("Sequential", "Functional", "Model")
 CODE = ("Lambda", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer")  # layers that run what a file holds

@@ -35,9 +35,9 @@ from ..networks.architecture import (
     Residual,
     is_trainable,
 )
-from ..networks.untrusted import check_archive, check_hdf5
 from ..networks.weights import Weights, paired
 from ..threads import cores
+from ..untrusted import check_archive, check_hdf5
 from .answer import logits_in, one_tensor
 from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
 from .keras_hdf5 import read_description

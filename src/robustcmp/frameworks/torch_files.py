@@ -14,8 +14,8 @@ import torch
 
 from ..errors import ModelError, UsageError, WeightsError
 from ..networks.architecture import Shape
-from ..networks.untrusted import check_archive, check_no_program, is_archive
 from ..networks.weights import paired
+from ..untrusted import check_archive, check_no_program, is_archive
 
 _log = logging.getLogger("robustcmp")
 SAFETENSORS = ".safetensors"

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from .. import processes
-from ..documents import read_json
 from ..errors import HostError, UsageError, unknown
 from ..files import file_digest, user_cache
 from ..threads import cores
+from ..untrusted import read_json
 from .process import HostProcess
 
 HERE = Path(__file__).parent

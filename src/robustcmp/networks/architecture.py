@@ -18,8 +18,8 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from .. import limits
-from ..documents import read_toml
 from ..errors import UsageError, unknown
+from ..untrusted import read_toml
 
 Shape = tuple[int, ...]
 LAYER_NAME = "[A-Za-z][A-Za-z0-9_]*"

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .. import limits
-from ..documents import read_toml
 from ..errors import UsageError, unknown
 from ..files import as_path
+from ..untrusted import read_toml
 
 SHIPPED = files("robustcmp.resources.attacks")
 Subset = Literal["common", "all"]

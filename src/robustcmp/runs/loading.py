@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
-from ..errors import NoGradientError, UsageError
+from ..errors import NoGradientError, UsageError, is_name
 from ..frameworks import Device
 from ..models.batches import largest_batch_size
 from ..models.classifier import Classifier
 from ..models.preflight import check_model, in_unit_bounds
-from ..printable import is_name
 from ..records.store import Run
 from ..sources.origins import AnyOrigin, Origin
 from .blame import blaming

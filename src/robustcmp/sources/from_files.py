@@ -29,7 +29,6 @@ from ..deployments import check_applicable, runtime, split
 from ..deployments.deploying import beside, open_deployed
 from ..deployments.model import DeployedModel, Files, Gradient
 from ..deployments.onnx_files import external_files, read_onnx
-from ..deployments.own_files import check_own
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
 from ..files import file_digest
 from ..frameworks import (
@@ -48,8 +47,8 @@ from ..models.classifier import Classifier
 from ..models.functions import is_estimator, of_estimator, wrap_functions
 from ..models.model import Model, wrap
 from ..networks.architecture import Architecture, get_architecture
-from ..networks.untrusted import check_archive, check_file, check_hdf5, check_no_program, check_no_saved_model
 from ..networks.weights import Weights, WeightsFile, check_finite, check_sealed, check_shapes, is_sealed, read_weights
+from ..untrusted import check_archive, check_file, check_hdf5, check_no_program, check_own
 
 ONNX = ".onnx"
 RETURNED = "a function of images (N, H, W, C), a classifier of scikit-learn, or what robustcmp.wrap_functions makes"
@@ -152,9 +151,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file"):
                 f"numpy= takes code, module:function, a function without arguments that returns {RETURNED}; received "
                 f"{self.source}"
             )
-        check_no_saved_model(Path(self.source))
-        _check_there(self.source)
         check_no_program(Path(self.source))
+        _check_there(self.source)
         if self.source.endswith((".keras", ".hdf5")) and self.framework in ("torch", "jax"):
             raise UsageError(
                 f"{self.source} is a model of Keras: write tensorflow={self.source}; or set KERAS_BACKEND="
@@ -467,9 +465,7 @@ def load_network(
     if is_function(source):
         return as_model(called(source), info={})
     path = Path(source)
-    check_no_saved_model(path)
-    if path.is_file():
-        check_no_program(path)
+    check_no_program(path)
     _check_ending(source, framework)
     check_file(path)
     _check_own_hdf5(path, framework)

@@ -14,9 +14,9 @@ import msgspec
 from .. import limits
 from ..data import load_dataset
 from ..data.dataset import Dataset
-from ..documents import read_toml
 from ..errors import MissingDataError, UsageError, unknown
 from ..networks.architecture import get_architecture
+from ..untrusted import read_toml
 
 SHIPPED = files("robustcmp.resources.zoo")
 FALLBACK_DATASET = "digits"  # ships with scikit-learn

@@ -1,4 +1,4 @@
-"""Arrays of HDF5 that would unpack to more than they declare are refused before a value of them is read."""
+"""Files from elsewhere: what shows other files, unpacks to more than it is, or crashes what opens it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from robustcmp import sealed
-from robustcmp.chunks import check_chunks
-from robustcmp.errors import SealError, WeightsError
-from robustcmp.networks.untrusted import check_hdf5
+from robustcmp.errors import DeploymentError, SealError, WeightsError
+from robustcmp.untrusted import check_answers, check_chunks, check_hdf5
 
 ZEROS = bytes(2**28)  # 256 KiB when packed
 FEW = 20
@@ -68,7 +67,7 @@ def test_what_unpacks_to_more_than_it_declares(bomb: Callable[[h5py.File], None]
         pass
     with h5py.File(tmp_path / "a.weights.h5", "w") as file:
         bomb(file)
-    with pytest.raises(WeightsError, match=rf"a\.weights\.h5: /{BOMBS[bomb]}.*\. Save the weights again\."):
+    with pytest.raises(WeightsError, match=rf"a\.weights\.h5: {BOMBS[bomb]}.*\. Save the weights again\."):
         check_hdf5(tmp_path / "a.weights.h5")
 
 
@@ -92,3 +91,40 @@ def test_what_h5py_writes_is_read(values: str) -> None:
             np.testing.assert_array_equal(file.array(name), array)
         for name in ("growing", "empty"):
             check_chunks(name, file.arrays[name])
+
+
+def crashes(content: bytes) -> None:
+    import os
+
+    os.abort()
+
+
+def hangs(content: bytes) -> None:
+    import time
+
+    time.sleep(60)
+
+
+def never_ends(content: bytes) -> None:
+    while True:
+        pass
+
+
+def refuses(content: bytes) -> None:
+    raise ValueError(content.decode())
+
+
+@pytest.mark.parametrize(
+    ("ask", "seconds", "message"),
+    [
+        (crashes, 60, r"crashes LiteRT \(exit status -6\), in a process of its own"),
+        (hangs, 0.1, "gives no answer within 0.1 seconds"),
+        (never_ends, 0.1, "gives no answer within 0.1 seconds"),
+        (refuses, 60, "x cannot be opened: no such shape$"),
+    ],
+)
+def test_what_a_file_does_in_a_process_of_its_own_is_one_error(
+    ask: Callable[[bytes], None], seconds: float, message: str
+) -> None:
+    with pytest.raises(DeploymentError, match=message):
+        check_answers(Path("x"), b"no such\nshape", ask, "LiteRT", seconds)

@@ -1,0 +1,555 @@
+"""Files from elsewhere, looked at before anything else opens them. Nothing of them is run.
+
+- TOML and JSON become plain values: whole numbers of 64 bits, finite numbers, tables that are not nested beyond use.
+- Archives and HDF5 say how large their contents are and where they lie, which may be anything: a few kilobytes that
+  become gigabytes, or an array whose values are the bytes of another file on this machine. Both are refused.
+- What holds code is refused, but for files that this user's robustcmp has written itself.
+- Runtimes do not check everything that a file says, so a crafted one can crash them, take all memory or never answer.
+  What does so in a process of its own is refused. This does not find a file that does it for particular images only.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import inspect
+import json
+import math
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import IO, Any
+
+import h5py
+
+from . import limits, processes
+from .errors import DeploymentError, SealError, UsageError, WeightsError, in_one_line
+from .files import open_file, user_cache
+
+LARGE = 2**26  # bytes of a file that is looked at for holes
+HOLES = 32  # how many times what is in it a large file may have
+SMALL = 2**20  # bytes of a file that is read whole, whatever it begins with
+END = 512  # bytes
+
+# bytes ---------------------------------------------------------------------------------------------------------------
+
+
+def read_file(path: str | os.PathLike[str], limit: int, look: Callable[[bytes, bytes], object] | None = None) -> bytes:
+    """Return the bytes of a regular file, or raise `OSError` for what is none, or larger than the limit.
+
+    Without a file object, which would take longer than reading a small file. Before the rest of one that is not small
+    is read, `look` is called with its first and its last 512 bytes, and may raise.
+    """
+    descriptor, size = open_file(path)
+    try:
+        if size > limit:
+            raise OSError(errno.EFBIG, f"expected at most {limit:,} bytes, received {size:,}", str(path))
+        _check_holes(descriptor, path)
+        if look is not None and size > SMALL:
+            ends = []
+            for start in (0, size - END):
+                os.lseek(descriptor, start, os.SEEK_SET)
+                ends.append(os.read(descriptor, END))
+            look(*ends)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        parts = []
+        while size > 0 and (part := os.read(descriptor, size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def _check_holes(descriptor: int, path: str | os.PathLike[str]) -> None:
+    """Raise `OSError` for a large open file that is hardly more than holes: a few kilobytes that read as gigabytes.
+
+    Nothing is said of a file where the system does not tell holes from zeros.
+    """
+    size = os.fstat(descriptor).st_size
+    if size <= LARGE or not hasattr(os, "SEEK_DATA"):
+        return
+    filled = 0
+    end = 0
+    try:
+        while HOLES * filled < size:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+            filled += end - start
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that nothing more is in it
+            return
+        raise OSError(
+            errno.EFBIG,
+            f"has {size:,} bytes, but for {filled:,} of them it is holes, as no program saves it",
+            str(path),
+        ) from None
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def check_file(path: Path) -> None:
+    """Raise `WeightsError` unless a path is a file that ends: not a pipe or a device, not empty, and not of holes."""
+    try:
+        descriptor, size = open_file(path)
+        try:
+            _check_holes(descriptor, path)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path} cannot be read: {_reason(error)}") from None
+    if not size:
+        raise WeightsError(f"{path} is empty. Save the weights again, or copy the file again.")
+
+
+def read_network(path: Path, limit: int) -> bytes:
+    """Return the bytes of a file of a runtime, or raise `DeploymentError` for one that is unreadable or too large."""
+    try:
+        content = read_file(path, limit)
+    except OSError as error:
+        raise DeploymentError(f"{path} cannot be read: {_reason(error)}") from None
+    except MemoryError:
+        raise DeploymentError(f"{path} cannot be read: it does not fit into memory") from None
+    if not content:
+        raise DeploymentError(f"{path} is empty. Convert the network again, or copy the file again.")
+    return content
+
+
+def _reason(error: Exception) -> str:
+    """Return why a file cannot be read, without the number and the path that Python adds."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+# TOML and JSON -------------------------------------------------------------------------------------------------------
+
+# Keys like a.b.c cost tomllib memory that grows with the square of their parts.
+_DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)++""")
+TOO_DEEP = f"it is nested too deeply; expected at most {limits.FILE_LEVELS} levels of tables and lists"
+
+
+def read_toml(
+    source: str | os.PathLike[str] | Traversable, kind: str, *, parse_float: Callable[[str], Any] = float
+) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Parameters
+    ----------
+    source : path
+        The file.
+    kind : str
+        What it is, for errors: ``"the suite"``.
+    parse_float : callable, default float
+        What makes a number of its text.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, is too large, or is not TOML; or a value is no number that can be used.
+    """
+
+    def parse(text: str) -> dict[str, Any]:
+        if any(key[0].count(".") > limits.FILE_LEVELS for key in _DOTTED.finditer(text)):
+            raise UsageError(f"expected keys of at most {limits.FILE_LEVELS} parts")
+        return tomllib.loads(text, parse_float=parse_float)
+
+    content: dict[str, Any] = _read_document(source, kind, "TOML", parse)
+    return content
+
+
+def read_json(source: str | os.PathLike[str] | Traversable, kind: str) -> Any:
+    """Read a JSON file, as `read_toml` does; a name that stands twice in an object is an error."""
+    return _read_document(source, kind, "JSON", lambda text: json.loads(text, object_pairs_hook=_unique))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise UsageError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
+    return table
+
+
+def _read_document(
+    source: str | os.PathLike[str] | Traversable, kind: str, form: str, parse: Callable[[str], Any]
+) -> Any:
+    name = f"{kind} {source}"
+    try:
+        if isinstance(source, (str, os.PathLike)):
+            content = read_file(source, limits.FILE_BYTES)
+        else:
+            content = source.read_bytes()  # shipped, in an archive
+        text = content.decode("utf-8-sig")  # editors on Windows write a byte order mark
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} cannot be read: expected text in UTF-8 ({error})") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{name} cannot be read: {_reason(error)}") from None
+    try:
+        values = parse(text)
+        _check_values(values)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        raise UsageError(f"{name}: it cannot be read as {form}: {error}") from None
+    except (RecursionError, MemoryError):
+        raise UsageError(f"{name}: {TOO_DEEP}") from None
+    except (ValueError, ArithmeticError):  # Python reads no integer of thousands of digits
+        raise UsageError(f"{name}: a number has too many digits; expected numbers of 64 bits") from None
+    return values
+
+
+def _check_values(content: Any) -> None:
+    """Raise `UsageError` for a value that is no number to compute with, or that is nested too deeply."""
+    left: list[tuple[str, str, int, Any]] = [("", "", 0, content)]  # the table, what stands before a key in it, …
+    while left:
+        table, before, level, value = left.pop()
+        if level > limits.FILE_LEVELS:
+            raise UsageError(TOO_DEEP)
+        for key, inner in _items(value):
+            name = f"[{table}]: {before}{key}" if table else f"{before}{key}"
+            if isinstance(inner, int) and not -(2**63) <= inner < 2**63:
+                digits = int(inner.bit_length() * math.log10(2)) + 1
+                raise UsageError(f"{name} should be a number of 64 bits, received one of {digits} digits")
+            if isinstance(inner, float | Decimal) and not math.isfinite(inner):
+                raise UsageError(f"{name} should be a finite number, received {inner}")
+            if isinstance(inner, list):
+                left.append((table, f"{before}{key}.", level + 1, inner))
+            elif isinstance(inner, dict):
+                left.append((f"{table}.{before}{key}" if table else f"{before}{key}", "", level + 1, inner))
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list):
+        yield from ((str(number), inner) for number, inner in enumerate(value, 1))
+
+
+# archives and programs -----------------------------------------------------------------------------------------------
+
+# What a file of PyTorch holds beside tensors, how its user opens it, and the entries that it is known by.
+PROGRAMS = (
+    ("TorchScript", "torch.jit.load(path)", ("/constants.pkl",)),
+    ("torch.export", "torch.export.load(path)", ("models/model.json", "serialized_exported_program.json")),
+)
+MODULES = b"torch.nn.modules."  # what a pickle of a whole network refers to, within
+SEARCHED = 2**20  # bytes
+SAVED_MODEL = "saved_model.pb"
+
+
+def check_unpacked(path: Path, unpacked: int, packed: int) -> None:
+    """Raise `WeightsError` for contents that are far larger than their file."""
+    most = max(limits.UNPACKED_BYTES, limits.UNPACKED_RATIO * packed)
+    if unpacked > most:
+        raise WeightsError(
+            f"{path} has {packed:,} bytes and says that it holds {unpacked:,}; expected at most {most:,}. Weights "
+            "hardly shrink when they are compressed, so the file is broken or not what it seems. Save them again."
+        )
+
+
+def is_archive(path: Path) -> bool:
+    """Say whether a file is a zip archive, or raise `WeightsError` for one with an end that contradicts itself."""
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile as error:
+        raise _broken(path, "zip archive", error) from None
+
+
+@contextmanager
+def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive; `WeightsError` for what cannot be read of it inside a ``with`` block."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except WeightsError:
+        raise
+    except Exception as error:  # a broken archive can raise anything
+        raise _broken(path, "zip archive", error) from None
+
+
+def check_archive(path: Path) -> None:
+    """Raise `WeightsError` for a zip archive that is damaged, or would unpack to far more than it is."""
+    with _open_archive(path) as archive:
+        check_unpacked(path, sum(entry.file_size for entry in archive.infolist()), path.stat().st_size)
+        damaged = archive.testzip()
+    if damaged:
+        raise WeightsError(f"{path} is damaged: {damaged} is not what was written. Copy it again.")
+
+
+def check_no_program(path: Path) -> None:
+    """Raise `WeightsError` for code in the place of data: of TorchScript, `torch.export`, pickles or TensorFlow."""
+    if path.name == SAVED_MODEL or (path / SAVED_MODEL).is_file():
+        directory = path.parent if path.name == SAVED_MODEL else path
+        raise WeightsError(
+            f"{path} is a SavedModel of TensorFlow, a program, which is not run: it could read and write files. Save "
+            "the model of Keras as x.keras; or, if you trust it, return robustcmp.wrap(tf.saved_model.load("
+            f"{str(directory)!r})) from a function of your own and name that as module:function."
+        )
+    if path.suffix not in (".pt", ".pth", ".ckpt", ".bin", ".pt2") or not path.is_file() or not is_archive(path):
+        return
+    with _open_archive(path) as archive:
+        names = archive.namelist()
+        pickles = [name for name in names if name.endswith("/data.pkl")][:1]  # torch writes one
+        begins = b"".join(archive.open(name).read(SEARCHED) for name in pickles)
+    for kind, call, marks in PROGRAMS:
+        if any(name.endswith(marks) for name in names):
+            raise WeightsError(
+                f"{path} holds a {kind} program, which is not run: opening it could run code. Save its weights with "
+                "torch.save(network.state_dict(), path) and name their network with architecture; or, if you trust "
+                f"it, return {call} from a function of your own and name that as module:function."
+            )
+    if MODULES in begins:
+        raise WeightsError(
+            f"{path} holds a whole network, as torch.save(network, path) or a trainer's hyperparameters do, which is "
+            "not loaded: it could run code. Save its weights with torch.save(network.state_dict(), path) and name "
+            "their network with architecture; or, if you trust it, return the network in torch.load(path, "
+            "weights_only=False) from a function of your own and name that as module:function."
+        )
+
+
+def _broken(path: Path, kind: str, error: Exception) -> WeightsError:
+    reason = in_one_line(f"{type(error).__name__}: {error}")
+    return WeightsError(f"{path} is no whole {kind} ({reason}). Save it again, or copy it again.")
+
+
+# HDF5 ----------------------------------------------------------------------------------------------------------------
+
+DEFLATED = 1032  # times that DEFLATE can shrink bytes at the most
+LARGEST_CHUNK = 2**20  # bytes of a chunk of an array that has room to grow, as h5py makes them
+UNSUSPECTED = 2**26  # bytes that any chunk may become, so that most need not be looked into
+FILTERS = {h5py.h5z.FILTER_DEFLATE: "gzip", h5py.h5z.FILTER_SHUFFLE: "shuffle"}
+LAYOUTS = {h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED}
+
+
+def find_arrays(file: h5py.File, *, shared: bool = False) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yield the arrays of an HDF5 file by their names, each once; nothing of them is read.
+
+    Where `shared` says so, one may have several names. A soft or an external link, external storage or a virtual
+    dataset can show another file of this machine.
+
+    Raises
+    ------
+    SealError
+        The file has something else than groups and arrays that lie in it, or an array that unpacks to more than it is.
+    """
+    root = file["/"]
+    groups = [("", root)]
+    seen = {h5py.h5o.get_info(root.id).addr}
+    while groups:
+        prefix, group = groups.pop()
+        for name in group:
+            path = prefix + name
+            link: Any = group.get(name, getlink=True)
+            if not isinstance(link, h5py.HardLink):
+                raise SealError(f"{path} is a {type(link).__name__}, which can show another file")
+            item = group[name]
+            address = h5py.h5o.get_info(item.id).addr
+            if address in seen and not shared:
+                raise SealError(f"{path} is linked twice")
+            if address in seen:
+                continue
+            seen.add(address)
+            if isinstance(item, h5py.Group):
+                groups.append((f"{path}/", item))
+            elif isinstance(item, h5py.Dataset):
+                storage = item.id.get_create_plist()
+                if storage.get_layout() not in LAYOUTS or storage.get_external_count():
+                    raise SealError(f"{path} has its values in another file")
+                check_chunks(path, item)
+                yield path, item
+            else:
+                raise SealError(f"{path} should be a group or an array, received {type(item).__name__}")
+
+
+def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:
+    """Raise `WeightsError` unless an HDF5 file holds all that it shows.
+
+    Parameters
+    ----------
+    path : Path
+        The file, or the archive that it lies in.
+    file : binary file, optional
+        What lies in the archive.
+    """
+    packed = path.stat().st_size if file is None else file.seek(0, os.SEEK_END)
+    try:
+        with h5py.File(path if file is None else file, "r") as content:
+            unpacked = sum(array.nbytes for _, array in find_arrays(content, shared=True))
+    except SealError as error:
+        raise WeightsError(f"{path}: {error}. Save the weights again.") from None
+    except Exception as error:  # a broken file can raise anything
+        raise _broken(path, "HDF5 file", error) from None
+    check_unpacked(path, unpacked, packed)
+
+
+def check_chunks(name: str, array: h5py.Dataset) -> None:
+    """Raise `SealError` unless the chunks of an array hold what they declare, and declare no more than the array.
+
+    HDF5 reads a whole chunk for one value of it, unpacks whatever its stream holds, however long the chunk should be,
+    and lets a filter stand in the pipeline more than once: of gzip twice, 7 KB can become 2 GiB. So all three are
+    checked before a value is read.
+    """
+    if array.chunks is None:  # nor has it filters, which are for chunks
+        return
+    storage = array.id.get_create_plist()
+    filters = [storage.get_filter(number)[0] for number in range(storage.get_nfilters())]
+    if len({*filters}) < len(filters) or not {*filters} <= FILTERS.keys():
+        names = ", ".join(FILTERS.get(number, str(number)) for number in filters)
+        raise SealError(f"{name} is stored with the filters {names}, expected gzip and shuffle alone, once each")
+    declared = math.prod(array.chunks) * array.dtype.itemsize
+    if declared > max(LARGEST_CHUNK, array.nbytes):
+        raise SealError(f"{name} has {array.nbytes:,} bytes in chunks of {declared:,} each")
+    if h5py.h5z.FILTER_DEFLATE not in filters:
+        return
+    not_packed = 1 << filters.index(h5py.h5z.FILTER_DEFLATE)  # in a chunk's mask, where gzip did not make it smaller
+    suspected: list[tuple[int, ...]] = []
+
+    def collect(chunk: h5py.h5d.StoreInfo) -> None:
+        if not chunk.filter_mask & not_packed and chunk.size * DEFLATED > UNSUSPECTED + declared:
+            suspected.append(chunk.chunk_offset)
+
+    array.id.chunk_iter(collect)
+    for offset in suspected:
+        _, packed = array.id.read_direct_chunk(offset)
+        try:
+            unpacked = zlib.decompressobj().decompress(packed, declared + 1)
+        except zlib.error as error:
+            raise SealError(f"{name} has a chunk that is not of gzip: {error}") from None
+        if len(unpacked) > declared:
+            raise SealError(f"{name} has a chunk of more than the {declared:,} bytes that it declares")
+
+
+# programs that this user's robustcmp has written ---------------------------------------------------------------------
+
+OWN = ".own"  # the suffix of the file beside another that shows who wrote it
+KEY_BYTES = 32
+
+
+def mark_own(path: Path) -> None:
+    """Write what shows later that robustcmp has written a file: a code that only this user's key gives."""
+    own_mark(path).write_text(_code(path) + "\n", encoding="ascii")
+
+
+def check_own(path: Path) -> None:
+    """Raise `DeploymentError` for a file that was not written by this user's robustcmp, or has changed since."""
+    try:
+        code = own_mark(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        code = ""
+    if not hmac.compare_digest(code, _code(path)):
+        raise DeploymentError(
+            f"{path} was not written by robustcmp for this user, or it has changed. A file of torch.export can run "
+            "code when it is opened, so no other is. Convert the network itself: robustcmp.deploy"
+        )
+
+
+def own_mark(path: Path) -> Path:
+    """Return the file that shows that another was written here."""
+    return path.with_name(path.name + OWN)
+
+
+def _code(path: Path) -> str:
+    return hmac.new(_key(), path.read_bytes(), hashlib.sha256).hexdigest()
+
+
+def _key() -> bytes:
+    """Return this user's key, a new one where there is none."""
+    folder = user_cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "deployments.key"
+    with suppress(FileExistsError):
+        new = folder / f".deployments.key~{secrets.token_hex(8)}"
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+        try:
+            os.link(new, path)  # whole or not at all, and never over another's
+        finally:
+            new.unlink()
+    return path.read_bytes()
+
+
+# a runtime's file, in a process of its own ---------------------------------------------------------------------------
+
+ANSWER_SECONDS = 60.0  # of processor time
+WAITED = 10  # times as long, as other programs may take most of the processors' time
+OUT_OF_TIME = -getattr(signal, "SIGXCPU", math.inf)  # the exit status
+CHILD_CODE = """
+import sys
+{limit}
+{ask}
+_limit({seconds})
+try:
+    {name}(sys.stdin.buffer.read())
+except Exception as error:
+    print(error)
+    sys.exit(1)
+"""
+
+
+def check_answers(
+    path: Path, content: bytes, ask: Callable[[bytes], None], program: str, seconds: float = ANSWER_SECONDS
+) -> None:
+    """Raise `DeploymentError` unless a runtime opens and asks a file in a process of its own, which it may crash.
+
+    Parameters
+    ----------
+    path : Path
+        Where the file is, for errors.
+    content : bytes
+        What was read of it.
+    ask : callable
+        Opens the content and asks it. Its source alone is run there, so it imports and defines all that it needs.
+    program : str
+        What the runtime is called.
+    seconds : float
+        How much processor time it has; it is waited for longer, as the machine may be busy.
+    """
+    functions = {"limit": inspect.getsource(_limit), "ask": textwrap.dedent(inspect.getsource(ask))}
+    code = CHILD_CODE.format(**functions, name=ask.__name__, seconds=math.ceil(seconds))
+    # -P, as files of the working directory may have the names of packages.
+    command = [sys.executable, "-P", "-c", code]
+    outcome = f"gives no answer within {seconds:g} seconds"
+    try:
+        status, output, _ = processes.run(command, seconds=WAITED * seconds, content=content)
+    except subprocess.TimeoutExpired:
+        pass
+    else:
+        if not status:
+            return
+        if status != OUT_OF_TIME:
+            outcome = f"crashes {program} (exit status {status})"
+        if status == 1:
+            reason = in_one_line(output)
+            raise DeploymentError(f"{path} cannot be opened: {reason or f'{program} refuses it'}")
+    raise DeploymentError(
+        f"{path} {outcome}, in a process of its own. The file is broken or crafted, or this machine has too little "
+        "memory for it. Convert the network again."
+    )
+
+
+def _limit(seconds: int) -> None:
+    """Take no more memory than the machine has, so that this process fails and not another one, nor more time."""
+    import os
+
+    try:
+        import resource
+    except ImportError:  # not on every system
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, seconds)):
+        _, hard = resource.getrlimit(kind)
+        if hard != resource.RLIM_INFINITY:
+            most = min(most, hard)
+        resource.setrlimit(kind, (most, hard))
