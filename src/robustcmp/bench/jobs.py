@@ -20,7 +20,7 @@ from ..models.classifier import Classifier
 from ..models.model import wrap
 from ..models.preflight import in_unit_bounds
 from ..networks.architecture import Architecture, get_architecture
-from ..sources.origins import AnyOrigin
+from ..sources.deployed import AnyOrigin
 from ..sources.recipes import Recipe, load_for, load_recipe
 from ..sources.training import (
     VALIDATION_FRACTION,
