@@ -35,17 +35,17 @@ import robustcmp as rc
 from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.files import digest
 from robustcmp.models.classifier import Classifier
+from robustcmp.processes import Limits
 from robustcmp.provenance import made_with, processor
 from robustcmp.records.cell import AttackResult, Cell
 from robustcmp.records.manifest import FORMAT
 from robustcmp.records.store import Run
-from robustcmp.runs import distributed
+from robustcmp.runs import dask
 from robustcmp.runs.assembly import assemble
-from robustcmp.runs.child import Done, Lacking
-from robustcmp.runs.executor import Finished
-from robustcmp.runs.plan import Plan, TrainedModel
-from robustcmp.runs.work import Timed, Work
-from robustcmp.runs.worker import Outcome
+from robustcmp.runs.child import Lacking
+from robustcmp.runs.executors import Finished
+from robustcmp.runs.plan import Plan, Task, TrainedModel
+from robustcmp.runs.tasks import Timed
 from robustcmp.sources.from_zoo import FromZoo
 from robustcmp.threads import cores
 
@@ -210,7 +210,7 @@ def measured_seconds(suite: Suite, images: int) -> dict[str, float]:
 
 
 class Simulation:
-    """Stands for `robustcmp.runs.worker.attend`: waits a share of the measured time, and has its results ready."""
+    """Stands for `robustcmp.runs.dask.do_task`: waits a share of the measured time, and has its results ready."""
 
     def __init__(self, suite: Suite, images: int, seconds: Mapping[str, float], share: float):
         rng = np.random.default_rng(0)
@@ -220,29 +220,30 @@ class Simulation:
         self.waited = 0.0
         self._lock = threading.Lock()
 
-    def attend(self, work: Work, luggage: Mapping[str, Any]) -> Outcome:
-        """Return the results of a work after its time."""
+    def do_task(self, task: Task, luggage: Mapping[str, Any]) -> dask.Outcome:
+        """Return the results of a task after its time."""
         from distributed import get_worker
 
         worker = get_worker()
+        assert task.remote is not None
         with self._lock:
             self._known |= {(worker.address, sha) for sha in luggage}
-            needed = [work.data, *(sha for _, sha in work.files.values())]
+            needed = [task.remote.data, *(sha for _, sha in task.remote.files.values())]
             lacks = [sha for sha in needed if (worker.address, sha) not in self._known]
         if lacks:
-            return Outcome([], Lacking(lacks[0]))
-        seconds = self._seconds[work.attack_name]
+            return dask.Outcome([], Lacking(lacks[0]))
+        seconds = self._seconds[task.attack]
         time.sleep(seconds)
         with self._lock:
             self.waited += seconds
-        result = self._results[work.attack_name]
-        return Outcome([Timed(result, seconds, None) for _ in work.repeats], Done())
+        result = self._results[task.attack]
+        return dask.Outcome([Timed(result, seconds, None) for _ in task.repeats], None)
 
 
-def attend(work: Work, luggage: Mapping[str, Any], terms: object, topic: str) -> Outcome:
+def do_task(task: Task, luggage: Mapping[str, Any], terms: object) -> dask.Outcome:
     """Do what the simulation of this process does: what travels has to be found by its name."""
     assert SIMULATION is not None
-    return SIMULATION.attend(work, luggage)
+    return SIMULATION.do_task(task, luggage)
 
 
 SIMULATION: Simulation | None = None
@@ -275,7 +276,7 @@ def simulated(workers: int, models: int, images: int, seconds: Mapping[str, floa
     plan = simulated_plan(suite, models, images)
     global SIMULATION
     SIMULATION = simulation = Simulation(suite, images, seconds, share)
-    distributed.attend = attend  # type: ignore[assignment]
+    dask.do_task = do_task  # type: ignore[assignment]
     cluster = LocalCluster(
         n_workers=workers,
         threads_per_worker=1,
@@ -287,7 +288,7 @@ def simulated(workers: int, models: int, images: int, seconds: Mapping[str, floa
     )
     tasks = list(plan.missing(Nothing()))
     held, cpu, began = peak(), time.process_time(), time.perf_counter()
-    executor = distributed.Distributed(scheduler=cluster.scheduler_address)
+    executor = dask.Dask(cluster.scheduler_address, Limits())
     first, count = 0.0, 0
     for made in executor.execute(plan, tasks, lambda attack, queries: None):
         assert isinstance(made, Finished), made
@@ -326,11 +327,11 @@ class Nothing:
 # real workers --------------------------------------------------------------------------------------------------------
 
 WAYS: dict[str, list[str]] = {
-    "in process": ["--no-isolate"],
-    "isolated": ["--isolate"],
-    "1 worker": ["--workers", "1"],
-    "2 workers": ["--workers", "2"],
-    "4 workers": ["--workers", "4"],
+    "in process": ["--executor", "in-process"],
+    "isolated": ["--executor", "isolated"],
+    "1 worker": ["--executor", "dask:1"],
+    "2 workers": ["--executor", "dask:2"],
+    "4 workers": ["--executor", "dask:4"],
 }
 
 

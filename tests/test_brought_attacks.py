@@ -849,7 +849,7 @@ def test_an_attack_in_the_command(
     isolated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    more = ["--attack", "mine=brought_attacks:mine", "--isolate" if isolated else "--no-isolate"]
+    more = ["--attack", "mine=brought_attacks:mine", "--executor", "isolated" if isolated else "in-process"]
     assert in_command(tmp_path, monkeypatch, *more) == 0
     summary = json.loads(capfd.readouterr().out)
     assert Path(summary["out"]).name == "lenet1-digits-smoke-mine"

@@ -19,9 +19,9 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
 from robustcmp.records.checks import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
-from robustcmp.report.notes import check_notes, notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
+from robustcmp.report.words import check_notes, notes
 from robustcmp.runs import checks
 from robustcmp.runs.checks import ADVICE, BOUNDS, INSIDE
 

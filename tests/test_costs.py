@@ -22,7 +22,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.records.cell import Cell
 from robustcmp.records.costs import Cost, broken, log, logged
 from robustcmp.records.store import Run
-from robustcmp.runs.work import forget_peak_memory, timed
+from robustcmp.runs.tasks import forget_peak_memory, timed
 from robustcmp.sealed import to_json
 
 N = 12

@@ -33,10 +33,9 @@ from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
 from robustcmp.errors import ControlError, DeploymentError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
-from robustcmp.report import deployments as report
-from robustcmp.report.headline import headline
+from robustcmp.report import tables as report
 from robustcmp.report.page import to_html
-from robustcmp.report.summary import answer
+from robustcmp.report.words import answer, answer_deployed, deployment_notes, headline
 from robustcmp.runs.loading import load, ready
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -283,7 +282,7 @@ def test_ties_are_the_images_whose_two_largest_logits_are_the_same(
     assert [entry["ties"] for entry in entries] == [0.0] * 3 + ties
     networks = evaluation.deployed_networks.set_index("deployment")
     assert networks.ties.to_dict() == {"onnxruntime": 0.0, "onnxruntime-int8": pytest.approx(np.mean(ties))}
-    [note] = [note for note in report.notes(evaluation) if "largest logits" in note]
+    [note] = [note for note in deployment_notes(evaluation) if "largest logits" in note]
     assert note == (
         f"In onnxruntime-int8, the two largest logits are the same for {100 * np.mean(ties):.1f} % of the images; "
         "the class is the first of them."
@@ -424,7 +423,7 @@ def test_transfer_blocks_are_of_trainings_and_frameworks(of_frameworks: rc.Evalu
 
 
 def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluation) -> None:
-    first, second = answer(of_frameworks), report.answer(of_frameworks)
+    first, second = answer(of_frameworks), answer_deployed(of_frameworks)
     assert first.startswith("Is one easier to fool?")
     page, plain = to_html(of_frameworks), " ".join(str(of_frameworks).split())
     for said in (page, plain, of_frameworks._repr_html_()):
@@ -442,7 +441,7 @@ def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluatio
 def test_one_framework_has_the_answer_about_its_deployments_alone(evaluation: rc.Evaluation) -> None:
     assert evaluation.sources == ["torch"]
     assert evaluation.verdicts == []
-    assert headline(evaluation) == [report.answer(evaluation)]
+    assert headline(evaluation) == [answer_deployed(evaluation)]
     assert "easier to fool?" not in str(evaluation) + to_html(evaluation)
     assert {*evaluation.tests().a} <= {"all", "torch/0", "torch/1", "torch/2"}
     with pytest.raises(UsageError, match="one framework alone"):
@@ -471,7 +470,7 @@ def test_distances_are_interpreted_where_walks_have_converged(step: float, is_co
     assert {*rows.not_compared} == (
         {""} if is_compared else {"the walk has not converged; run the suite boundary-long"}
     )
-    said = report.answer(stored)
+    said = answer_deployed(stored)
     assert ("litert-int8 is harder to fool by boundary (+0.566" in said) == is_compared
     assert ("distances of onnxruntime-int8, litert-int8, litert-int8-dynamic are not compared" in said) != is_compared
     assert ("harder" in said) == is_compared
@@ -509,7 +508,7 @@ def test_what_cannot_be_asked_here_has_its_size_and_everything_else_goes_on(
     assert networks.not_applicable["onnxruntime"] == "predicting needs another machine"
     reason = "onnxruntime: converted, and not applicable to every attack: predicting needs another machine."
     assert reason in " ".join(said.out.split())
-    tables = [report.networks(evaluation).written[-1], report.differences(evaluation).written[-1]]
+    tables = [report.networks(evaluation).written[-1], report.deployments(evaluation).written[-1]]
     assert [row[0] for row in tables] == ["onnxruntime"] * 2
     assert tables[0][2:] == ["not applicable"] * 6
     assert tables[1][1:4] == ["boundary", "–", "not applicable"]

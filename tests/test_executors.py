@@ -27,19 +27,20 @@ from robustcmp import compare as comparison
 from robustcmp.cli.eval import main
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
-from robustcmp.executors import Distributed, Executor, InProcess, Isolated
 from robustcmp.frameworks import NAMES
 from robustcmp.models.classifier import BATCH_SIZES, Classifier
+from robustcmp.processes import Child, Died, Limits, last_lines, resident_memory
 from robustcmp.records.store import Run
-from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
-from robustcmp.runs import work
+from robustcmp.report.words import notes
+from robustcmp.runs.child import Bench
 from robustcmp.runs.identity import Identity
-from robustcmp.runs.isolated import Child, Died, Limits, last_lines, resident
 from robustcmp.runs.question import validate
-from robustcmp.runs.trial import Trial, trials
-from robustcmp.sources.from_files import FromFile, FromFunction
+from robustcmp.runs.tasks import CHILD
+from robustcmp.runs.trial import TrialTask, trials
+from robustcmp.sources.from_code import FromFunction
+from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo
 
 GIB = 2**30
@@ -62,7 +63,7 @@ def evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
     suite = tmp_path / "suite.toml"
     suite.write_text(PIXEL_AND_WALK)
 
-    def call(models: dict[str, Any], executor: Executor | str | None = None, **options: Any) -> rc.Evaluation:
+    def call(models: dict[str, Any], executor: str | None = None, **options: Any) -> rc.Evaluation:
         defaults = {"suite": suite, "n": 5, "repeats": 2, "out": tmp_path / "run", "batch_size": 5, "progress": False}
         return rc.evaluate(models, planted.IMAGES, planted.LABELS, executor=executor, **defaults | options)
 
@@ -81,8 +82,8 @@ def log_of(ev: rc.Evaluation) -> list[str]:
 
 def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
     models = {"a": made("sound"), "b": [made("other")], "home": planted.sound(0.45)}
-    here = evaluate(models, InProcess(), out=tmp_path / "here")
-    there = evaluate(models, Isolated())
+    here = evaluate(models, None, out=tmp_path / "here")
+    there = evaluate(models, "isolated")
     assert answers(here.run.directory) == answers(there.run.directory)
     assert there.dataset.identical(here.dataset)
     costs = there.costs().set_index(["model", "attack"])
@@ -108,7 +109,7 @@ def test_trained_models_are_the_same_in_another_process(framework: str, digits: 
     asked = {"suite": "smoke", "n": 7, "repeats": 2, "batch_size": 8, "progress": False}
     runs = [
         rc.evaluate(origins, digits.images, digits.labels, **asked, out=tmp_path / str(place), executor=executor)
-        for place, executor in enumerate((InProcess(), Isolated()))
+        for place, executor in enumerate((None, "isolated"))
     ]
     assert answers(runs[0].run.directory) == answers(runs[1].run.directory)
     assert not runs[1].failed
@@ -121,18 +122,18 @@ def test_images_that_nobody_keeps_do_not_come_back(
     saved = []
     save = Run.save
     monkeypatch.setattr(Run, "save", lambda self, cell, result: (saved.append(result), save(self, cell, result)))
-    evaluate(models, Isolated(), keep_images=False)
+    evaluate(models, "isolated", keep_images=False)
     assert len(saved) == 4
     assert all(result.adversarials is None for result in saved)
     saved.clear()
-    evaluate(models, Isolated(), out=tmp_path / "kept")
+    evaluate(models, "isolated", out=tmp_path / "kept")
     assert all(result.adversarials.shape == planted.IMAGES[:5].shape for result in saved)
 
 
 def test_missing_repeats_are_added_in_another_process(evaluate: Evaluate, tmp_path: Path) -> None:
     models = {"a": made("sound"), "b": made("other")}
-    evaluate(models, Isolated(), repeats=1)
-    more = evaluate(models, Isolated(), repeats=3)
+    evaluate(models, "isolated", repeats=1)
+    more = evaluate(models, "isolated", repeats=3)
     assert more.dataset.identical(evaluate(models, out=tmp_path / "straight", repeats=3).dataset)
     assert [len(cost.cells) for cost in more.run.costs()] == [1, 1, 1, 1, 2, 2, 2, 2]
 
@@ -151,7 +152,7 @@ def test_a_model_that_differs_in_another_process_stays_in_this_one(
     (tmp_path / "suite.toml").write_text(suite)
     models = {"a": made("sound"), "b": made(kind)}
     with caplog.at_level(logging.WARNING, logger="robustcmp"):
-        ev = evaluate(models, Isolated())
+        ev = evaluate(models, "isolated")
     assert [record.getMessage() for record in caplog.records] == [
         f"b/0 stays in this process: in another, {differing} differ, if only in their last bits, from those in the "
         "process that compares"
@@ -163,7 +164,7 @@ def test_a_model_that_differs_in_another_process_stays_in_this_one(
 
 
 def test_a_gradient_that_no_attack_follows_may_differ_in_another_process(evaluate: Evaluate) -> None:
-    ev = evaluate({"b": made("differs_in_gradient")}, Isolated())
+    ev = evaluate({"b": made("differs_in_gradient")}, "isolated")
     assert set(ev.costs().worker) == {"numpy"}
 
 
@@ -181,20 +182,20 @@ def test_a_gradient_that_varies_is_compared_by_its_sketch() -> None:
 
 # failures ------------------------------------------------------------------------------------------------------------
 
-KINDS = {
+KINDS: dict[str, tuple[dict[str, Any], str]] = {
     "segfaults": (
-        Isolated(),
+        {"executor": "isolated"},
         r"its process ended by SIGSEGV\. It wrote last: Fatal Python error: Segmentation .*planted",
     ),
-    "aborts": (Isolated(), r"its process ended by SIGABRT\. It wrote last: .*planted"),
-    "exits": (Isolated(), r"its process ended by exit status 7\."),
-    "raises": (Isolated(), r"ArithmeticError: no such logits"),
+    "aborts": ({"executor": "isolated"}, r"its process ended by SIGABRT\. It wrote last: .*planted"),
+    "exits": ({"executor": "isolated"}, r"its process ended by exit status 7\."),
+    "raises": ({"executor": "isolated"}, r"ArithmeticError: no such logits"),
     "hangs": (
-        Isolated(group_seconds=4),
+        {"group_seconds": 4},
         r"it took longer than the 4 s that a group may take, loading its model included\.",
     ),
     "grows": (
-        Isolated(group_memory=GIB // 2),
+        {"group_memory": GIB // 2},
         r"it held 0\.\d\d GiB, more than the 0\.50 GiB that a group may hold\.",
     ),
 }
@@ -207,9 +208,9 @@ KINDS = {
 def test_what_ends_a_process_is_the_failure_of_one_group(
     kind: str, evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executor, reason = KINDS[kind]
+    options, reason = KINDS[kind]
     models = {"a": made("sound"), "bad": made(kind), "c": made("other")}
-    ev = evaluate(models, executor)
+    ev = evaluate(models, **options)
     assert list(ev.failed) == ["bad"]
     assert list(ev.failed["bad"]) == ["pixel"]
     assert re.fullmatch(reason + ".*", ev.failed["bad"]["pixel"])
@@ -218,7 +219,7 @@ def test_what_ends_a_process_is_the_failure_of_one_group(
     assert not math.isnan(rates["bad"]["walk"])
     assert ev.common_attacks == ["walk"]
     monkeypatch.setenv(planted.MENDED, "1")
-    again = evaluate(models, executor)
+    again = evaluate(models, **options)
     assert not again.failed
     assert len(again.run.costs()) == 6  # one group of six was tried again
     assert again.dataset.identical(evaluate(models, out=tmp_path / "straight").dataset)
@@ -226,7 +227,7 @@ def test_what_ends_a_process_is_the_failure_of_one_group(
 
 def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     about = {"model": "planted", "question": {"models": ["a"]}}
-    ev = evaluate({"a": made("sound"), "bad": made("exits")}, Isolated(), about=about)
+    ev = evaluate({"a": made("sound"), "bad": made("exits")}, "isolated", about=about)
     reason = "its process ended by exit status 7."
     stored = json.loads((ev.run.directory / "manifest.json").read_text())
     assert [model.get("failed") for model in stored["models"]] == [None, {"pixel": reason}]
@@ -257,7 +258,7 @@ def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeyp
     assert shares.sel(source="a", target="bad").isnull().all(), "it is not asked about images that may end it"
     assert shares.sel(source="bad", attack="walk").notnull().all(), "its own images can be asked about"
     assert log_of(ev) == [
-        "begun: 4 groups (a model under an attack) have missing cells, 5 images, suite suite, Isolated",
+        "begun: 4 groups (a model under an attack) have missing cells, 5 images, suite suite, isolated",
         "pixel on a/0: 2 cells in a while (numpy)",
         f"pixel on bad/0 failed: {reason} (numpy)",
         "walk on a/0: 2 cells in a while (numpy)",
@@ -270,7 +271,7 @@ def test_what_failed_elsewhere_is_not_conditioned_on_here(evaluate: Evaluate, mo
     images = planted.IMAGES.copy()
     images[0, 0, 0, 0] = 0.45  # "bad" alone classifies it correctly
     monkeypatch.setattr(planted, "IMAGES", images)
-    ev = evaluate({"a": made("sound"), "bad": made("exits")}, Isolated())
+    ev = evaluate({"a": made("sound"), "bad": made("exits")}, "isolated")
     assert list(ev.failed["bad"]) == ["pixel"]
     monkeypatch.setenv(planted.HEAD, "none")  # what ends other processes would end this one
     ev.run_conditioning()
@@ -283,7 +284,7 @@ def test_what_failed_elsewhere_is_not_conditioned_on_here(evaluate: Evaluate, mo
 def test_where_everything_failed_there_is_still_a_run(evaluate: Evaluate, tmp_path: Path) -> None:
     suite = tmp_path / "pixel.toml"
     suite.write_text(PIXEL_AND_WALK.partition("[attacks.walk]")[0])
-    ev = evaluate({"bad": made("raises")}, Isolated(), suite=suite)
+    ev = evaluate({"bad": made("raises")}, "isolated", suite=suite)
     assert ev.failed == {"bad": {"pixel": "ArithmeticError: no such logits"}}
     assert ev.run_checks().empty
     ev.to_html(tmp_path / "page.html")
@@ -291,7 +292,7 @@ def test_where_everything_failed_there_is_still_a_run(evaluate: Evaluate, tmp_pa
 
 
 def test_an_attack_that_failed_everywhere_has_nothing_of_its_own(evaluate: Evaluate, tmp_path: Path) -> None:
-    ev = evaluate({"bad": made("refuses")}, Isolated(), suite="smoke")
+    ev = evaluate({"bad": made("refuses")}, "isolated", suite="smoke")
     assert ev.failed["bad"].keys() == {"single_pixel", "boundary"}
     assert "start" not in ev.dataset
     assert math.isnan(ev.starts.share("bad", "boundary"))
@@ -306,39 +307,35 @@ def test_in_this_process_an_error_ends_the_comparison(evaluate: Evaluate, monkey
     with pytest.raises(ArithmeticError, match="no such logits"):
         evaluate({"a": made("sound"), "bad": made("raises")})
     with pytest.raises(ArithmeticError, match="no such logits"):
-        evaluate({"a": made("sound"), "bad": planted.raises()}, Isolated())
+        evaluate({"a": made("sound"), "bad": planted.raises()}, "isolated")
 
 
-TRIED: dict[str, tuple[Callable[[], Executor], str]] = {
+TRIED: dict[str, tuple[dict[str, Any], str]] = {
     "segfaults_at_load": (
-        Isolated,
+        {"executor": "isolated"},
         r"its process ended by SIGSEGV\. It wrote last: Fatal Python error: Segmentation fault .*planted.*",
     ),
     "aborts_at_once": (
-        lambda: distributed_on_this_machine(),
+        {"executor": "dask:1"},
         r"its process ended by SIGABRT\. It wrote last: .*planted.*",
     ),
     "hangs_at_once": (
-        lambda: Isolated(group_seconds=3),
+        {"group_seconds": 3},
         r"it took longer than the 3 s that a group may take, loading its model included\.",
     ),
 }
-
-
-def distributed_on_this_machine() -> Executor:
-    pytest.importorskip("distributed")
-    return Distributed(workers=1)
 
 
 @pytest.mark.parametrize("kind", TRIED)
 def test_a_model_that_ends_its_process_before_any_work_is_named_in_a_line(
     kind: str, evaluate: Evaluate, tmp_path: Path
 ) -> None:
-    executor, how = TRIED[kind]
+    pytest.importorskip("distributed")
+    options, how = TRIED[kind]
     evaluate({"a": made("sound")})
     before, running = contents(tmp_path / "run"), children()
     with pytest.raises(ModelError) as ended:
-        evaluate({"bad": made(kind), "a": made("sound")}, executor())
+        evaluate({"bad": made(kind), "a": made("sound")}, **options)
     assert re.fullmatch(
         rf"the model bad/0 \(planted:{kind}\) could not be loaded and asked in a process of its own, "
         rf"and nothing was begun\. Mend the model, or leave it out\. What came: {how}",
@@ -348,7 +345,7 @@ def test_a_model_that_ends_its_process_before_any_work_is_named_in_a_line(
     assert contents(tmp_path / "run") == before
     new = tmp_path / "new"
     with pytest.raises(ModelError, match="the model bad/0 "):
-        evaluate({"bad": made(kind)}, executor(), out=new)
+        evaluate({"bad": made(kind)}, out=new, **options)
     assert not new.exists()
 
 
@@ -357,8 +354,8 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("executor", [InProcess(), Isolated()], ids=["in process", "isolated"])
-def test_sys_exit_in_a_model_ends_in_a_line_that_names_it(executor: Executor, evaluate: Evaluate) -> None:
+@pytest.mark.parametrize("executor", [None, "isolated"], ids=["in process", "isolated"])
+def test_sys_exit_in_a_model_ends_in_a_line_that_names_it(executor: str | None, evaluate: Evaluate) -> None:
     with pytest.raises(ModelError, match=r"^sys\.exit\(3\) was called while loading bad/0: .* leave the model out\.$"):
         evaluate({"bad": made("exits_at_load")}, executor)
 
@@ -393,7 +390,9 @@ def test_a_trial_asks_what_the_comparison_will(
         return np.stack([x[:, 0, 0, 0], -x[:, 0, 0, 0]], axis=1)
 
     monkeypatch.setattr(FromFunction, "load", lambda *_: rc.wrap_functions(logits=logits, vjp=vjp))
-    trial = Trial("m", "m/0", FromFunction("x:y"), "cpu", planted.IMAGES, planted.LABELS, True, batch_size, measured)
+    trial = TrialTask(
+        "m", "m/0", FromFunction("x:y"), "cpu", planted.IMAGES, planted.LABELS, True, batch_size, measured
+    )
     trial.run()
     sizes = {batch_size or measured["m"]} if batch_size or measured else {*BATCH_SIZES}
     assert sizes <= asked <= sizes | {*range(1, 65)}
@@ -404,9 +403,9 @@ def test_what_a_process_cannot_unpack_ends_it_at_once(monkeypatch: pytest.Monkey
     module = ModuleType("only_here")
     exec("class Mine: pass", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
-    child = Child(Limits(seconds=60))
+    child = Child(CHILD, Limits(seconds=60))
     with pytest.raises(Died, match=r"exit status 1\. It wrote last: .*No module named 'only_here'"):
-        list(child.messages(module.Mine(), {}, None))
+        list(child.request(module.Mine()))
 
 
 def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) -> None:
@@ -421,20 +420,18 @@ def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) 
 
     before = children()
     with pytest.raises(KeyboardInterrupt):
-        evaluate({"a": made("sound"), "b": made("other")}, Isolated(), progress=Impatient())
+        evaluate({"a": made("sound"), "b": made("other")}, "isolated", progress=Impatient())
     assert children() == before
     assert (tmp_path / "run" / "log.txt").read_text().endswith(" interrupted\n")
-    assert not evaluate({"a": made("sound"), "b": made("other")}, Isolated()).failed
+    assert not evaluate({"a": made("sound"), "b": made("other")}, "isolated").failed
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
 def test_a_process_that_is_stopped_takes_nothing_for_no_longer_than_the_limit() -> None:
-    child = Child(Limits(seconds=1))
-    child._start()
-    assert child._process is not None
-    os.kill(child._process.pid, signal.SIGSTOP)
+    child = Child(CHILD, Limits(seconds=1))
+    os.kill(child.start().pid, signal.SIGSTOP)
     with pytest.raises(Died, match="it took longer than the 1 s"):
-        list(child.messages(bytes(10**8), {}, None))  # type: ignore[arg-type]  # more than the connection holds
+        list(child.request(bytes(10**8)))  # more than the connection holds
     assert child._process is None
 
 
@@ -464,16 +461,19 @@ def test_a_process_keeps_models_as_long_as_they_are_small(
         def parameters(self) -> Any:
             return None if self.size is None else [SimpleNamespace(nbytes=self.size)]
 
-    bench = work.Bench(lambda sha: {})
+    bench = Bench(lambda sha: {})
     loaded: list[int] = []
-    monkeypatch.setattr(bench, "_loaded", lambda job, data: (loaded.append(job.origin), Ready(sizes[job.origin]))[1])
+    monkeypatch.setattr(
+        bench, "_load", lambda remote, *_: (loaded.append(remote.origin), Ready(sizes[remote.origin]))[1]
+    )
     identity = Identity(None, "l", "p", None, [], [])
 
     def use(place: int) -> None:
         bench._ready(
             SimpleNamespace(  # type: ignore[arg-type]
-                origin=place, files={}, device="cpu", batch_size=1, parts=1, data="d", identity=identity
+                origin=place, files={}, device="cpu", parts=1, data="d", identity=identity
             ),
+            1,
             {},
         )
 
@@ -489,10 +489,23 @@ def test_a_process_keeps_models_as_long_as_they_are_small(
 # the rest ------------------------------------------------------------------------------------------------------------
 
 
-def test_limits_are_checked() -> None:
-    for limits in ({"group_seconds": 0}, {"group_memory": -1}, {"group_seconds": math.inf}):
-        with pytest.raises(UsageError, match=r"group_\w+ should be above 0, received"):
-            Isolated(**limits)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"group_seconds": 0}, "group_seconds should be above 0, received 0"),
+        ({"group_memory": -1}, "group_memory should be above 0, received -1"),
+        ({"group_seconds": math.inf}, "group_seconds should be above 0, received inf"),
+        ({"executor": "in-process", "group_seconds": 9}, "limits need a process that can be ended"),
+        ({"executor": "threads"}, "executor should be \"isolated\", .*; received 'threads'"),
+        ({"executor": "dask:0"}, "workers should be 1 or more, received 0"),
+        ({"executor": "dask:many"}, "workers should be 1 or more, received 'many'"),
+    ],
+)
+def test_where_attacks_cannot_run_is_an_error_before_work(
+    arguments: dict[str, Any], message: str, evaluate: Evaluate
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate({}, **arguments)
 
 
 def test_functions_are_named_and_return_models(evaluate: Evaluate) -> None:
@@ -507,30 +520,29 @@ def test_functions_are_named_and_return_models(evaluate: Evaluate) -> None:
         evaluate({"a": rc.from_function("test_executors:children")})
 
 
-def test_of_what_a_process_wrote_the_last_lines_are_shown() -> None:
-    assert last_lines("a\n\nb\nc\x1b[31m\nd\ne\n") == "b | c [31m | d | e"
-    crash = (
-        "before\nFatal Python error: Aborted\n\nCurrent thread 0x7 (most recent call first):\n  File x\n  File y\n  z"
-    )
-    assert (
-        last_lines(crash)
-        == "Fatal Python error: Aborted | Current thread 0x7 (most recent call first): | File x | File y"
-    )
-
-
-def test_of_a_crash_the_names_of_modules_are_no_part() -> None:
-    modules = "Extension modules: " + ", ".join(f"package.module{number}" for number in range(2000))
-    crash = f'Fatal Python error: Segmentation fault\n\nThread 0x7:\n  File "mine.py", line 3 in forward\n\n{modules}\n'
-    assert (
-        last_lines(crash) == 'Fatal Python error: Segmentation fault | Thread 0x7: | File "mine.py", line 3 in forward'
-    )
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a\n\nb\nc\x1b[31m\nd\ne\n", "b | c [31m | d | e"),
+        (
+            "before\nFatal Python error: Aborted\n\nCurrent thread 0x7:\n  File x\n  File y\n  z",
+            "Fatal Python error: Aborted | Current thread 0x7: | File x | File y",
+        ),
+        (
+            "Fatal Python error: Aborted\n\n  File x\n\nExtension modules: " + ", ".join(["package.module"] * 2000),
+            "Fatal Python error: Aborted | File x",
+        ),
+    ],
+)
+def test_of_what_a_process_wrote_the_last_lines_are_shown(text: str, line: str) -> None:
+    assert last_lines(text) == line
 
 
 def test_what_a_process_holds_is_seen_from_outside() -> None:
-    held = resident(os.getpid())
+    held = resident_memory(os.getpid())
     block = np.ones(2**24)
-    assert resident(os.getpid()) - held > 0.9 * block.nbytes
-    assert resident(2**30) == 0
+    assert resident_memory(os.getpid()) - held > 0.9 * block.nbytes
+    assert resident_memory(2**30) == 0
 
 
 def test_the_log_is_for_people(evaluate: Evaluate) -> None:
@@ -553,8 +565,6 @@ def test_what_takes_long_is_isolated_by_itself(
     assert {*ev.costs().worker} == {worker}
     monkeypatch.setattr(Classifier, "rate", None)  # nothing is missing, so nothing is measured
     evaluate({"a": made("sound")}, "auto")
-    with pytest.raises(UsageError, match="executor should be one of"):
-        evaluate({"a": made("sound")}, "isolated")
 
 
 # the command ---------------------------------------------------------------------------------------------------------
@@ -569,7 +579,7 @@ def test_a_command_with_a_failure_prints_and_ends_with_1(
     pytest.importorskip("torch")
     monkeypatch.setenv(planted.HEAD, str(os.getpid()))
     of_run = ["--images", "5", "--repeats", "1", "--batch-size", "32", "--out", str(tmp_path / "run")]
-    command = [*NETWORKS, *of_run, "--isolate"]
+    command = [*NETWORKS, *of_run, "--executor", "isolated"]
     assert main([*command, "--full"]) == 1
     shown = capsys.readouterr()
     assert "failed" in shown.out
@@ -619,7 +629,7 @@ def test_a_command_whose_models_end_their_processes_ends_in_a_line_and_loses_not
         "exits_at_load": "sys.exit(3) was called while loading torch/0: ",
     }
     for network, reason in ends.items():
-        options = ("--group-seconds", "5") if network == "torch_hangs" else ("--isolate",)
+        options = ("--group-seconds", "5") if network == "torch_hangs" else ("--executor", "isolated")
         ended = command(network, "torch_sound", out=run, options=options)
         assert (ended.returncode, ended.stdout) == (1, "")
         [line] = ended.stderr.splitlines()
@@ -631,19 +641,3 @@ def test_a_command_whose_models_end_their_processes_ends_in_a_line_and_loses_not
     assert {name: content for name, content in contents(run).items() if name.startswith("cells")} == {
         name: content for name, content in before.items() if name.startswith("cells")
     }
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--workers", "2", "--scheduler", "tcp://x:1"], "cannot be combined with --scheduler"),
-        (["--workers", "0"], "workers should be 1 or more, received 0"),
-        (["--no-isolate", "--group-seconds", "9"], "--no-isolate cannot be combined with them"),
-        (["--group-memory", "-1"], "group_memory should be above 0"),
-    ],
-)
-def test_options_that_cannot_be_are_found_before_work(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*NETWORKS, *options]) == 2
-    assert message in capsys.readouterr().err

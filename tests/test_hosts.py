@@ -32,6 +32,7 @@ from robustcmp import frameworks
 from robustcmp.attacks import FGSM, Boundary, SinglePixel
 from robustcmp.cli import eval, train
 from robustcmp.cli import hosts as hosting
+from robustcmp.cli import list as listing
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import HostError, ModelError, UsageError
 from robustcmp.frameworks.hosted import Hosted
@@ -576,12 +577,11 @@ def test_an_environment_is_made_listed_checked_and_removed(
     assert left() == ["tiny"]
     assert hosting.main(create) == 0
     assert "already exists" in capfd.readouterr().err
-    assert hosting.main(["list"]) == 0
-    listed = capfd.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in listed] == environments.known()
-    assert "executorch: not installed; create it with robustcmp hosts create executorch" in listed
-    assert "theano: not installed; create it with robustcmp hosts create theano" in listed
-    assert any(line.startswith("tiny: tiny 0.1, Python 3") for line in listed)
+    assert listing.main(["hosts", "--json"]) == 0
+    rows = {row["host"]: row for row in json.loads(capfd.readouterr().out)}
+    assert list(rows) == environments.known()
+    assert rows["executorch"]["state"] == "not installed; create it with robustcmp hosts create executorch"
+    assert (rows["tiny"]["framework"], rows["tiny"]["version"], rows["tiny"]["state"]) == ("tiny", "0.1", "installed")
     assert hosting.main(["check"]) == 0
     assert capfd.readouterr().out.endswith("responds\n")
     assert frameworks.get_framework("tiny").version() == "0.1"
@@ -763,10 +763,10 @@ def test_a_broken_environment_is_one_line_and_hides_no_other(
     for content in ("[]", "{}", "not JSON"):
         (environments.directory() / "broken" / environments.READY).write_text(content)
         capfd.readouterr()
-        assert hosting.main(["list", "broken", "sound"]) == 0
-        broken, sound = capfd.readouterr().out.splitlines()
-        assert broken.startswith("broken: the environment of broken is broken")
-        assert sound.startswith("sound: tiny 0.1")
+        assert listing.main(["hosts", "--json"]) == 0
+        rows = {row["host"]: row for row in json.loads(capfd.readouterr().out)}
+        assert rows["broken"]["state"].startswith("the environment of broken is broken")
+        assert rows["sound"]["state"] == "installed"
         assert hosting.main(["check", "broken", "sound"]) == 1
         out, error = capfd.readouterr()
         assert out.startswith("sound: tiny 0.1")
@@ -778,9 +778,9 @@ def test_a_broken_environment_is_one_line(content: str, capfd: pytest.CaptureFix
     broken = environments.directory() / "broken"
     broken.mkdir(parents=True)
     (broken / environments.READY).write_text(content)
-    assert hosting.main(["list", "broken"]) == 0
-    (line,) = capfd.readouterr().out.splitlines()
-    assert line.startswith("broken: the environment of broken is broken")
+    assert listing.main(["hosts", "--json"]) == 0
+    rows = {row["host"]: row for row in json.loads(capfd.readouterr().out)}
+    assert rows["broken"]["state"].startswith("the environment of broken is broken")
     assert hosting.main(["check", "broken"]) == 1
     assert "Recreate it: robustcmp hosts remove broken" in capfd.readouterr().err
 

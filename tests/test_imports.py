@@ -27,7 +27,6 @@ RUNNING = [
     ["deployments"],
     ["sources", "attacks"],
     ["runs"],
-    ["executors"],
 ]
 READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation"]]
 TOP = [["compare", "bench"], ["cli"], ["eval", "train", "__main__"]]  # they may import both wings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +27,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Json:
     """Return a function that runs a command that lists something and returns its rows."""
 
     def rows(*arguments: str) -> list[dict[str, object]]:
-        assert command.main([*arguments, "--json"]) == 0
+        assert command.main(["list", *arguments, "--json"]) == 0
         found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
         return found
 
@@ -122,14 +121,14 @@ def test_the_runs(listed: Json, tmp_path: Path) -> None:
 
 
 def test_no_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert command.main(["runs", str(tmp_path)]) == 0
+    assert command.main(["list", "runs", str(tmp_path)]) == 0
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"no runs in {tmp_path}. Create one with: robustcmp eval")
 
 
 def test_a_table_in_a_pipe_is_whole_and_plain(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["suites"]) == 0
+    assert command.main(["list", "suites"]) == 0
     said = capsys.readouterr().out
     assert "\x1b" not in said
     lines = said.splitlines()
@@ -144,7 +143,7 @@ def test_deployments_are_wrapped_also_in_a_pipe(
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
-    assert command.main(["deployments"]) == 0
+    assert command.main(["list", "deployments"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     assert {*deployments.names()} <= {line.split(" ")[0] for line in lines}
@@ -158,27 +157,3 @@ def test_a_mistyped_run_is_suggested(tmp_path: Path) -> None:
         Run.open(tmp_path)
     with pytest.raises(UsageError, match=r"it has no manifest\.json$"):
         Run.open(tmp_path / "something else")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_completion_knows_every_command_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    options = {option for action in command.actions(command.parser(whole=True)) for option in action.option_strings}
-    for word in (*command.COMMANDS, *(option.lstrip("-") for option in options)):
-        assert word in script
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-@pytest.mark.parametrize(
-    ("typed", "completed"), [("zo", "zoo"), ("eval --trai", "--training-seeds"), ("export --format la", "latex")]
-)
-def test_bash_completes(typed: str, completed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["completion", "bash"]) == 0
-    words = ["robustcmp", *typed.split()]
-    script = capsys.readouterr().out + (
-        f"\nCOMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}\n"
-        "_shtab_robustcmp robustcmp; echo ${COMPREPLY[@]}\n"
-    )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
-    assert done.stdout.strip() == completed, done.stderr

@@ -30,9 +30,9 @@ from robustcmp.bench.processes import figures, largest_mean, steadiness
 from robustcmp.bench.speed import Setting, equivalent
 from robustcmp.bench.tables import INTERVAL, learned
 from robustcmp.bench.text import everything
-from robustcmp.cli import report, runs, verify
+from robustcmp.cli import command, report, verify
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.report.page_sections import NO_PICTURES
+from robustcmp.report.words import NO_PICTURES
 
 matplotlib.use("agg")
 
@@ -782,7 +782,7 @@ def test_a_benchmark_is_listed_verified_and_has_its_page(
 ) -> None:
     directory = tmp_path / "bench"
     shutil.copytree(trained.store.directory, directory)
-    assert runs.main([str(tmp_path)]) == 0
+    assert command.main(["list", "runs", str(tmp_path)]) == 0
     assert "bench train" in capsys.readouterr().out
     assert verify.main([str(directory)]) == 0
     assert report.main([str(directory)]) == 0
@@ -796,7 +796,7 @@ def test_a_benchmark_is_listed_verified_and_has_its_page(
     assert "1 broken" in captured.err
     broken.unlink()
     assert verify.main([str(directory)]) == 1
-    assert runs.main([str(tmp_path)]) == 0
+    assert command.main(["list", "runs", str(tmp_path)]) == 0
 
 
 def test_trainings_are_logs_of_tensorboard(trained: rc.Benchmark, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import robustcmp as rc
 from robustcmp import frameworks
-from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.onnx_files import read_onnx, write_onnx
 from robustcmp.errors import DeploymentError, UsageError, WeightsError
@@ -402,66 +401,3 @@ def test_sums_within_sums_end_with_an_error(tmp_path: Path) -> None:
     (path := tmp_path / "x.onnx").write_bytes(small(*nodes, node("Relu", last, "y")).SerializeToString())
     with pytest.raises(DeploymentError, match=r"used twice|nested more than"):
         read_onnx(path)
-
-
-# the command ---------------------------------------------------------------------------------------------------------
-
-
-@needs_runtime
-def test_a_model_is_exported_by_one_command(
-    zoo_model: Callable[..., rc.Model], tmp_path: Path, capsys: pytest.CaptureFixture[str], own_cache: Path
-) -> None:
-    framework = FRAMEWORKS[0]
-    out = tmp_path / "there" / "a.onnx"
-    asked = [
-        "export",
-        "lenet5",
-        "--framework",
-        framework,
-        "--dataset",
-        "digits",
-        "--to",
-        "onnxruntime",
-        "--out",
-        str(out),
-    ]
-    assert command.main(asked) == 0
-    assert f"{out}: {out.stat().st_size:,} bytes, SHA-256" in capsys.readouterr().err
-    design, weights = read_onnx(out)
-    assert design == get_architecture("lenet5")
-    assert_same(weights, zoo_model(framework).weights)  # type: ignore[arg-type]
-    again = tmp_path / "b.onnx"
-    assert (
-        command.main(
-            ["export", f"{framework}={out}", "--dataset", "digits", "--to", "onnxruntime", "--out", str(again)]
-        )
-        == 0
-    )
-    assert again.read_bytes() == out.read_bytes()
-    quantised = tmp_path / "c.onnx"
-    assert command.main([*asked[:-4], "--seed", "0", "--to", "onnxruntime-int8", "--out", str(quantised)]) == 0
-    assert quantised.stat().st_size < 0.5 * out.stat().st_size
-
-
-@needs_runtime
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["lenet5", "--framework", "torch", "--to", "onnxrutime", "--out", "a.onnx"], "did you mean 'onnxruntime'"),
-        (["lenet5", "--framework", "torch", "--to", "onnxruntime", "--out", "a.tflite"], "end in .onnx"),
-        (["lenet5", "--framework", "torch", "--to", "onnxruntime"], "--to requires --out"),
-        (["lenet5", "--to", "onnxruntime", "--out", "a.onnx"], "requires --framework"),
-        (["lenet5", "--framework", "trch", "--to", "onnxruntime", "--out", "a.onnx"], "did you mean 'torch'"),
-        (["lenet6", "--framework", "torch", "--to", "onnxruntime", "--out", "a.onnx"], "did you mean 'lenet"),
-        (["torch=none.pt", "--to", "onnxruntime", "--out", "a.onnx"], "there is no file none.pt"),
-        (["lenet5", "--framework", "torch"], "--framework requires --to"),
-        (["lenet5", "--framework", "torch", "--to", "onnxruntime", "--out", "a.onnx", "--per-image"], "are for runs"),
-    ],
-)
-def test_exports_that_cannot_be(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert command.main(["export", *arguments]) == 2
-    assert said in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
+from robustcmp import compare
 from robustcmp.attacks import FGSM, Attack, SinglePixel
 from robustcmp.attacks.base import Perturbed
 from robustcmp.attacks.draws import Draws
@@ -23,9 +24,9 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.records.attack import AttackTable, Column, Extra, PositionDraws
 from robustcmp.records.checks import Check, judged
 from robustcmp.records.store import Run
-from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
-from robustcmp.runs.executor import InProcess
+from robustcmp.report.words import notes
+from robustcmp.runs.executors import InProcess
 from robustcmp.runs.plan import Plan, Task
 
 matplotlib.use("agg")
@@ -230,8 +231,13 @@ def test_another_exact_attack_has_positions_of_its_own(digits_of_two: dict[str, 
 class Backwards:
     """An executor that does the last task first, and writes nothing."""
 
+    name = "backwards"
+    limits = None
+
     def __init__(self) -> None:
         self.done: list[tuple[str, str]] = []
+
+    def check(self) -> None: ...
 
     def execute(self, plan: Plan, tasks: Iterable[Task], asked: Callable[[str, int], object]) -> Iterator[Any]:
         for task in reversed(list(tasks)):
@@ -240,7 +246,10 @@ class Backwards:
             yield from InProcess().execute(plan, [task], asked)
 
 
-def test_who_executes_changes_no_outcome(ev: rc.Evaluation, digits_of_two: dict[str, Any], tmp_path: Path) -> None:
+def test_who_executes_changes_no_outcome(
+    ev: rc.Evaluation, digits_of_two: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backwards = Backwards()
-    assert rc.evaluate(**digits_of_two, executor=backwards, out=tmp_path / "run").dataset.identical(ev.dataset)
+    monkeypatch.setattr(compare, "choose_executor", lambda *_: backwards)
+    assert rc.evaluate(**digits_of_two, out=tmp_path / "run").dataset.identical(ev.dataset)
     assert backwards.done == [("b", "grey"), ("a", "grey"), ("b", "fgsm"), ("a", "fgsm")]

@@ -20,15 +20,10 @@ import robustcmp as rc
 from robustcmp.cli.command import main
 from robustcmp.errors import UsageError
 from robustcmp.report import page as page_module
-from robustcmp.report.gallery import gallery
-from robustcmp.report.notebook import to_notebook
-from robustcmp.report.notes import notes
-from robustcmp.report.page import to_html
-from robustcmp.report.page_pictures import png
-from robustcmp.report.page_sections import NO_PICTURES, differing
-from robustcmp.report.summary import answer, rates
-from robustcmp.report.tables import tables
-from robustcmp.report.verdict_text import said
+from robustcmp.report.page import compare, png, to_html, to_notebook
+from robustcmp.report.plots.gallery import choose_outcomes
+from robustcmp.report.tables import rates, tables
+from robustcmp.report.words import NO_PICTURES, answer, notes, state
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
@@ -60,7 +55,7 @@ def test_the_answer_comes_first_and_says_what_could_have_been_seen(ev: rc.Evalua
     texts = Page.of(html).texts
     first = texts.index(answer(ev))
     for verdict in ev.verdicts:
-        said_of_it = said(verdict)
+        said_of_it = state(verdict)
         assert said_of_it.word in texts[first:]
         for sentence in said_of_it.sentences:
             assert sentence in texts[first:]
@@ -139,14 +134,14 @@ def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, htm
     page = Page.of(html)
     images = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
     for attack in ev.attacks:
-        for row in gallery(ev, attack, 10):
+        for row in choose_outcomes(ev, attack, 10):
             assert [shown.model for shown in row] == ev.models
             for shown in row:
                 assert png(shown.adversarial) in images
                 assert shown.clean is not None
                 assert png(shown.clean) in images
                 if shown.fooled:
-                    outcome = ev.dataset.isel(image=shown.place).sel(
+                    outcome = ev.dataset.isel(image=shown.position).sel(
                         model=shown.model, attack=attack, training_seed=0, repeat=0
                     )
                     assert shown.taken_for == int(outcome.adversarial_class)
@@ -196,11 +191,11 @@ def test_two_runs_stand_side_by_side(ev: rc.Evaluation, one_each: rc.Evaluation,
 
 
 def test_rates_of_both_runs_are_beside_each_other(ev: rc.Evaluation, one_each: rc.Evaluation) -> None:
-    table = differing({"A": ev, "B": ev})
-    assert table.names == ["attack", "model", "A", "B"]
+    table = compare(ev, ev)
+    assert table.names == ["attack", "model", "run A", "run B"]
     of_model = ev.rates()
     assert table.rows == [[a, m, of_model[m][a], of_model[m][a]] for a in ev.attacks for m in ev.models]
-    assert differing({"A": ev, "B": one_each}).rows == []  # they have no model in common
+    assert compare(ev, one_each).rows == []  # they have no model in common
 
 
 def test_without_matplotlib_the_page_has_its_tables(
@@ -307,11 +302,11 @@ def test_its_style_is_of_itself_alone(ev: rc.Evaluation) -> None:
 
 def test_rates_that_are_all_the_same_are_said_so(one_each: rc.Evaluation) -> None:
     by_attack = {verdict.attack: verdict for verdict in one_each.verdicts}
-    assert said(by_attack["boundary"]).sentences == [
+    assert state(by_attack["boundary"]).sentences == [
         "The attack succeeds on every image of every model; distances are not compared: the walk has not converged; "
         "run the suite boundary-long."
     ]
-    different = said(by_attack["fgsm"])
+    different = state(by_attack["fgsm"])
     assert different.word == "Significant difference"
     assert (
         different.sentences[0]

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.cli.invocation import called
+from robustcmp.cli.ending import format_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.records.cell import Cell
 from robustcmp.report import progress as shown
@@ -222,7 +222,7 @@ def test_what_was_found_before_an_interruption_stays_on_the_screen(
 
 def test_a_command_is_told_as_it_works_from_here(tmp_path: Path) -> None:
     """Within make, ``python`` is not the interpreter that runs."""
-    code = "from robustcmp.cli.invocation import called; print(called('robustcmp.eval', ['--out', 'a b']))"
+    code = "from robustcmp.cli.ending import format_command; print(format_command('robustcmp.eval', ['--out', 'a b']))"
     environment = os.environ | {"PATH": "/nowhere"}
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     python, *rest = said.stdout.strip().rsplit(" -m ", 1)
@@ -231,14 +231,14 @@ def test_a_command_is_told_as_it_works_from_here(tmp_path: Path) -> None:
     on_path = os.environ | {"PATH": str(Path(sys.executable).parent)}
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=on_path)
     assert said.stdout.startswith("python -m robustcmp.eval")
-    assert called("robustcmp.eval", []).endswith(" -m robustcmp.eval")
+    assert format_command("robustcmp.eval", []).endswith(" -m robustcmp.eval")
 
 
 def test_log_lines_of_libraries_do_not_reach_the_screen() -> None:
     code = """
 import os, sys
-from robustcmp.cli.log_lines import log_lines_dropped
-with log_lines_dropped():
+from robustcmp.cli.streams import drop_log_lines
+with drop_log_lines():
     os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
     os.write(2, b"I0000 00:00:1795466579.336773    3933 port.cc:153] oneDNN custom operations are on.\\n")
     os.write(2, b"F0000 00:00:1795466579.336773    3933 port.cc:153] a fatal one\\n")
@@ -259,8 +259,8 @@ print("after", file=sys.stderr)
 def test_the_last_words_of_a_process_that_aborts_reach_the_screen() -> None:
     code = """
 import os
-from robustcmp.cli.log_lines import log_lines_dropped
-with log_lines_dropped():
+from robustcmp.cli.streams import drop_log_lines
+with drop_log_lines():
     os.write(2, b"F0000 00:00:1795466579.336773    3933 port.cc:153] Check failed\\n" + b"x" * 200_000 + b"\\n")
     os.abort()
 """

@@ -22,7 +22,7 @@ from robustcmp.frameworks import TrainableFramework
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.report.page import to_html
-from robustcmp.report.verdict_text import said_together
+from robustcmp.report.words import all_together
 
 EPSILON = 0.05
 SUITE = Path(__file__).parents[1] / "attacks/reference.toml"
@@ -250,7 +250,7 @@ def test_the_smallest_distances_are_tested_in_their_own_norms(zoo_model: Zoo, di
     ]
     assert ev.verdicts[1].difference == pytest.approx(abs(medians[0].mean() - medians[1].mean()))
     assert "median L∞" in ev.summary()
-    [said] = said_together(ev)
+    [said] = all_together(ev)
     assert re.search(r"\(p = [01]\.\d+ from distances; ", said)
     names = ev.tests("frameworks").test.tolist()
     assert "Brown-Forsythe of L∞" in names

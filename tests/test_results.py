@@ -32,12 +32,11 @@ from robustcmp.models.model import Classifier
 from robustcmp.records.manifest import FORMAT
 from robustcmp.report.format import EVERYTHING, UNBOUNDED
 from robustcmp.report.format import points as written_points
-from robustcmp.report.headline import headline
-from robustcmp.report.notes import notes
+from robustcmp.report.layout import Table
 from robustcmp.report.page import to_html
-from robustcmp.report.table import Table
 from robustcmp.report.tables import tables
-from robustcmp.report.text import title, to_markdown, to_text
+from robustcmp.report.text import to_markdown, to_text
+from robustcmp.report.words import headline, notes, title
 
 BATCH = 32
 ZooModel = Callable[..., rc.Model]

@@ -680,13 +680,13 @@ def test_a_manifest_is_made_again_from_the_cells(tmp_path: Path, capsys: pytest.
         (run / name).unlink()
     with pytest.raises(StoreError, match=r"manifest\.json is missing\. Make it again with: robustcmp verify"):
         evaluated(tmp_path, batch_size=None)
-    assert command.main(["runs", str(tmp_path), "--json"]) == 0
+    assert command.main(["list", "runs", str(tmp_path), "--json"]) == 0
     assert "--repair" in json.loads(capsys.readouterr().out)[0]["state"]
     assert command.main(["verify", str(run), "--repair"]) == 0
     said = capsys.readouterr().err
     assert "manifest.json is made again from 8 cells" in said
     assert "not recovered: the repeats that were asked for" in said
-    assert command.main(["runs", str(tmp_path), "--json"]) == 0
+    assert command.main(["list", "runs", str(tmp_path), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["model"], row["compared"], row["images"], row["state"]) == ("planted", "a, b", 5, "interrupted")
     again = evaluated(tmp_path, batch_size=None, about={"model": "planted", "dataset": "noise"})

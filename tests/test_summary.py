@@ -10,8 +10,7 @@ import pytest
 import robustcmp as rc
 from robustcmp.analysis.statistics import ONE_TRAINING
 from robustcmp.report.format import percent, points
-from robustcmp.report.summary import ONE_NETWORK, answer
-from robustcmp.report.verdict_text import NOMINAL, NOMINALLY
+from robustcmp.report.words import NOMINAL, NOMINALLY, ONE_NETWORK, answer
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 NAMES = [

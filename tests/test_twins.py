@@ -26,7 +26,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import Weights, read_weights
-from robustcmp.report.notes import notes
+from robustcmp.report.words import notes
 from robustcmp.runs import twins
 from robustcmp.sources.from_files import FromFile
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-    from . import attacks, executors
+    from . import attacks
     from .analysis import statistics
     from .analysis.indicator import robustness_indicator
     from .bench.benchmark import Benchmark, open_benchmark
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from .models.metered import metered
     from .models.model import Model, predict, wrap
     from .runs.subset import common_subset
-    from .sources.carrying import same_weights
-    from .sources.fitting import fit
-    from .sources.from_files import from_function
-    from .sources.from_zoo import load_model
+    from .sources.from_code import from_function
+    from .sources.from_zoo import load_model, same_weights
+    from .sources.training import fit
 
 __all__ = [
     "Benchmark",
@@ -45,7 +44,6 @@ __all__ = [
     "common_subset",
     "deploy",
     "evaluate",
-    "executors",
     "fit",
     "from_function",
     "load_dataset",
@@ -73,8 +71,8 @@ _HOME = {
     "common_subset": "runs.subset",
     "deploy": "deployments.deploying",
     "evaluate": "compare",
-    "fit": "sources.fitting",
-    "from_function": "sources.from_files",
+    "fit": "sources.training",
+    "from_function": "sources.from_code",
     "load_dataset": "data",
     "load_model": "sources.from_zoo",
     "metered": "models.metered",
@@ -83,11 +81,11 @@ _HOME = {
     "open_run": "evaluation",
     "predict": "models.model",
     "robustness_indicator": "analysis.indicator",
-    "same_weights": "sources.carrying",
+    "same_weights": "sources.from_zoo",
     "wrap": "models.model",
     "wrap_functions": "models.functions",
 }
-_MODULES = {"attacks": "attacks", "executors": "executors", "statistics": "analysis.statistics"}
+_MODULES = {"attacks": "attacks", "statistics": "analysis.statistics"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from .evaluation import Evaluation
 from .files import digest
 from .frameworks import DataFormat, Device
 from .models.functions import FINITE_DIFFERENCES
+from .processes import Limits
 from .provenance import made_with, processor
 from .records.checks import Checked
 from .records.contested import Contested
@@ -30,23 +31,23 @@ from .records.manifest import FORMAT
 from .records.manifest import check as check_manifest
 from .records.store import Run
 from .records.upkeep import discard_broken
-from .report.notes import behaviour_notes
 from .report.progress import shown_progress
+from .report.words import behaviour_notes
 from .runs.accuracy import by_model, check_accuracies, with_causes
 from .runs.assembly import assemble
 from .runs.checks import run_checks
 from .runs.conditioning import repeats_of, run_conditioning
 from .runs.control import agreement, is_control
 from .runs.deployed import converted, deployed, not_asked, parted, twins_by_deployment
-from .runs.executor import Executor, Failures, InProcess, LooksAhead, SurvivesModels, execute
-from .runs.isolated import Isolated, try_out
+from .runs.execution import Failures, execute
+from .runs.executors import Executor, Isolated, choose_executor
 from .runs.loading import Models, load, ready, with_batch_sizes
 from .runs.plan import Plan, TrainedModel, plan
 from .runs.progress import Progress, Unseen
 from .runs.question import Question, validate
 from .runs.subset import Subset, classify, common
 from .runs.transfer import run_transfer
-from .runs.trial import trials
+from .runs.trial import trials, try_models
 from .runs.twins import twins
 
 _log = logging.getLogger("robustcmp")
@@ -72,7 +73,9 @@ def evaluate(
     progress: bool | Progress = True,
     about: dict[str, Any] | None = None,
     device: Device = "auto",
-    executor: Executor | Literal["auto"] | None = None,
+    executor: str | None = None,
+    group_seconds: float | None = None,
+    group_memory: float | None = None,
     expected_accuracy: float | Mapping[str, float] | None = None,
 ) -> Evaluation:
     """Attack the images that all models classify correctly, and compare how often each model is fooled.
@@ -84,7 +87,7 @@ def evaluate(
     Parameters
     ----------
     models : dict of str to model, or to a list of models
-        Foolbox models, from `wrap`, `load_model`, `fit` or Foolbox itself, or origins (`robustcmp.sources.origins`),
+        Foolbox models, from `wrap`, `load_model`, `fit` or Foolbox itself, or origins (`robustcmp.sources.deployed`),
         which are loaded here. A list holds trainings of one model with different seeds.
     images : ndarray of float32, shape (N, H, W, C)
         In [0, 1]; models with other bounds are converted with Foolbox's `transform_bounds`. Pass the whole test set:
@@ -120,9 +123,18 @@ def evaluate(
         Notes for the manifest, JSON types: ``model`` and ``dataset`` appear in headings.
     device : str, default "auto"
         Where origins are loaded: ``"auto"``, ``"cpu"`` or ``"cuda"``. Models that are passed stay on their device.
-    executor : Executor or "auto", optional
-        Runs the cells: `robustcmp.executors.InProcess` (the default), `Isolated` or `Distributed`. ``"auto"`` is
-        `Isolated` where the attacks that are missing take more than about three minutes, `InProcess` elsewhere.
+    executor : str, optional
+        Where the attacks run: in this process (the default), in a process of its own for each framework
+        (``"isolated"``), on workers of Dask on this machine (``"dask:4"``), or on those of a scheduler of Dask
+        (``"tcp://host:8786"``). ``"auto"`` is isolated where the attacks that are missing take more than about three
+        minutes. All give the same results, bit for bit. Outside of this process, an exception, a crash or a limit
+        ends one attack on one model (`Evaluation.failed`), and models that are not the zoo's are tried there before
+        they are loaded here.
+    group_seconds : float, optional
+        How long one attack on one model may take, in all missing repeats, with loading the model. A limit means
+        ``"isolated"`` unless an executor is named.
+    group_memory : float, optional
+        How many bytes of memory its process may hold; Linux only.
     expected_accuracy : float or dict of str to float, optional
         The accuracy on these images, a fraction in [0, 1], of all models, or of each that is named, as you measured it
         where it was trained. A model that is less accurate by more than three standard errors is an error before any
@@ -139,8 +151,8 @@ def evaluate(
         An argument is invalid; no work was started.
     ModelError
         A model is not a classifier that returns logits, it is less accurate than was expected, no image is classified
-        correctly by all models, or no attack of the suite can run on any model. With an executor that survives models:
-        a model ended the process in which it was tried, or reached a limit there.
+        correctly by all models, no attack of the suite can run on any model, or a model ended the process in which it
+        was tried, or reached a limit there.
     StoreError
         A file of the run is broken, or another process is writing the run.
     DiskError
@@ -150,7 +162,7 @@ def evaluate(
     -----
     An attack that cannot run on a model, such as FGSM on a model without gradients, has no cells there. The manifest
     and the tables give the reason; R and the tests use only the attacks that every model ran. The same holds for an
-    attack that failed on a model (`failed`), in an executor whose processes survive that; the same call tries it again.
+    attack that failed on a model (`failed`) in another process; the same call tries it again.
 
     Examples
     --------
@@ -163,21 +175,21 @@ def evaluate(
     """
     expected = by_model(expected_accuracy, models)
     question = validate(images, labels, suite, n, repeats, spread_repeats, seed, batch_size, data_format, expected)
-    if isinstance(executor, str) and executor != "auto":
-        raise UsageError(f'executor should be one of robustcmp.executors, "auto" or None, received {executor!r}')
-    if isinstance(executor, LooksAhead):
-        executor.check()
+    chosen: Executor = choose_executor(executor, Limits(group_seconds, group_memory))
+    chosen.check()
     with (
         _resumable(out, about),
         progress_of(progress) as shown,
         enough_memory("this comparison", "batch_size or n"),
         Run.create(out, keep_images).writing() as store,
     ):
-        if isinstance(executor, SurvivesModels) and (tried := trials(models, question, store.manifest(), device)):
-            shown.begin("trying models in another process", len(tried))
-            try_out(tried, executor.limits, shown)
+        if chosen.limits is not None and (tasks := trials(models, question, store.manifest(), device)):
+            shown.begin("trying models in another process", len(tasks))
+            try_models(tasks, chosen.limits, shown)
         comparison = prepare(models, question, store, about or {}, device, shown)
-        return comparison.execute(executor, shown)
+        if executor == "auto" and chosen.limits is None and sum(comparison.seconds().values()) > LONG:
+            chosen = Isolated(Limits())
+        return comparison.execute(chosen, shown)
 
 
 @contextmanager
@@ -323,16 +335,12 @@ class Comparison:
     manifest: dict[str, Any]
     failures: Failures = field(default_factory=dict)
 
-    def execute(self, executor: Executor | Literal["auto"] | None, progress: Progress) -> Evaluation:
+    def execute(self, executor: Executor, progress: Progress) -> Evaluation:
         """Run the attacks that are missing, and put all results together."""
         self.store.write_manifest(self.manifest)
         discard_broken(self.store)
-        failures = execute(self.plan, self.store, self._by_length() if executor == "auto" else executor, progress)
+        failures = execute(self.plan, self.store, executor, progress)
         return (self.without(failures) if failures else self).assembled()
-
-    def _by_length(self) -> Executor:
-        """Return `Isolated` where what is missing takes so long that starting processes hardly counts."""
-        return Isolated() if sum(self.seconds().values()) > LONG else InProcess()
 
     def without(self, failures: Failures) -> Comparison:
         """Return the comparison without what failed; the manifest says why."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..report.frames import as_csv
+from ..report.exports import as_csv
 from .headline import headline
 from .performance import Performance
 

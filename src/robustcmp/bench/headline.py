@@ -10,7 +10,7 @@ import numpy as np
 from ..analysis.significance import ALPHA
 from ..analysis.statistics.medians import Located, median_interval
 from ..report.format import ANY_RATIO, in_unit, p_value, ratio, seconds
-from ..report.verdict_text import KINDS, WORDS, Said
+from ..report.words import KINDS, WORDS, Statement
 from .performance import Performance
 from .speed import Setting
 from .words import DOES, UNITS, named, network, where
@@ -159,7 +159,7 @@ def _between(each: Beside) -> str:
     return "" if (each.low, each.high) == ANY_RATIO else f"{ratio(each.low)} to {ratio(each.high)}; "
 
 
-def said(results: Performance, found: Found) -> Said:
+def said(results: Performance, found: Found) -> Statement:
     """Return what was found in a setting as a verdict, for a page or a notebook."""
     kind = found.is_different
-    return Said(named(found.setting), KINDS[kind], WORDS[kind], [sentence(results, found)])
+    return Statement(named(found.setting), KINDS[kind], WORDS[kind], [sentence(results, found)])

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..report.format import percent, significant
-from ..report.page import can_draw, filled, render
-from ..report.page_pictures import Pictures
-from ..report.page_sections import NO_PICTURES, Block, Section
-from ..report.table import Column, Table, names
+from ..report.layout import Column, Table, names
+from ..report.page import Block, Pictures, Section, render, render_page
+from ..report.words import NO_PICTURES
 from . import published_text as published_performance
 from . import tables as measured_tables
 from .headline import found, headline, said
@@ -28,15 +27,7 @@ Made = list[Block]
 
 def to_html(results: Performance) -> str:
     """Return a page about a benchmark. Without Matplotlib it has the tables and no pictures."""
-    pictures = [Pictures("a-") if can_draw() else None]
-    sections = [filled(section, [results], pictures) for section in SECTIONS]
-    return render(
-        "page.html",
-        title=title(results),
-        runs=[{"letter": "A", "title": title(results), "setting": setting(results), "out": ""}],
-        beside=None,
-        sections=[section for section in sections if any(section["sides"])],
-    )
+    return render_page(SECTIONS, [results], [title(results)], [setting(results)], [""])
 
 
 def to_notebook(results: Performance) -> str:
@@ -213,7 +204,7 @@ def _several(values: Any) -> str:
     return ", ".join(sorted({str(value) for value in values}))
 
 
-SECTIONS: tuple[Section[Performance], ...] = (
+SECTIONS = (
     Section("answer", "The answer", "", _answer),
     Section(
         "times",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..report.format import NOTHING, ratio, seconds
-from ..report.table import Column, Table, names
+from ..report.layout import Column, Table, names
 from .performance import Performance
 from .published import beside, sources
 

@@ -21,7 +21,7 @@ from ..report.format import (
     size,
     whole,
 )
-from ..report.table import Column, Table, names
+from ..report.layout import Column, Table, names
 from .performance import Performance
 from .processes import QUANTILES, TOO_FEW
 from .speed import MARGIN

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 
-from ..report.table import Table
-from ..report.terminal import WIDTH, console_for, print_table
-from ..report.text import as_markdown, written
+from ..report.layout import WIDTH, Table, console_for, print_table, write_markdown, write_text
 from . import published_text as published_performance
 from .headline import headline
 from .notes import key_notes, notes
@@ -26,12 +24,12 @@ def everything(results: Performance) -> list[Table]:
 def to_text(results: Performance, width: int | None = None, color: bool = False) -> str:
     """Return all tables and notes for a terminal."""
     heading = f"{title(results)}\n{setting(results)}"
-    return written(heading, headline(results), everything(results), _all_notes(results), width, color)
+    return write_text(heading, headline(results), everything(results), _all_notes(results), width, color)
 
 
 def to_markdown(results: Performance) -> str:
     """Return the tables and notes as Markdown."""
-    return as_markdown(headline(results), everything(results), _all_notes(results))
+    return write_markdown(headline(results), everything(results), _all_notes(results))
 
 
 def summary(results: Performance, width: int | None = None, color: bool = False) -> str:

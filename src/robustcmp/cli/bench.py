@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..errors import GroupError
 from ..report.format import percent
 from .command import Parser, run_command, say
-from .log_lines import log_lines_dropped
 from .screen import screen_width, show, use_color
+from .streams import drop_log_lines
 
 if TYPE_CHECKING:
     from ..bench.benchmark import Benchmark
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(_bench, "robustcmp.bench", arguments)
 
 
-@log_lines_dropped()
+@drop_log_lines()
 def _bench(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     from ..bench.measure import benchmark, usual_dataset, usual_epochs

@@ -8,15 +8,15 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from ..errors import MissingWeightsError, RobustcmpError, UsageError, enough_memory, nearest, printable, unknown
 from ..provenance import own_version
-from .ending import ended_by_signals, interrupted
-from .screen import wrapped
+from .ending import end_on_signals, report_interrupt
+from .screen import wrap
 from .script import main as main
 from .streams import standard_streams
 
@@ -25,23 +25,18 @@ COMMANDS = {
     "eval": "compare trained models",
     "train": "train a model with a recipe of the zoo",
     "bench": "measure training and prediction",
-    "report": "write a page about a run, or about two",
-    "export": "write a run as CSV, Parquet, LaTeX or BibTeX",
+    "report": "write a run as a page, text, CSV, Parquet, JSON, LaTeX or BibTeX",
     "plan": "plan a comparison that detects a difference",
-    "zoo": "list the trained models",
-    "suites": "list the suites of attacks",
-    "deployments": "list what models can be converted to",
-    "data": "list the datasets, and where they are",
-    "runs": "list the runs in a directory",
+    "list": "list models, suites, datasets, runs, hosts or deployments",
     "verify": "check that every file of a run is as it was written",
     "hosts": "manage frameworks that run in separate environments",
-    "completion": "print a shell's completion script",
 }
 EXAMPLES = """\
 examples:
   robustcmp eval --model lenet5
   robustcmp eval --weights torch=mine.pt tensorflow=yours.keras --architecture lenet5
-  robustcmp export runs/lenet5-mnist-guo2019 --format latex
+  robustcmp report runs/lenet5-mnist-guo2019 --format latex
+  robustcmp list suites
 
 Run robustcmp COMMAND --help for details."""
 
@@ -60,8 +55,8 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         default = action.default
         if not action.help or default is None or default is False or default == argparse.SUPPRESS:
             return action.help
-        said = " ".join(map(str, default)) if isinstance(default, list) else default
-        return f"{action.help} (default: {said})"
+        value = " ".join(map(str, default)) if isinstance(default, list) else default
+        return f"{action.help} (default: {value})"
 
 
 def _expand_home(word: str) -> str:
@@ -111,6 +106,7 @@ OPTIONS = {
     "expected_accuracy": "--expect-accuracy",
     "framework": "--framework",
     "group_memory": "--group-memory",
+    "executor": "--executor",
     "group_seconds": "--group-seconds",
     "images": "--images",
     "keep_images": "--no-images",
@@ -120,16 +116,14 @@ OPTIONS = {
     "python": "--python",
     "repeats": "--repeats",
     "requirements": "--requirements",
-    "scheduler": "--scheduler",
     "script": "--script",
     "seed": "--seed",
     "training_seeds": "--training-seeds",
-    "workers": "--workers",
 }
 """What the parameters of Python functions are called at the terminal."""
 
 
-def described(error: RobustcmpError) -> str:
+def describe(error: RobustcmpError) -> str:
     """Return the message of an error, with the options that it is about, and the command where there is one."""
     text = f"error: {error.reason if isinstance(error, MissingWeightsError) else error}"
     options = [OPTIONS[name] for name in error.parameters if name in OPTIONS]
@@ -160,7 +154,7 @@ def say(text: str) -> None:
     """Print a line for the person at the terminal; standard output is left to results."""
     if sys.stderr is None:  # closed
         return
-    print(wrapped(printable(text), sys.stderr), file=sys.stderr, flush=True)
+    print(wrap(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: Sequence[str] | None) -> int:
@@ -179,47 +173,37 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
 
 def _status(run: Callable[[Sequence[str]], None], command: str, given: list[str]) -> int:
     try:
-        with ended_by_signals(), enough_memory("this command", "--images or --batch-size"):
+        with end_on_signals(), enough_memory("this command", "--images or --batch-size"):
             run(given)
             sys.stdout.flush()
     except RobustcmpError as error:
-        say(described(error))
+        say(describe(error))
         return UNUSABLE if isinstance(error, UsageError) else FAILED
     except OSError as error:  # a full disk
         say(f"error: {error}. Finished work is saved.")
         return FAILED
     except KeyboardInterrupt as error:
-        return interrupted(error, command, given)
+        return report_interrupt(error, command, given)
     return DONE
 
 
-def parser(whole: bool = False) -> Parser:
-    """Return the parser of ``robustcmp``, with the options of every command if it should be whole."""
+def make_parser() -> Parser:
+    """Return the parser of ``robustcmp`` itself."""
     top = Parser("robustcmp", "Is one trained model easier to fool than another, and is the difference real?")
     top.epilog = EXAMPLES
     top.add_argument("--version", action="version", version=f"robustcmp {own_version()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
-    for name, what in COMMANDS.items():
-        # Every command's parser is in its module, and takes that module's imports to make.
-        parents = [import_module(f".{name}", __package__)._parser()] if whole else []
-        commands.add_parser(name, help=what, parents=parents, add_help=False)
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary, add_help=False)
     return top
-
-
-def actions(top: Parser) -> Iterator[argparse.Action]:
-    """Yield every argument of a whole parser's commands."""
-    for action in top._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from command._actions
 
 
 def _run(given: Sequence[str]) -> None:
     """Do what is asked without a command: help, the version; or say what is wrong."""
     if not given:
-        parser().print_help()
+        make_parser().print_help()
     elif given[0].startswith("-"):
-        parser().parse_args(given[:1])
+        make_parser().parse_args(given[:1])
     else:
         raise unknown("command", given[0], COMMANDS)
 

@@ -84,7 +84,7 @@ def _handle() -> dict[signal.Signals, object]:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def end_on_signals() -> Iterator[None]:
     """Let the first signal that asks this process to end raise `Interrupted` inside of a ``with`` block.
 
     It does so at the block's end where an import or a library made another error of it. In other threads than the main
@@ -107,7 +107,7 @@ def ended_by_signals() -> Iterator[None]:
             vars(_ending).clear()
 
 
-def interrupted(error: KeyboardInterrupt, command: str, given: Sequence[str]) -> int:
+def report_interrupt(error: KeyboardInterrupt, command: str, given: Sequence[str]) -> int:
     """Tell the user that a command was interrupted and how to resume it, and return its exit status."""
     number = getattr(error, "number", signal.SIGINT)
     _tell(number, command, given)
@@ -117,10 +117,8 @@ def interrupted(error: KeyboardInterrupt, command: str, given: Sequence[str]) ->
 def _tell(number: int, command: str, given: Sequence[str]) -> None:
     if sys.stderr is None:
         return
-    from .invocation import called
-
     what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-    lines = f"\n{what}. What is finished is kept; rerun the command to resume:\n  {called(command, given)}\n"
+    lines = f"\n{what}. What is finished is kept; rerun the command to resume:\n  {format_command(command, given)}\n"
     with _ending.telling:  # two threads may want to say it
         if _ending.told:
             return
@@ -128,6 +126,31 @@ def _tell(number: int, command: str, given: Sequence[str]) -> None:
             sys.stderr.write(lines)  # as one, so that no progress bar of another thread gets between
             sys.stderr.flush()
         _ending.told = bool(_ending.watched)
+
+
+def format_command(command: str, given: Sequence[str]) -> str:
+    """Return a line that runs the same command again from the same directory."""
+    import shlex
+
+    return shlex.join([_find_python(), "-m", *command.split(), *given])
+
+
+def _find_python() -> str:
+    """Return ``python`` if that is this interpreter, else its path, relative where it lies below this directory."""
+    import shutil
+    from pathlib import Path
+
+    this = Path(os.path.abspath(sys.executable))  # a link in a virtual environment is not what it points to
+    python = shutil.which("python")
+    if python and Path(os.path.abspath(python)) == this:
+        return "python"
+    return os.path.relpath(this) if this.is_relative_to(Path.cwd()) else str(this)
+
+
+def import_for_last_words() -> None:
+    """Import what `format_command` needs, since nothing can be imported in the middle of an import."""
+    for name in ("pathlib", "shlex", "shutil"):
+        __import__(name)
 
 
 def run_process(main: Callable[[], int], command: str) -> int:
@@ -167,7 +190,7 @@ def _watch(command: str) -> None:
     import threading
     import time
 
-    from . import invocation  # noqa: F401, what is told needs it, and nothing can be imported in the middle of an import
+    import_for_last_words()
 
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -200,7 +223,7 @@ def _end(number: int, command: str) -> NoReturn:
     """
     import threading
 
-    from . import invocation  # noqa: F401, at the very beginning it may take longer than the words are waited for
+    import_for_last_words()  # at the very beginning it may take longer than the words are waited for
 
     status = 128 + number if _ending.status is None else _ending.status
     # A terminal may be stopped, or its lock be held by a thread that hangs.

@@ -7,17 +7,17 @@ import logging
 import math
 import shlex
 import sys
-from argparse import BooleanOptionalAction, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ControlError, GroupError, ModelError, UsageError, unknown
 from .command import Parser, run_command, say
-from .log_lines import log_lines_dropped
 from .screen import screen_width, show, use_color
+from .streams import drop_log_lines
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
-    from ..executors import Executor
-    from ..sources.origins import AnyOrigin
+    from ..sources.deployed import AnyOrigin
 
 Say = Callable[[str], None]
 SHOWN = 20  # names of classes
@@ -122,7 +121,7 @@ def _add_models(group: _ArgumentGroup) -> None:
         nargs="+",
         metavar="NAME",
         help="also convert each model and compare what comes out: onnxruntime, onnxruntime-int8, … "
-        "(robustcmp deployments lists all)",
+        "(robustcmp list deployments)",
     )
     group.add_argument(
         "--gradient",
@@ -164,13 +163,14 @@ def _add_attacks(group: _ArgumentGroup) -> None:
 def _add_machine(group: _ArgumentGroup) -> None:
     group.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     group.add_argument("--batch-size", type=int, metavar="N", help="images per forward pass (default: measured)")
-    group.add_argument("--workers", type=int, metavar="N", help="attack in N workers of Dask on this machine")
-    group.add_argument("--scheduler", metavar="ADDRESS", help="attack in the workers of a scheduler, tcp://HOST:8786")
     group.add_argument(
-        "--isolate",
-        action=BooleanOptionalAction,
-        help="attack in a process for each framework, so that a crash there ends one attack on one model; --weights "
-        "are tried there before the command loads them (default: if attacks take more than about three minutes)",
+        "--executor",
+        default="auto",
+        metavar="WHERE",
+        help="where attacks run: in this process (in-process), in a process for each framework, so that a crash ends "
+        "one attack on one model (isolated), in workers on this machine (dask:4) or of a scheduler of Dask "
+        "(tcp://HOST:8786); --weights are tried there before they are loaded here (default: isolated if attacks take "
+        "more than about three minutes)",
     )
     group.add_argument(
         "--group-seconds", type=float, metavar="S", help="longest time of one attack on one model, with loading it"
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(_evaluate, "robustcmp.eval", arguments)
 
 
-@log_lines_dropped()
+@drop_log_lines()
 def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     if options.verbose:
@@ -209,14 +209,17 @@ def _evaluate(given: Sequence[str]) -> None:
     from ..compare import evaluate
     from ..files import check_writable
     from ..frameworks import check_device
+    from ..processes import Limits
     from ..runs.conditioning import check_conditional
+    from ..runs.executors import choose_executor
     from ..runs.question import check_numbers
 
     suite = _with_own(load_suite(options.suite), options.attack or [])
     repeats = suite.repeated(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
-    executor = _executor(options)
+    memory = None if options.group_memory is None else options.group_memory * 2**30
+    choose_executor(options.executor, Limits(options.group_seconds, memory))
     if options.transfer and options.no_images:
         raise UsageError("--transfer needs the adversarial images, so it cannot be combined with --no-images")
     if options.conditioning:
@@ -235,7 +238,8 @@ def _evaluate(given: Sequence[str]) -> None:
     evaluation = _finished(options, arguments)
     if evaluation is None:
         tell(beginning)
-        evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, executor=executor, **arguments)
+        where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
+        evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, **where, **arguments)
     _ask_more(options, evaluation)
     _print(options, evaluation, tell)
     if evaluation.same_weights and not evaluation.same_weights["passed"]:
@@ -255,7 +259,7 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
     if not given:
         return suite
     from ..attacks.suite import check_attack
-    from ..sources.from_files import called, is_function
+    from ..sources.from_code import call_function, is_function
 
     own: dict[str, Any] = {}
     for text in given:
@@ -265,7 +269,7 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
         if name in suite.attacks or name in own:
             raise UsageError(f"--attack: {name} is the name of another attack of the suite {suite.name}")
         try:
-            own[name] = called(source)
+            own[name] = call_function(source)
         except ModelError as error:
             raise UsageError(
                 f"--attack: {error}. Name a function without arguments that returns an attack, such as "
@@ -275,31 +279,11 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
     return replace(suite, name="-".join([suite.name, *own]), attacks=suite.attacks | own)
 
 
-def _executor(options: Namespace) -> Executor | Literal["auto"]:
-    """Return who does the attacks, by the options; "auto" where they say nothing."""
-    from ..executors import Distributed, InProcess, Isolated
-
-    gib, seconds = options.group_memory, options.group_seconds
-    limits = {"group_seconds": seconds, "group_memory": None if gib is None else gib * 2**30}
-    limited = any(limit is not None for limit in limits.values())
-    workers, scheduler = options.workers, options.scheduler
-    if workers is not None and scheduler is not None:
-        raise UsageError("--workers starts workers on this machine: it cannot be combined with --scheduler")
-    elsewhere = workers is not None or scheduler is not None
-    if options.isolate is False and (elsewhere or limited):
-        raise UsageError("workers and limits need processes: --no-isolate cannot be combined with them")
-    if elsewhere:
-        return Distributed(workers=workers, scheduler=scheduler, **limits)
-    if options.isolate or limited:
-        return Isolated(**limits)
-    return "auto" if options.isolate is None else InProcess()
-
-
 def _arguments(
     options: Namespace, suite: Suite, repeats: dict[str, int], asked: _Asked, given: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
-    from ..sources.origins import fingerprints
+    from ..sources.deployed import fingerprints
 
     expected = _expected(options.expect_accuracy or [], asked.origins)
     question = _question(options, suite, repeats) | {"models": fingerprints(asked.origins)}
@@ -423,7 +407,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     ):
         tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
     from ..files import remove_left_over
-    from ..report.summary import stronger
+    from ..report.words import name_stronger_suite
 
     remove_left_over(evaluation.run.directory)  # by a command that was killed while it wrote its page
     page = Path(options.html or evaluation.run.directory / "report.html")
@@ -435,7 +419,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     if options.full:
         print(evaluation.to_text(width=width, color=color))
     print(evaluation.summary(width=width, color=color), flush=True)
-    if line := stronger(evaluation):
+    if line := name_stronger_suite(evaluation):
         tell(line)
     evaluation.to_html(page)
     show(f"page: {page}")

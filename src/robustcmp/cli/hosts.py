@@ -13,10 +13,10 @@ from .screen import show
 def _parser() -> Parser:
     parser = Parser(
         "robustcmp hosts",
-        "Create, list, check and remove the environments of frameworks and runtimes that run in host processes.",
-        "  robustcmp hosts list\n  robustcmp hosts create theano",
+        "Create, check and remove the environments of frameworks and runtimes that run in host processes.",
+        "  robustcmp hosts create theano\n  robustcmp hosts remove theano",
     )
-    parser.add_argument("action", choices=["create", "list", "check", "remove"], help="what to do")
+    parser.add_argument("action", choices=["create", "check", "remove"], help="what to do")
     parser.add_argument("names", nargs="*", metavar="NAME", help="theano, … (check, default: all environments)")
     create = parser.add_argument_group("create")
     create.add_argument("--python", metavar="FILE", help="the Python interpreter (default: searched for)")
@@ -35,8 +35,8 @@ def _hosts(given: Sequence[str]) -> None:
     if options.action != "create" and (options.python or options.script or options.requirements):
         raise UsageError("--python, --script and --requirements are options of create only")
     if options.action in ("create", "remove") and not options.names:
-        raise UsageError(f"expected the hosts to {options.action}, received none. See robustcmp hosts list")
-    {"create": _create, "list": _list, "check": _check, "remove": _remove}[options.action](options)
+        raise UsageError(f"expected the hosts to {options.action}, received none. See robustcmp list hosts")
+    {"create": _create, "check": _check, "remove": _remove}[options.action](options)
 
 
 def _create(options: Namespace) -> None:
@@ -56,24 +56,6 @@ def _create(options: Namespace) -> None:
         )
 
 
-def _list(options: Namespace) -> None:
-    from ..errors import HostError, unknown
-    from ..hosts.environments import described, is_ready, known
-
-    for name in options.names or known():
-        if name not in known():
-            raise unknown("host", name, known())
-        try:
-            said = (
-                _words(described(name))
-                if is_ready(name)
-                else f"not installed; create it with robustcmp hosts create {name}"
-            )
-        except HostError as error:
-            said = str(error)
-        show(f"{name}: {said}")
-
-
 def _check(options: Namespace) -> None:
     """Start each host, and see that it is the one that the environment was made with."""
     from ..errors import HostError
@@ -90,7 +72,7 @@ def _check(options: Namespace) -> None:
         except HostError as error:
             broken.append(str(error))
         else:
-            show(f"{name}: {_words(about)}, responds")
+            show(f"{name}: {about['framework']} {about['version']}, Python {about['python']}, responds")
     if broken:
         raise HostError("; ".join(broken))
 
@@ -101,7 +83,3 @@ def _remove(options: Namespace) -> None:
     for name in options.names:
         remove(name)
         say(f"{name} is removed")
-
-
-def _words(about: dict[str, str]) -> str:
-    return f"{about['framework']} {about['version']}, Python {about['python']}, NumPy {about['numpy']}"

@@ -24,7 +24,7 @@ def show(text: object, *, flush: bool = False) -> None:
     print(printable(str(text)), flush=flush)
 
 
-def wrapped(text: str, stream: TextIO) -> str:
+def wrap(text: str, stream: TextIO) -> str:
     """Return text broken between words if a stream is a terminal, which would break it within them.
 
     Commands stay on one line, so that they can be copied.

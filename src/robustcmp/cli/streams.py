@@ -1,10 +1,14 @@
-"""Standard output and error as a command writes them: in what they can encode, also where nobody reads them."""
+"""Standard output and error as a command writes them: in what they can encode, also where nobody reads them.
+
+Log lines of C++ libraries are kept from the screen.
+"""
 
 from __future__ import annotations
 
 import codecs
 import io
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -67,7 +71,7 @@ def descriptor_of(stream: TextIO) -> int | None:
     return None
 
 
-def opened(descriptor: int, like: TextIO) -> TextIO:
+def open_like(descriptor: int, like: TextIO) -> TextIO:
     """Return a stream that writes as another one does, but for what it cannot encode and for readers that are gone."""
     return io.TextIOWrapper(
         io.BufferedWriter(_Written(descriptor, "wb", closefd=False)),
@@ -81,7 +85,7 @@ def opened(descriptor: int, like: TextIO) -> TextIO:
 def standard_streams() -> Iterator[None]:
     """Let a command write to standard output and error what they can encode, also where they are closed."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(_reopened, before)
+    sys.stdout, sys.stderr = map(_reopen, before)
     try:
         yield
     finally:
@@ -91,11 +95,55 @@ def standard_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def _reopened(stream: TextIO | None) -> TextIO:
+def _reopen(stream: TextIO | None) -> TextIO:
     if stream is None:  # closed
         return io.StringIO()
     descriptor = descriptor_of(stream)
     if descriptor is None or (os.name == "nt" and stream.isatty()):  # a console there takes every character
         return stream
     stream.flush()
-    return opened(descriptor, like=stream)
+    return open_like(descriptor, like=stream)
+
+
+# Of absl, also before a level can be set: I0000 00:00:1795466579.336773    3933 port.cc:153] oneDNN …
+LOG_LINE = rb"[IW]\d{4} [\d:.]+\s+\d+ \S+\.(cc|h):\d+\] |WARNING: All log messages before absl::"
+FILTER = f"""
+import re, sys
+for line in sys.stdin.buffer:
+    if not re.match({LOG_LINE!r}, line):
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+"""
+STDERR = 2
+
+
+@contextmanager
+def drop_log_lines() -> Iterator[None]:
+    """Drop lines that C++ libraries log to standard error at the levels INFO and WARNING; all else comes through.
+
+    Another process reads them, so that the last words of this one arrive even where it aborts. Python's own standard
+    error goes past it and stays a terminal where it is one.
+    """
+    try:
+        screen = os.dup(STDERR)
+    except OSError:  # closed
+        yield
+        return
+    # In a session of its own: Ctrl-C is for this process.
+    command = [sys.executable, "-S", "-E", "-c", FILTER]
+    reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=screen, stderr=screen, start_new_session=True)
+    assert reader.stdin is not None
+    os.dup2(reader.stdin.fileno(), STDERR)
+    reader.stdin.close()
+    before = sys.stderr
+    if descriptor_of(before) == STDERR:
+        sys.stderr = open_like(screen, like=before)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        sys.stderr = before
+        os.dup2(screen, STDERR)  # ends the reader, unless a child of ours still writes
+        os.close(screen)
+        with suppress(subprocess.TimeoutExpired):
+            reader.wait(timeout=2)

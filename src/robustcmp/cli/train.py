@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from ..errors import check_count
 from .command import Parser, run_command, say
-from .log_lines import log_lines_dropped
+from .streams import drop_log_lines
 
 
 def _parser() -> Parser:
@@ -42,16 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command(_train, "robustcmp.train", arguments)
 
 
-@log_lines_dropped()
+@drop_log_lines()
 def _train(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     # Only now: a mistyped option should not wait for imports.
     from tqdm import tqdm
 
     from ..frameworks import check_device
-    from ..sources.fitting import fit
     from ..sources.from_zoo import check_names
     from ..sources.recipes import default_dataset
+    from ..sources.training import fit
 
     dataset = options.dataset or default_dataset(options.model, options.recipe)
     check_names(options.model, dataset, options.framework, options.training_seeds, options.recipe)

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreError, UsageError
 from .command import Parser, run_command, say
-from .listing import listing_parser, print_listing
-from .runs import RUNS
+from .list import RUNS, print_rows
 
 if TYPE_CHECKING:
     from ..records.store import Run
 
 
 def _parser() -> Parser:
-    parser = listing_parser(
-        "verify",
+    parser = Parser(
+        "robustcmp verify",
         "Check that every file of a run is there and as it was written.",
         "  robustcmp verify lenet5-mnist-guo2019\n"
         "  robustcmp verify runs/lenet5-mnist-guo2019 --sums\n"
         "  robustcmp verify runs/lenet5-mnist-guo2019 --repair",
     )
     parser.add_argument("run", metavar="RUN", help=f"a run's directory, or its name in {RUNS}")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of objects instead of a table")
     then = parser.add_mutually_exclusive_group()
     then.add_argument(
         "--sums", action="store_true", help="write SHA256SUMS, for sha256sum --check, unless a file is broken"
@@ -44,7 +44,7 @@ def _verify(given: Sequence[str]) -> None:
     from ..records.upkeep import verify, write_sums
 
     options = _parser().parse_args(given)
-    directory = _directory(options.run)
+    directory = _find_directory(options.run)
     benchmark = BenchmarkStore(directory)
     if options.repair:
         _repair(Run(directory), options.json)
@@ -55,7 +55,7 @@ def _verify(given: Sequence[str]) -> None:
     else:
         rows = [finding._asdict() | {"file": str(finding.file)} for finding in verify(Run(directory))]
     if rows or options.json:
-        print_listing(rows, options.json)
+        print_rows(rows, options.json)
     counts = Counter(row["state"] for row in rows)
     if options.sums and not counts["broken"]:
         say(f"wrote {write_sums(directory)}")
@@ -65,11 +65,11 @@ def _verify(given: Sequence[str]) -> None:
     say(f"{directory}: every file is as it was written")
 
 
-def _directory(name: str) -> Path:
+def _find_directory(name: str) -> Path:
     """Return the directory of a run, named by itself or by its name."""
     directory = Path(name) if Path(name).is_dir() else Path(RUNS) / name
     if not directory.is_dir():
-        raise UsageError(f"there is no run {name}, and none in {RUNS}. See robustcmp runs")
+        raise UsageError(f"there is no run {name}, and none in {RUNS}. See robustcmp list runs")
     return directory
 
 
@@ -79,6 +79,6 @@ def _repair(run: Run, as_json: bool) -> None:
     with run.writing():
         done = repair(run)
     if as_json:
-        print_listing([{"done": line} for line in done], True)
+        print_rows([{"done": line} for line in done], True)
     else:
         say("\n".join(done))

@@ -70,7 +70,7 @@ def check_applicable(name: str) -> None:
     found, _ = split(name)
     if found.not_applicable:
         raise UsageError(
-            f"{name} is not applicable: {found.not_applicable}. --deploy and robustcmp export convert to it, and say "
+            f"{name} is not applicable: {found.not_applicable}. --deploy and robustcmp.deploy convert to it, and say "
             "how large the file is."
         )
 

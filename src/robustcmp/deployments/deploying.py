@@ -54,7 +54,7 @@ def deploy(
         From `wrap`, `load_model` or `fit`.
     name : str
         A runtime and what is done to the network, such as ``"onnxruntime"``, ``"onnxruntime-int8"`` or
-        ``"litert-float16"``; ``robustcmp deployments`` shows all.
+        ``"litert-float16"``; ``robustcmp list deployments`` shows all.
     calibration : ndarray of float32, shape (N, H, W, C), optional
         Images in [0, 1], whatever the model's bounds, of the training set and not those that are attacked: a
         conversion to int8 chooses the ranges of activations by them.

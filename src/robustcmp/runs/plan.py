@@ -15,11 +15,14 @@ from ..attacks.base import pixels
 from ..attacks.suite import RunnableAttack, Suite
 from ..errors import ModelError
 from ..files import digest, json_digest
+from ..frameworks import Device
 from ..models.classifier import Classifier, unwrapped
 from ..records.cell import Cell, Extras
-from ..sources.origins import Origin
+from ..sources.deployed import Origin
 from .blame import blaming
 from .identity import Identity, identify, stored_identity
+
+TaskKey = tuple[str, int, str]
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,48 @@ class CellStore(Protocol):
 
 
 @dataclass(frozen=True)
+class Remote:
+    """What another process needs to do a task; arrays and files go by their digests.
+
+    Attributes
+    ----------
+    origin : Origin
+        What the model is loaded from.
+    files : dict of str to (str, str)
+        Name and digest of each file that the origin is loaded from, by the origin's field.
+    frameworks : tuple of str
+        Those that it needs; the first is the one that it runs in.
+    device : str
+        Where it runs.
+    identity : Identity
+        What the model has to be there as well.
+    attack : attack
+        With its settings, and what is known of finished repeats.
+    data : str
+        The digest of the images, their labels, and those that the model is compiled with.
+    seed : int
+        The attacks' seed.
+    parts : int
+        In how many parts the images are worked on side by side.
+    keep_images : bool
+        Whether the adversarial images are wanted; they are most of what goes back.
+    """
+
+    origin: Origin
+    files: dict[str, tuple[str, str]]
+    frameworks: tuple[str, ...]
+    device: Device
+    identity: Identity
+    attack: RunnableAttack
+    data: str
+    seed: int
+    parts: int
+    keep_images: bool
+
+
+@dataclass(frozen=True)
 class Task:
-    """One model under one attack in the repeats that are missing: what is handed to an executor.
+    """One model under one attack in the repeats that are missing: what an executor runs.
 
     Attributes
     ----------
@@ -92,6 +135,8 @@ class Task:
         How many candidates are asked at once.
     finished : dict of str to ndarray
         The extras of a repeat that is there, which may save queries and change nothing.
+    remote : Remote, optional
+        What another process needs; None for a task that stays in this one.
     """
 
     model: tuple[str, int]
@@ -99,6 +144,17 @@ class Task:
     cells: list[Cell]
     batch_size: int
     finished: Extras = field(default_factory=dict)
+    remote: Remote | None = None
+
+    @property
+    def key(self) -> TaskKey:
+        """What tells it from other tasks: the model, the training seed and the attack."""
+        return (*self.model, self.attack)
+
+    @property
+    def repeats(self) -> list[int]:
+        """The numbers of its repeats."""
+        return [cell.repeat for cell in self.cells]
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,29 @@ perturbed images. An error that is raised there will be raised here again, by wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import NoGradientError
+from ..errors import ModelError, NoGradientError
 from ..frameworks import Device
 from ..models.batches import largest_batch_size
 from ..models.classifier import BATCH_SIZES, Classifier
 from ..models.preflight import check_gradient, in_unit_bounds
-from ..sources.from_files import FromDeployedFile, FromFile, FromFunction
+from ..processes import Child, Died, Limits
+from ..sources.deployed import FromDeployedFile
+from ..sources.from_code import FromFunction
+from ..sources.from_files import FromFile
 from .blame import blaming
 from .identity import identify_once
 from .loading import Models, batch_size_label, checked
+from .progress import Progress
 from .question import Question
+from .tasks import CHILD
 
 Stranger = FromFile | FromFunction | FromDeployedFile
 FEWEST = 64  # images, of which a gradient is asked
@@ -31,7 +37,7 @@ A_MOMENT = 1e-6  # seconds in which each size of a batch is asked: once
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialTask:
     """A model, and what it is asked.
 
     Attributes
@@ -84,7 +90,31 @@ class Trial:
         identify_once(classifier.with_batch_size(size), images[:FEWEST], labels[:FEWEST], needs_gradient)
 
 
-def trials(models: Models, question: Question, stored: Mapping[str, Any], device: Device) -> list[Trial]:
+def try_models(tasks: Iterable[TrialTask], limits: Limits, progress: Progress) -> None:
+    """Try models in a process for each framework, before they are loaded in this one.
+
+    Raises
+    ------
+    ModelError
+        A model ended its process, or reached a limit.
+    """
+    for _, alike in groupby(tasks, process_of):
+        child = Child(CHILD, limits)
+        try:
+            for task in alike:
+                for _ in child.request((task, None)):
+                    pass
+                progress.step()
+        except Died as death:
+            raise ModelError(
+                f"the model {task.label} ({task.origin.source}) could not be loaded and asked in a process of its "
+                f"own, and nothing was begun. Mend the model, or leave it out. What came: {death}"
+            ) from None
+        finally:
+            child.close()
+
+
+def trials(models: Models, question: Question, stored: Mapping[str, Any], device: Device) -> list[TrialTask]:
     """Return the trials of the models that are not the zoo's, those of one framework one after another.
 
     Parameters
@@ -103,9 +133,16 @@ def trials(models: Models, question: Question, stored: Mapping[str, Any], device
     some = slice(max(FEWEST, min(BATCH_SIZES[-1], largest_batch_size(question.images))))
     needs_gradient = any(attack.needs_gradient for attack in question.suite.attacks.values())
     made = [
-        Trial(
-            *(str(name), f"{name}/{counted}", origin, device, question.images[some], question.labels[some]),
-            *(needs_gradient, question.batch_size, stored.get("batch_sizes", {})),
+        TrialTask(
+            name=str(name),
+            label=f"{name}/{counted}",
+            origin=origin,
+            device=device,
+            images=question.images[some],
+            labels=question.labels[some],
+            needs_gradient=needs_gradient,
+            batch_size=question.batch_size,
+            measured=stored.get("batch_sizes", {}),
         )
         for name, given in models.items()
         for counted, origin in enumerate(given if isinstance(given, Sequence) else [given])
@@ -114,6 +151,6 @@ def trials(models: Models, question: Question, stored: Mapping[str, Any], device
     return sorted(made, key=process_of)
 
 
-def process_of(trial: Trial) -> str:
+def process_of(trial: TrialTask) -> str:
     """Return what models have in common that are tried in one process: a framework, or that functions may take any."""
     return "" if isinstance(trial.origin, FromFunction) else trial.origin.framework
