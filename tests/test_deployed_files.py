@@ -30,7 +30,7 @@ from robustcmp.deployments.onnx_files import read_onnx, write_onnx
 from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.sources.from_files import FromDeployedFile
+from robustcmp.sources.deployed import FromDeployedFile
 from robustcmp.sources.named_files import file_origins, normalised, with_sources
 
 onnx = pytest.importorskip("onnx")

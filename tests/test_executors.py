@@ -39,7 +39,8 @@ from robustcmp.runs.identity import Identity
 from robustcmp.runs.question import validate
 from robustcmp.runs.tasks import CHILD
 from robustcmp.runs.trial import TrialTask, trials
-from robustcmp.sources.from_files import FromFile, FromFunction
+from robustcmp.sources.from_code import FromFunction
+from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo
 
 GIB = 2**30

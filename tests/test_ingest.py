@@ -700,8 +700,6 @@ def test_weights_of_keras_under_another_name_are_not_called_broken(folder: Path)
     Path("own.weights.h5").rename("own.h5")
     with pytest.raises(WeightsError, match=r"own.h5 holds no model of Keras.*x\.weights\.h5"):
         load_network("own.h5", "tensorflow", "lenet1")
-    with pytest.raises(WeightsError, match=r"own.h5 holds no model of Keras"):
-        file_origins(["tensorflow=own.h5"], "lenet1")
 
 
 def test_more_or_fewer_layers_are_refused(folder: Path) -> None:

@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from .models.metered import metered
     from .models.model import Model, predict, wrap
     from .runs.subset import common_subset
-    from .sources.carrying import same_weights
-    from .sources.fitting import fit
-    from .sources.from_files import from_function
-    from .sources.from_zoo import load_model
+    from .sources.from_code import from_function
+    from .sources.from_zoo import load_model, same_weights
+    from .sources.training import fit
 
 __all__ = [
     "Benchmark",
@@ -72,8 +71,8 @@ _HOME = {
     "common_subset": "runs.subset",
     "deploy": "deployments.deploying",
     "evaluate": "compare",
-    "fit": "sources.fitting",
-    "from_function": "sources.from_files",
+    "fit": "sources.training",
+    "from_function": "sources.from_code",
     "load_dataset": "data",
     "load_model": "sources.from_zoo",
     "metered": "models.metered",
@@ -82,7 +81,7 @@ _HOME = {
     "open_run": "evaluation",
     "predict": "models.model",
     "robustness_indicator": "analysis.indicator",
-    "same_weights": "sources.carrying",
+    "same_weights": "sources.from_zoo",
     "wrap": "models.model",
     "wrap_functions": "models.functions",
 }

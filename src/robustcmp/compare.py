@@ -87,7 +87,7 @@ def evaluate(
     Parameters
     ----------
     models : dict of str to model, or to a list of models
-        Foolbox models, from `wrap`, `load_model`, `fit` or Foolbox itself, or origins (`robustcmp.sources.origins`),
+        Foolbox models, from `wrap`, `load_model`, `fit` or Foolbox itself, or origins (`robustcmp.sources.deployed`),
         which are loaded here. A list holds trainings of one model with different seeds.
     images : ndarray of float32, shape (N, H, W, C)
         In [0, 1]; models with other bounds are converted with Foolbox's `transform_bounds`. Pass the whole test set:

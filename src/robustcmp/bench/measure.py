@@ -29,10 +29,9 @@ from ..networks.architecture import get_architecture
 from ..networks.weights import file_bytes
 from ..provenance import made_with, processor
 from ..runs.control import agreement
-from ..sources.deployed import FromDeployment, deployments_of
-from ..sources.from_files import FromDeployedFile, FromFunction
+from ..sources.deployed import AnyOrigin, FromDeployedFile, FromDeployment, deployments_of
+from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
-from ..sources.origins import AnyOrigin
 from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark

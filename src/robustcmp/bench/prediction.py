@@ -15,7 +15,7 @@ from ..frameworks import Device
 from ..models.classifier import Classifier
 from ..models.preflight import in_unit_bounds
 from ..networks.architecture import Architecture
-from ..sources.origins import AnyOrigin
+from ..sources.deployed import AnyOrigin
 from .measurement import Task
 from .outcome import NotApplicable, Outcome
 

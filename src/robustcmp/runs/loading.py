@@ -17,7 +17,7 @@ from ..models.batches import largest_batch_size
 from ..models.classifier import Classifier
 from ..models.preflight import check_model, in_unit_bounds
 from ..records.store import Run
-from ..sources.origins import AnyOrigin, Origin
+from ..sources.deployed import AnyOrigin, Origin
 from .blame import blaming
 from .control import check_control
 from .plan import TrainedModel, applicability

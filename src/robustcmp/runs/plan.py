@@ -18,7 +18,7 @@ from ..files import digest, json_digest
 from ..frameworks import Device
 from ..models.classifier import Classifier, unwrapped
 from ..records.cell import Cell, Extras
-from ..sources.origins import Origin
+from ..sources.deployed import Origin
 from .blame import blaming
 from .identity import Identity, identify, stored_identity
 
