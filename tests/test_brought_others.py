@@ -18,6 +18,7 @@ from brought import beside
 from numpy.typing import NDArray
 
 import robustcmp as rc
+from robustcmp.attacks.suite import Suite
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models import metered as metering
 
@@ -202,11 +203,13 @@ def endpoint(small: Any) -> Iterator[tuple[type[Endpoint], Callable[[NDArray[np.
     typed="rc.wrap_functions(logits=rc.metered(ask, calls_per_second=10, budget=100_000))",
     got=NO_GRADIENT,
 )
-def test_an_endpoint(endpoint: Any, compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint(endpoint: Any, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metering, "FIRST_WAIT", 0.01)
     handler, ask = endpoint
     asked = rc.metered(ask)
-    compare(rc.wrap_functions(logits=asked))
+    models = {"brought": rc.wrap_functions(logits=asked), "beside": beside(small[2][:40], small[3][:40], 10)}
+    suite = Suite("pixel", "", 4, 1, {"pixel": rc.attacks.SinglePixel(max_pixels=5)})
+    rc.evaluate(models, small[2][:40], small[3][:40], suite=suite, progress=False)
     assert asked.calls == handler.requests  # those that were refused, too
     assert asked.images == handler.images < asked.calls * 32  # nothing was answered twice
     assert handler.requests > 9
