@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 
 SUITE = """
 [attacks.fgsm]
@@ -22,7 +23,7 @@ max_pixels = 3
 """
 
 
-def beside(images: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> rc.Model:
+def beside(images: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> Model:
     """Return a linear model that is right about all images: what stands beside a model that is brought."""
     inverse = np.linalg.pinv(images.reshape(len(images), -1).astype(np.float64))
     targets = 2 * np.eye(classes)[labels] - 1

@@ -23,6 +23,7 @@ from pages import Page
 import robustcmp as rc
 from robustcmp.bench import page as measured_page
 from robustcmp.bench import published as published_performance
+from robustcmp.bench.benchmark import Benchmark
 from robustcmp.bench.headline import found, headline
 from robustcmp.bench.measurement import SEMANTICS, Asked, Epoch, Resources
 from robustcmp.bench.notes import key_notes, notes
@@ -43,7 +44,7 @@ SECTIONS += ["missing", "notes", "settings"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> rc.Benchmark:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     """Ten trainings of each of three frameworks at two batch sizes; jax takes 10 % longer, and mxnet failed."""
     directory = tmp_path_factory.mktemp("trained")
     failed = [Asked("train", "mxnet", 64, 0, repetition) for repetition in range(10)]
@@ -54,7 +55,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> rc.Benchmark:
 
 
 @pytest.fixture(scope="module")
-def predicted(tmp_path_factory: pytest.TempPathFactory) -> rc.Benchmark:
+def predicted(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     """Five predictions of each of two frameworks and a deployed network, which has no gradient."""
     directory = tmp_path_factory.mktemp("predicted")
     forward = made_up.predictions({"onnxruntime": 0.0007}, 5)
@@ -157,7 +158,7 @@ def test_drift_is_found_where_it_is() -> None:
 # summaries
 
 
-def test_a_summary_is_the_median_over_processes(trained: rc.Benchmark) -> None:
+def test_a_summary_is_the_median_over_processes(trained: Benchmark) -> None:
     frame = trained.summary_of_training().set_index(["subject", "batch_size"])
     for subject in SLOWED:
         own = [each for each in trained.measurements if each.asked.subject == subject and each.asked.batch_size == 64]
@@ -173,7 +174,7 @@ def test_a_summary_is_the_median_over_processes(trained: rc.Benchmark) -> None:
         assert (row.parameters, row["bytes"], row.peak_memory) == (44_426, 177_704, 320_000_000)
 
 
-def test_predictions_are_summarised_by_setting(predicted: rc.Benchmark) -> None:
+def test_predictions_are_summarised_by_setting(predicted: Benchmark) -> None:
     frame = predicted.summary_of_prediction().set_index(["task", "subject"])
     own = [each for each in predicted.measurements if (each.asked.task, each.asked.subject) == ("forward", "torch")]
     processes = [figures(each, None) for each in own]
@@ -217,7 +218,7 @@ def test_an_accuracy_that_most_do_not_reach_has_no_time(tmp_path: Path) -> None:
     assert "6 of 8" in rc.open_benchmark(tmp_path / "most").to_text()
 
 
-def test_arrays_hold_the_measurements(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+def test_arrays_hold_the_measurements(trained: Benchmark, predicted: Benchmark) -> None:
     for each in trained.measurements:
         asked = each.asked
         own = trained.training.sel(subject=asked.subject, batch_size=asked.batch_size, repetition=asked.repetition)
@@ -241,7 +242,7 @@ def _place(asked: Asked) -> dict[str, Any]:
 # tests
 
 
-def test_a_pair_by_hand(trained: rc.Benchmark) -> None:
+def test_a_pair_by_hand(trained: Benchmark) -> None:
     tests = trained.tests()
     row = tests[(tests.batch_size == 64) & (tests.a == "jax") & (tests.b == "torch")].iloc[0]
     times = trained.times(AT_64)
@@ -258,7 +259,7 @@ def test_a_pair_by_hand(trained: rc.Benchmark) -> None:
     assert len(tests) == 6
 
 
-def test_other_figures_are_tested_like_times(tmp_path: Path, trained: rc.Benchmark) -> None:
+def test_other_figures_are_tested_like_times(tmp_path: Path, trained: Benchmark) -> None:
     better = np.random.default_rng(0).normal(0.02, 0.002, 10).tolist()
     measured = [
         made_up.trained(
@@ -301,7 +302,7 @@ def test_processes_are_paired_by_repetition(tmp_path: Path) -> None:
     assert "no repetition in common" in rc.open_benchmark(tmp_path / "none").to_text()
 
 
-def test_ten_percent_are_found(trained: rc.Benchmark) -> None:
+def test_ten_percent_are_found(trained: Benchmark) -> None:
     tests = trained.tests()
     of_jax = tests[tests.a == "jax"]
     assert (of_jax.p_adjusted < 0.05).all()
@@ -327,7 +328,7 @@ def test_calls_are_no_units(tmp_path: Path) -> None:
     assert sum(claimed) <= 1
 
 
-def test_five_repetitions_find_nothing_and_that_is_said(predicted: rc.Benchmark) -> None:
+def test_five_repetitions_find_nothing_and_that_is_said(predicted: Benchmark) -> None:
     tests = predicted.tests()
     assert (tests.p_adjusted > 0.05).all()
     assert set(tests[tests.task == "forward"].needed) == {7}  # of three pairs
@@ -340,7 +341,7 @@ def test_five_repetitions_find_nothing_and_that_is_said(predicted: rc.Benchmark)
     assert all("no information" in row for row in pairs.written)
 
 
-def test_equivalence_is_of_a_stated_margin(trained: rc.Benchmark) -> None:
+def test_equivalence_is_of_a_stated_margin(trained: Benchmark) -> None:
     frame = trained.equivalence()
     same = frame[(frame.a == "tensorflow") & (frame.b == "torch")]
     assert same.equivalent.all()
@@ -375,7 +376,7 @@ def test_without_a_second_epoch_steps_are_compared(tmp_path: Path) -> None:
 # answers
 
 
-def test_a_claim_has_its_data(trained: rc.Benchmark) -> None:
+def test_a_claim_has_its_data(trained: Benchmark) -> None:
     at_32, at_64 = headline(trained)
     assert re.fullmatch(
         r"t\w+ trains an epoch of lenet5 in 1\.\d\d s \(1\.\d\d to 1\.\d\d\) at batch 64; jax takes 1\.\d\d times as "
@@ -424,7 +425,7 @@ def test_one_alone_and_nothing_at_all(tmp_path: Path) -> None:
 # what is not there, and what disturbs
 
 
-def test_what_failed_or_cannot_be_stands_in_tables(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+def test_what_failed_or_cannot_be_stands_in_tables(trained: Benchmark, predicted: Benchmark) -> None:
     [failed] = trained.absent
     assert failed[:6] == ("mxnet", "train", 64, 0, 10, "failed")
     text = trained.to_text(width=200)
@@ -562,13 +563,13 @@ def test_the_largest_mean_of_what_is_not_known() -> None:
     assert most([0.0] * 30 + [None] * 10 + [0.8] * 10) == pytest.approx(0.8)
 
 
-def test_the_load_and_the_n_of_accuracies_are_on_the_first_screen(trained: rc.Benchmark) -> None:
+def test_the_load_and_the_n_of_accuracies_are_on_the_first_screen(trained: Benchmark) -> None:
     lines = " ".join(trained.summary().split())
     assert "Load average of the machine, its measurements included: 0.2 before them, 1.4 after them." in lines
     assert "Accuracy: n = 1. All repetitions repeat one training (seed 0); only times are repeated." in lines
 
 
-def test_repetitions_of_a_training_have_seeds_of_their_own_since_then(tmp_path: Path, trained: rc.Benchmark) -> None:
+def test_repetitions_of_a_training_have_seeds_of_their_own_since_then(tmp_path: Path, trained: Benchmark) -> None:
     said = [learned(trained)]
     now = [msgspec.structs.replace(each, semantics=SEMANTICS) for each in made_up.trainings({"a": 1.0, "b": 2.0}, 6)]
     made_up.write(tmp_path / "b", now)
@@ -578,7 +579,7 @@ def test_repetitions_of_a_training_have_seeds_of_their_own_since_then(tmp_path: 
     assert [INTERVAL in [column.name for column in table.columns] for table in said] == [False, True]
 
 
-def test_the_size_on_disk_is_beside_that_of_the_parameters(tmp_path: Path, trained: rc.Benchmark) -> None:
+def test_the_size_on_disk_is_beside_that_of_the_parameters(tmp_path: Path, trained: Benchmark) -> None:
     measured = [msgspec.structs.replace(each, file_bytes=190_000) for each in made_up.trainings({"a": 1.0}, 6)]
     made_up.write(tmp_path / "b", measured)
     found = rc.open_benchmark(tmp_path / "b")
@@ -610,7 +611,7 @@ def test_series_that_cannot_be_are_named(tmp_path: Path, series: dict[str, list[
         rc.open_benchmark(tmp_path / "b")
 
 
-def test_a_benchmark_is_no_run(trained: rc.Benchmark) -> None:
+def test_a_benchmark_is_no_run(trained: Benchmark) -> None:
     with pytest.raises(UsageError, match=r"is a benchmark, not a run: open it with robustcmp\.open_benchmark"):
         rc.open_run(trained.store.directory)
 
@@ -618,7 +619,7 @@ def test_a_benchmark_is_no_run(trained: rc.Benchmark) -> None:
 # for people and programs
 
 
-def test_the_page_has_all_sections(trained: rc.Benchmark, tmp_path: Path) -> None:
+def test_the_page_has_all_sections(trained: Benchmark, tmp_path: Path) -> None:
     trained.to_html(tmp_path / "page.html")
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert re.findall(r'<section id="([\w-]+)"', html) == SECTIONS
@@ -633,12 +634,12 @@ def test_the_page_has_all_sections(trained: rc.Benchmark, tmp_path: Path) -> Non
     assert html.count("<svg") == 3 + 1 + 2 + 2
 
 
-def test_a_page_of_predictions_has_what_there_is(predicted: rc.Benchmark) -> None:
+def test_a_page_of_predictions_has_what_there_is(predicted: Benchmark) -> None:
     sections = re.findall(r'<section id="([\w-]+)"', measured_page.to_html(predicted))
     assert sections == [name for name in SECTIONS if name not in ("learning", "accuracy")]
 
 
-def test_without_matplotlib_the_page_has_tables(trained: rc.Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_page_has_tables(trained: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured_page, "can_draw", lambda: False)
     html = measured_page.to_html(trained)
     assert "<svg" not in html
@@ -657,7 +658,7 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     assert ",'=b," in text
 
 
-def test_one_screen(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+def test_one_screen(trained: Benchmark, predicted: Benchmark) -> None:
     for shown in (trained, predicted):
         lines = repr(shown).splitlines()
         assert max(map(len, lines)) <= 100
@@ -666,7 +667,7 @@ def test_one_screen(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
     assert "95 %" in trained._repr_html_()
 
 
-def test_a_row_is_a_process(trained: rc.Benchmark, tmp_path: Path) -> None:
+def test_a_row_is_a_process(trained: Benchmark, tmp_path: Path) -> None:
     frame = trained.to_dataframe()
     assert len(frame) == 60
     assert not frame.duplicated(["subject", "batch_size", "repetition"]).any()
@@ -687,7 +688,7 @@ def test_a_row_is_a_process(trained: rc.Benchmark, tmp_path: Path) -> None:
         (lambda plot, figure: plot.resources(setting=AT_64, figure=figure), 3),
     ],
 )
-def test_pictures_are_axes(trained: rc.Benchmark, draw: Callable[[Any, Figure], np.ndarray], panels: int) -> None:
+def test_pictures_are_axes(trained: Benchmark, draw: Callable[[Any, Figure], np.ndarray], panels: int) -> None:
     figure = Figure()
     axes = draw(trained.plot, figure)
     assert axes.shape == (panels,)
@@ -696,7 +697,7 @@ def test_pictures_are_axes(trained: rc.Benchmark, draw: Callable[[Any, Figure], 
     assert len({line.get_linestyle() for line in axes[0].get_lines()}) >= 3
 
 
-def test_a_line_is_what_was_measured(trained: rc.Benchmark) -> None:
+def test_a_line_is_what_was_measured(trained: Benchmark) -> None:
     [axes] = trained.plot.time_to_accuracy(batch_size=64)
     first = next(each for each in trained.of(AT_64, "jax"))
     x, y = (np.asarray(values) for values in axes.get_lines()[0].get_data())
@@ -712,7 +713,7 @@ def test_times_far_apart_are_on_a_logarithmic_axis(tmp_path: Path, slow: float, 
     assert axes.get_title() == "prediction, batch 1 of 1,000, %"
 
 
-def test_there_is_nothing_to_draw(predicted: rc.Benchmark, trained: rc.Benchmark) -> None:
+def test_there_is_nothing_to_draw(predicted: Benchmark, trained: Benchmark) -> None:
     with pytest.raises(UsageError, match="no training was measured, so"):
         predicted.plot.learning()
     with pytest.raises(UsageError, match="no training was measured at batch 7, so"):
@@ -722,7 +723,7 @@ def test_there_is_nothing_to_draw(predicted: rc.Benchmark, trained: rc.Benchmark
 # published figures
 
 
-def test_published_times_are_ratios_within_their_source(trained: rc.Benchmark) -> None:
+def test_published_times_are_ratios_within_their_source(trained: Benchmark) -> None:
     found = published_performance.beside(trained)
     logs = [each for each in found if each.source == "DLBench, logs" and each.hardware == "Tesla P4"]
     by_name = {each.framework: each for each in logs}
@@ -770,7 +771,7 @@ def test_every_source_says_what_differs() -> None:
             assert min(table["seconds"].values()) > 0
 
 
-def test_equivalence_of_nothing_is_nothing(trained: rc.Benchmark) -> None:
+def test_equivalence_of_nothing_is_nothing(trained: Benchmark) -> None:
     assert equivalent(trained.processes.iloc[:0]).empty
 
 
@@ -778,7 +779,7 @@ def test_equivalence_of_nothing_is_nothing(trained: rc.Benchmark) -> None:
 
 
 def test_a_benchmark_is_listed_verified_and_has_its_page(
-    trained: rc.Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "bench"
     shutil.copytree(trained.store.directory, directory)
@@ -799,7 +800,7 @@ def test_a_benchmark_is_listed_verified_and_has_its_page(
     assert command.main(["list", "runs", str(tmp_path)]) == 0
 
 
-def test_trainings_are_logs_of_tensorboard(trained: rc.Benchmark, tmp_path: Path) -> None:
+def test_trainings_are_logs_of_tensorboard(trained: Benchmark, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto.event_pb2 import Event
 
