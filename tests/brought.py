@@ -9,9 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import robustcmp as rc
+from robustcmp.attacks import FGSM
+from robustcmp.attacks.suite import Suite
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 
+ONE_ATTACK = Suite("one attack", "", 5, 1, {"fgsm": FGSM(epsilons=10, max_epsilon=0.5)})
+"""For tests of what a report says about models."""
 SUITE = """
 [attacks.fgsm]
 attack = "FGSM"
