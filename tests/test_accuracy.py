@@ -84,11 +84,11 @@ def as_rows(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("before", "given", "options", "remedy"),
     [
-        (lambda x: x / 255, same, {}, "--mean mine=0 --std mine=1/255"),
+        (lambda x: x / 255, same, {}, "FILE,mean=0,std=1/255"),
         (lambda x: (x + 1) / 2, same, {}, "pass bounds=(-1, 1) without mean and std to robustcmp.wrap"),
-        (lambda x: (x + 1) / 2, same, {"bounds": (0, 255)}, "--mean mine=0.5 --std mine=0.5"),
+        (lambda x: (x + 1) / 2, same, {"bounds": (0, 255)}, "FILE,mean=0.5,std=0.5"),
         (of_mnist, same, {}, '{"mean": [0.1307], "std": [0.3081], "axis": -3}'),
-        (of_imagenet, colours, {}, "--mean mine=0.485 0.456 0.406 --std mine=0.229 0.224 0.225"),
+        (of_imagenet, colours, {}, "FILE,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"),
         (blue, colours, {}, 'preprocessing={"flip_axis": -3}'),
         (as_rows, colours, {}, 'data_format="channels_last"'),
         (lambda x: x, turned, {}, "images.transpose(0, 2, 1, 3)"),

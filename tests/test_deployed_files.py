@@ -303,7 +303,7 @@ def test_levels_of_an_onnx_file_for_other_images_are_one_error(zoo_model: Any, d
 
     path = tmp_path / "x.onnx"
     onnxruntime.RUNTIME.convert(rc.wrap(Centred().eval()), "int8-minmax", 2 * digits.images[:50] - 1, path)
-    with pytest.raises(DeploymentError, match=r"made for images from -1\.004 to .*--mean NAME=0\.5 --std NAME=0\.5"):
+    with pytest.raises(DeploymentError, match=r"made for images from -1\.004 to .*FILE,mean=0\.5,std=0\.5"):
         rc.open_deployed(path, "onnxruntime")
     network = onnx.load(path)
     [quantise] = [node for node in network.graph.node if network.graph.input[0].name in node.input]
