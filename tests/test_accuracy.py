@@ -216,22 +216,21 @@ def test_the_command_takes_percentages(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save(network.state_dict(), "a.pt")
-    given = ["--weights", "mine:torch=a.pt", "--architecture", "lenet1", "--dataset", "digits", "--mean", "0.5"]
-    given += ["--suite", "smoke", "--images", "4", "--repeats", "1", "--batch-size", "64", "--json"]
-    for percentage in ("0.97", "mine=101", "high"):
-        assert eval_command.main([*given, "--expect-accuracy", percentage]) == 2
-        said = "expected a percentage above 1 and up to 100, such as 97.2, or mine=97.2 for one model, received "
-        assert f"{said}'{percentage}'" in capfd.readouterr().err
-    assert eval_command.main([*given, "--expect-accuracy", "mien=97"]) == 2
-    assert "unknown model of --expect-accuracy 'mien': did you mean 'mine'" in capfd.readouterr().err
-    assert eval_command.main([*given, "--expect-accuracy", "50"]) == 0
+    described = "mine:torch=a.pt,mean=0.5"
+    more = ["--architecture", "lenet1", "--dataset", "digits"]
+    more += ["--suite", "smoke", "--images", "4", "--repeats", "1", "--batch-size", "64", "--json"]
+    for percentage in ("0.97", "101", "high"):
+        assert eval_command.main(["--weights", f"{described},accuracy={percentage}", *more]) == 2
+        message = "accuracy: expected a percentage above 1 and up to 100, such as 97.2, received "
+        assert f"{message}'{percentage}'" in capfd.readouterr().err
+    assert eval_command.main(["--weights", f"{described},accuracy=50", *more]) == 0
     accuracy = json.loads(capfd.readouterr().out)["clean_accuracy"]["mine"]
     cells = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("cells/*")}
     assert cells
     wanted = 100 * accuracy + 9
     for extra in ([], ["--dry-run"]):  # also of a finished run
-        assert eval_command.main([*given, "--expect-accuracy", f"{wanted:.1f}", *extra]) == 1
-        assert f"mine/0 should classify {wanted:.1f}% of these images" in (said := capfd.readouterr().err)
-        assert "See --expect-accuracy." in said
-    assert eval_command.main([*given, "--expect-accuracy", "mine=50"]) == 0
+        assert eval_command.main(["--weights", f"{described},accuracy={wanted:.1f}", *more, *extra]) == 1
+        assert f"mine/0 should classify {wanted:.1f}% of these images" in (error := capfd.readouterr().err)
+        assert "See --weights." in error
+    assert eval_command.main(["--weights", f"{described},accuracy=50", *more]) == 0
     assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob("cells/*")} == cells

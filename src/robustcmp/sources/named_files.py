@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import names as deployment_names
 from ..deployments.model import Gradient
-from ..errors import UsageError, unknown
+from ..errors import UsageError
 from ..files import json_digest
 from ..frameworks import ALSO, known
 from ..networks.architecture import get_architecture
@@ -103,7 +103,8 @@ def _read_numbers(name: str, text: str | None) -> tuple[float, ...]:
         return tuple(float(value) / float(divisor or 1) for value, _, divisor in parts)
     except (ValueError, ZeroDivisionError):
         raise UsageError(
-            f"{name}: expected a number like 0.1307 or 1/255, or one for each channel, 0.49:0.48:0.45; received {text!r}"
+            f"{name}: expected a number like 0.1307 or 1/255, or one for each channel, 0.49:0.48:0.45; received "
+            f"{text!r}"
         ) from None
 
 
