@@ -24,6 +24,7 @@ from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.functions import of_estimator
+from robustcmp.models.model import Model
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
@@ -145,7 +146,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def zoo_model(framework: str) -> rc.Model:
+def zoo_model(framework: str) -> Model:
     return rc.load_model("lenet1", framework=framework, dataset="digits")
 
 
@@ -171,7 +172,7 @@ def write_keras(path: str) -> None:
     zoo_model("tensorflow").native.save(path)
 
 
-def same_answers(model: Any, expected: rc.Model, digits: Dataset, tolerance: float = 1e-5) -> None:
+def same_answers(model: Any, expected: Model, digits: Dataset, tolerance: float = 1e-5) -> None:
     images = digits.images[:50]
     np.testing.assert_allclose(
         Classifier(in_unit_bounds(model)).logits(images), Classifier(expected).logits(images), atol=tolerance

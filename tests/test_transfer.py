@@ -17,6 +17,7 @@ from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import StoreError, UsageError
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 from robustcmp.report.tables import tables
 from robustcmp.runs.transfer import run_transfer
 
@@ -43,7 +44,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(zoo_model: Any) -> dict[str, list[rc.Model]]:
+def models(zoo_model: Any) -> dict[str, list[Model]]:
     return {
         "two": [zoo_model("torch", "lenet1"), zoo_model("torch", "lenet5")],
         "one": [zoo_model("torch", "lenet1", seed=1)],

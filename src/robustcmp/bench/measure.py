@@ -35,14 +35,11 @@ from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_wi
 from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
-from .child import Job
+from .jobs import ControlJob, NotApplicable, Outcome, PredictionJob, TrainingJob
 from .machine import need_device, need_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .outcome import NotApplicable, Outcome
-from .prediction import ControlJob, PredictionJob
-from .process import Done, Failure, run
+from .process import Done, Failure, Job, run
 from .store import FORMAT, BenchmarkStore, Manifest, Planned
-from .training import TrainingJob
 
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
@@ -148,7 +145,7 @@ def benchmark(
     --------
     >>> found = benchmark("train", "lenet1", frameworks=["torch"], dataset="digits", epochs=0.1, batch_sizes=[32],
     ...                   repetitions=1)
-    >>> found.training.sizes["epoch"]
+    >>> len(found.measurements[0].epochs)
     1
     """
     question = _Question(
