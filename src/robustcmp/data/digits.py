@@ -14,7 +14,7 @@ _TEST = 500
 _LEVELS = 16
 
 
-def load(split: str, directory: Path | None = None) -> Dataset:
+def load(split: str, _directory: Path | None = None) -> Dataset:
     """Return one split; no directory has it."""
     spec = find_spec("sklearn")  # to import it would take most of a second
     assert spec is not None
