@@ -14,7 +14,6 @@ from conftest import Slow
 import robustcmp as rc
 from robustcmp.attacks import FGSM, Boundary
 from robustcmp.cli import eval as eval_command
-from robustcmp.compare import ModelsAtHand
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
@@ -24,6 +23,7 @@ from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
 from robustcmp.runs import checks
 from robustcmp.runs.checks import ADVICE, BOUNDS, INSIDE
+from robustcmp.runs.followups import FollowUps
 
 torch = pytest.importorskip("torch")
 
@@ -153,7 +153,7 @@ def test_a_saturated_softmax(network: Any, digits: Dataset, suite: Path) -> None
 def test_answers_that_differ_each_time(network: Any, digits: Dataset, suite: Path) -> None:
     model = rc.wrap(Module(network))
     ev = run(model, digits, suite)
-    assert isinstance(ev._at_hand, ModelsAtHand)
+    assert isinstance(ev._at_hand, FollowUps)
     classifier = ev._at_hand.plan.models[0].classifier
     random = np.random.default_rng(0)
     infer = classifier.forward
@@ -195,7 +195,7 @@ def test_a_wrapper_that_undoes_what_the_network_does(
 def test_a_wrapper_that_shows_the_network_other_images(network: Any, digits: Dataset, suite: Path) -> None:
     ev = run(rc.wrap(Module(network)), digits, suite)
     assert outcomes(ev)[INSIDE] == PASS
-    assert isinstance(ev._at_hand, ModelsAtHand)
+    assert isinstance(ev._at_hand, FollowUps)
     classifier = ev._at_hand.plan.models[0].classifier
     infer = classifier.forward
     classifier.forward = lambda images: infer(images[:, ::-1].copy())  # type: ignore[method-assign]

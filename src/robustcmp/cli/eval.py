@@ -210,8 +210,8 @@ def _evaluate(given: Sequence[str]) -> None:
     from ..files import check_writable
     from ..frameworks import check_device
     from ..processes import Limits
-    from ..runs.conditioning import check_conditional
     from ..runs.executors import choose_executor
+    from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
 
     suite = _with_own(load_suite(options.suite), options.attack or [])
