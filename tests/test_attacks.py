@@ -130,20 +130,20 @@ def assert_agrees(result: AttackResult, i: int, outcome: ref.Outcome) -> None:
 def test_fgsm_agrees_with_the_reference(framework: TrainableFramework, zoo_model: Zoo, digits: Dataset) -> None:
     model = zoo_model(framework)
     x, y = correct(model, digits)
-    x, y = x[:40], y[:40]
+    x, y = x[:16], y[:16]
     one = Classifier(model, batch_size=1)
     result = FGSM().attack(model, x, y)
     for i in range(len(x)):
         outcome = ref.fgsm(one.logits, one.vjp, x[i], int(y[i]), UNIT)
         assert_agrees(result, i, outcome)
         assert result.extras["smallest_epsilon"][i] == outcome.extras["epsilon"]
-    assert 10 < result.success.sum() <= 40
+    assert result.success.sum() > 4
 
 
 def test_single_pixel_agrees_with_the_reference(framework: TrainableFramework, zoo_model: Zoo, digits: Dataset) -> None:
     model = zoo_model(framework)
     x, y = correct(model, digits, contrast=0.5)
-    x, y = x[:48:4], y[:48:4]
+    x, y = x[:24:4], y[:24:4]
     one = Classifier(model, batch_size=1)
     for repeat, result in enumerate(SinglePixel(max_pixels=50).attack_repeats(model, x, y, seed=3, repeats=range(2))):
         for i in range(len(x)):
@@ -158,27 +158,26 @@ def test_exact_single_pixel_finds_every_vulnerable_position(
     model = zoo_model(framework)
     x, y = correct(model, digits, contrast=0.5)
     one = Classifier(model, batch_size=1)
-    result = SinglePixel(max_pixels=1, exact=True).attack(model, x[:2], y[:2])
-    for i in range(2):
-        expected = ref.vulnerable_pixels(one.logits, x[i], int(y[i]), UNIT).reshape(-1)
-        assert result.extras["vulnerable_pixels"][i] == expected.sum()
-        np.testing.assert_array_equal(np.unpackbits(result.extras["vulnerable_map"][i], count=784), expected)
-        assert result.extras["pixels"][i] == 784
-    assert result.extras["vulnerable_pixels"].sum() > 0
+    result = SinglePixel(max_pixels=1, exact=True).attack(model, x[:1], y[:1])
+    expected = ref.vulnerable_pixels(one.logits, x[0], int(y[0]), UNIT).reshape(-1)
+    assert result.extras["vulnerable_pixels"].tolist() == [expected.sum()]
+    np.testing.assert_array_equal(np.unpackbits(result.extras["vulnerable_map"][0], count=784), expected)
+    assert result.extras["pixels"].tolist() == [784]
+    assert 0 < expected.sum() < 784
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n", "iterations"), [(2, 25), pytest.param(6, 100, marks=pytest.mark.slow)])
 def test_boundary_agrees_with_the_reference(
-    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, walks: Walks, n: int
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, walks: Walks, n: int, iterations: int
 ) -> None:
     model = zoo_model(framework)
     x, y = correct(model, digits)
     x, y = x[-n:], y[-n:]
     one = Classifier(model, batch_size=1)
-    result = Boundary().attack(model, x, y, seed=1, repeat=2)
+    result = Boundary(iterations=iterations).attack(model, x, y, seed=1, repeat=2)
     together = 0
     for i in range(len(x)):
-        outcome = ref.boundary(one.logits, x[i], int(y[i]), UNIT, 1, 2)
+        outcome = ref.boundary(one.logits, x[i], int(y[i]), UNIT, 1, 2, iterations=iterations)
         if same_walk(walks[i], outcome.extras["decisions"]):
             together += 1
             assert_agrees(result, i, outcome)
@@ -251,8 +250,12 @@ def planted(value: Callable[[NDArray[np.float64], NDArray[np.float64]], float], 
     image = np.zeros((4, 4, 1), np.float32)
     ray = ref.start_noise(image, bounds, 0, 0, 0)
 
+    @cache  # the attack and the reference ask about the same points
+    def value_of(point: bytes) -> float:
+        return value(ray, np.frombuffer(point, np.float32).reshape(image.shape).astype(np.float64))
+
     def logits(x: NDArray[np.float32]) -> NDArray[np.float64]:
-        return np.array([[0, value(ray, one.astype(np.float64))] for one in x])
+        return np.array([[0, value_of(point.tobytes())] for point in x])
 
     return fb.NumPyModel(logits, bounds=bounds, data_format="channels_last")
 
@@ -342,19 +345,19 @@ def test_fgsm_on_a_confident_network(
     framework.set_weights(native, architecture, weights)
     model = rc.wrap(native, framework=framework.name, device="cpu")
     x, y = correct(model, digits)
-    x, y = x[::8], y[::8]
+    x, y = x[::20], y[::20]
     result = FGSM().attack(model, x, y)
     exact = numpy_network(architecture, weights)
     outcomes = [ref.fgsm(exact.logits, exact.vjp, x[i], int(y[i]), UNIT) for i in range(len(x))]
     assert result.success.tolist() == [outcome.success for outcome in outcomes]
     np.testing.assert_array_equal(result.linf, [outcome.linf for outcome in outcomes])
-    assert 5 < result.success.sum() < len(x)
+    assert 2 < result.success.sum() < len(x)
 
     logits = Classifier(model).logits(x)
     p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float32)
     p /= p.sum(axis=1, keepdims=True)
     drowned = (p - np.eye(10, dtype=np.float32)[y]) == 0
-    assert drowned.all(axis=1).sum() >= 5  # plain autograd would see no gradient at all in these
+    assert drowned.all(axis=1).sum() >= 3  # plain autograd would see no gradient at all in these
 
 
 def zoo_trained(framework: TrainableFramework) -> Weights:
@@ -421,12 +424,12 @@ def at_once(zoo_model: Zoo, half_fall: Callable[[str, Attack], Images]) -> Calla
     return attacked
 
 
-@pytest.mark.parametrize("change", ["batch size 1", "batch size 7", "reversed", "a part", "compiled"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_results_do_not_depend_on_the_batch(
     framework: TrainableFramework,
     zoo_model: Zoo,
     attack: Attack,
-    change: str,
+    compiled: bool,
     half_fall: Callable[[str, Attack], Images],
     at_once: Callable[[str, Attack], AttackResult],
     monkeypatch: pytest.MonkeyPatch,
@@ -437,20 +440,17 @@ def test_results_do_not_depend_on_the_batch(
     if isinstance(attack, SinglePixel):
         assert len(x) == 20
         assert whole.success.sum() >= 10
-    if change == "compiled":
+    if compiled:
         monkeypatch.setattr(base, "WORTH_COMPILING", 0)
-    part = {"a part": slice(3, 14), "reversed": slice(None, None, -1)}.get(change, slice(None))
-    size = int(change.removeprefix("batch size ")) if change.startswith("batch size") else None
-    if size == 1:
-        part = slice(6)  # one query a call is slow
-    other = attack.attack(model, x[part], y[part], seed=5, batch_size=size)
-    assert parted(other, select(whole, part)) <= 0.05 * len(x)
+    part = slice(13, 2, -1)
+    other = attack.attack(model, x[part], y[part], seed=5, batch_size=7)
+    assert parted(other, select(whole, part)) <= 1
 
 
 def test_repeats_that_are_done_together_are_those_that_are_done_alone(
-    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack
+    zoo_model: Zoo, digits: Dataset, attack: Attack
 ) -> None:
-    model = zoo_model(framework)
+    model = zoo_model("torch")
     x, y = correct(model, digits, contrast=0.5)
     x, y = x[:6], y[:6]
     together = list(attack.attack_repeats(model, x, y, seed=5, repeats=[2, 0, 1]))
@@ -461,13 +461,14 @@ def test_repeats_that_are_done_together_are_those_that_are_done_alone(
 def test_boundary_parts_only_at_near_ties(zoo_model: Zoo, digits: Dataset, walks: Walks) -> None:
     model = zoo_model("torch")
     x, y = correct(model, digits, contrast=0.5)
-    whole = Boundary().attack(model, x[:30], y[:30])
+    long = Boundary(iterations=50)
+    whole = long.attack(model, x[:10], y[:10])
     first = {i: list(decisions) for i, decisions in walks.items()}
     walks.clear()
-    reverse = Boundary().attack(model, x[:30][::-1], y[:30][::-1], batch_size=7)
-    together = sum(same_walk(walks[29 - i], first[i]) for i in range(30))
-    assert together >= 0.95 * 30
-    assert parted(select(reverse, slice(None, None, -1)), whole) <= 30 - together
+    reverse = long.attack(model, x[:10][::-1], y[:10][::-1], batch_size=7)
+    together = sum(same_walk(walks[9 - i], first[i]) for i in range(10))
+    assert together >= 9
+    assert parted(select(reverse, slice(None, None, -1)), whole) <= 10 - together
 
 
 def select(result: AttackResult, part: slice) -> AttackResult:
@@ -479,7 +480,7 @@ def select(result: AttackResult, part: slice) -> AttackResult:
 def test_draws_depend_on_seed_and_repeat(zoo_model: Zoo, digits: Dataset) -> None:
     model = zoo_model("torch")
     x, y = correct(model, digits)
-    x, y = x[-8:], y[-8:]
+    x, y = x[-3:], y[-3:]
     results = [SHORT.attack(model, x, y, seed=s, repeat=r) for s, r in ((0, 0), (0, 0), (1, 0), (0, 1))]
     np.testing.assert_array_equal(results[0].adversarials, results[1].adversarials)
     assert not np.array_equal(results[0].adversarials, results[2].adversarials)
@@ -555,12 +556,12 @@ def test_repeats_added_to_an_exact_single_pixel_ask_about_vulnerable_positions(z
 
 
 def test_attacks_say_how_many_queries_they_take_at_the_most(zoo_model: Zoo, digits: Dataset) -> None:
-    x, y = digits.images[:6], digits.labels[:6]
+    x, y = digits.images[:3], digits.labels[:3]
     for attack in (FGSM(), SinglePixel(), SinglePixel(exact=True), SHORT):
         asked: list[int] = []
         classifier = Classifier(zoo_model("torch"), asked=asked.append)
         list(attack.outcomes(classifier, x, y, 0, range(2)))
-        assert sum(asked) <= 6 * (attack.most_queries(784, 2) + 3)  # and the clean images, and the final checks
+        assert sum(asked) <= 3 * (attack.most_queries(784, 2) + 3)  # and the clean images, and the final checks
     assert sum(SinglePixel(exact=True).most_queries(784, n) for n in (1, 10)) == 2 * 2 * 784
 
 
@@ -588,27 +589,15 @@ def test_bad_input_to_repeats_fails_before_the_first_is_asked_for(zoo_model: Zoo
         assert list(attack.attack_repeats(model, x, y, repeats=[])) == []
 
 
-def test_queries_of_a_batched_fgsm_are_what_is_asked(zoo_model: Zoo, digits: Dataset) -> None:
+@pytest.mark.parametrize(("attack", "more"), [(FGSM(), 1), (SHORT, 0)], ids=["FGSM", "Boundary"])
+def test_queries_of_a_batched_attack_are_what_is_asked(
+    zoo_model: Zoo, digits: Dataset, attack: Attack, more: int
+) -> None:
     asked: list[int] = []
     classifier = Classifier(zoo_model("torch"), asked=asked.append)
-    (found,) = FGSM().perturb(classifier, digits.images[:20], digits.labels[:20], 0, [0])
-    assert sum(asked) == found.queries.sum() + 20  # the clean images, for the gradient
-
-
-def test_queries_of_a_batched_boundary_are_what_is_asked(zoo_model: Zoo, digits: Dataset) -> None:
-    asked: list[int] = []
-    classifier = Classifier(zoo_model("torch"), asked=asked.append)
-    (found,) = SHORT.perturb(classifier, digits.images[:20], digits.labels[:20], 0, [0])
-    assert found.fooled.any()
-    assert sum(asked) == found.queries.sum()
-
-
-def test_results_of_attack_repeats_are_those_of_attack(zoo_model: Zoo, digits: Dataset, attack: Attack) -> None:
-    model = zoo_model("torch")
-    x, y = correct(model, digits, contrast=0.5)
-    together = list(attack.attack_repeats(model, x[:10], y[:10], repeats=[2, 0]))
-    for repeat, result in zip([2, 0], together, strict=True):
-        assert parted(result, attack.attack(model, x[:10], y[:10], repeat=repeat)) == 0
+    (changed,) = attack.perturb(classifier, digits.images[:8], digits.labels[:8], 0, [0])
+    assert changed.fooled.any()
+    assert sum(asked) == changed.queries.sum() + 8 * more  # FGSM takes the gradient at the clean images
 
 
 # as Foolbox attacks --------------------------------------------------------------------------------------------------
@@ -632,8 +621,9 @@ def foolbox_model(framework: TrainableFramework, model: Model) -> Any:
 
 @pytest.mark.needs("tensors")
 def test_attacks_run_on_models_that_foolbox_made(
-    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
 ) -> None:
+    attack = FGSM()
     ours = zoo_model(framework)
     theirs = foolbox_model(framework, ours)
     x, y = correct(ours, digits, contrast=0.5)
@@ -668,17 +658,17 @@ def test_repeat_is_the_best_of_repeats(zoo_model: Zoo, digits: Dataset) -> None:
     model = zoo_model("torch")
     x, y = correct(model, digits)
     classifier = Classifier(model)
-    images, labels = classifier.tensor(x[-5:]), classifier.tensor(y[-5:])
+    images, labels = classifier.tensor(x[-3:]), classifier.tensor(y[-3:])
 
     def l2(attack: Attack) -> NDArray[np.float64]:
         _, adversarials, _ = attack(model, images, labels, epsilons=None)
-        return np.sqrt(((classifier.array(adversarials) - x[-5:]) ** 2).sum(axis=(1, 2, 3)))
+        return np.sqrt(((classifier.array(adversarials) - x[-3:]) ** 2).sum(axis=(1, 2, 3)))
 
-    each = [l2(SHORT.at_repeat(n)) for n in range(3)]
+    each = [l2(SHORT.at_repeat(n)) for n in range(2)]
     assert not np.allclose(each[0], each[1])
     np.testing.assert_allclose(l2(SHORT), each[0])
-    np.testing.assert_allclose(l2(SHORT.repeat(3)), np.min(each, axis=0), rtol=1e-6)
-    np.testing.assert_allclose(SHORT.attack(model, x[-5:], y[-5:], repeat=2).l2, each[2], rtol=1e-5)
+    np.testing.assert_allclose(l2(SHORT.repeat(2)), np.min(each, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(SHORT.attack(model, x[-3:], y[-3:], repeat=1).l2, each[1], rtol=1e-5)
 
 
 def test_other_bounds_change_nothing(zoo_model: Zoo, digits: Dataset, attack: Attack) -> None:

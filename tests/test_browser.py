@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import robustcmp as rc
-from robustcmp.report.page_sections import SECTIONS
+from robustcmp.report.page import SECTIONS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")

@@ -28,6 +28,14 @@ from robustcmp.models.model import Model
 
 Zoo = Callable[..., Model]
 ATTACKS: list[Attack] = [FGSM(), SinglePixel(max_pixels=40), Boundary(iterations=20, max_directions=2)]
+# Every attack on one framework, and on the others the attack that asks for logits and for gradients.
+PAIRS = [*(("torch", attack) for attack in ATTACKS), ("tensorflow", FGSM()), ("jax", FGSM())]
+on_each = pytest.mark.parametrize(
+    ("framework", "attack"),
+    PAIRS,
+    ids=[f"{name}-{type(attack).__name__}" for name, attack in PAIRS],
+    indirect=["framework"],
+)
 
 
 def numpy_model(logits: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> Any:
@@ -39,14 +47,13 @@ def two_classes(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @pytest.mark.needs("compiles")
-@pytest.mark.parametrize("architecture", ["lenet1", "lenet5"])
 def test_compiled_answers_are_those_of_the_model(
-    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, architecture: str
+    framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
 ) -> None:
-    eager = Classifier(zoo_model(framework, architecture), 64)
+    eager = Classifier(zoo_model(framework, "lenet1"), 64)
     compiled = eager.compiled(digits.images)
     assert compiled is not eager
-    for n in (1, 3, 64, 100):
+    for n in (1, 64, 100):
         x = digits.images[:n]
         np.testing.assert_allclose(compiled.logits(x), eager.logits(x), rtol=1e-5, atol=1e-5)
         v = np.random.default_rng(0).normal(size=(n, 10)).astype(np.float32)
@@ -64,8 +71,7 @@ def test_many_models_are_compiled_without_a_warning(
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-@pytest.mark.needs("compiles")
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+@on_each
 def test_workers_change_no_outcome(
     framework: TrainableFramework,
     zoo_model: Zoo,
@@ -78,19 +84,18 @@ def test_workers_change_no_outcome(
     assert several.workers == 3
     one = Classifier(zoo_model(framework)).compiled(digits.images)
     one.workers = 1
-    x, y = digits.images[:20], digits.labels[:20]
+    x, y = digits.images[:12], digits.labels[:12]
     for a, b in zip(attack.outcomes(several, x, y, 3, range(2)), attack.outcomes(one, x, y, 3, range(2)), strict=True):
         same = (a.success == b.success) & (a.queries == b.queries) & (a.adversarial_class == b.adversarial_class)
-        assert (~same).sum() <= 0.05 * len(x)
+        assert (~same).sum() <= 1
         np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
 
 
-@pytest.mark.needs("compiles")
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: type(attack).__name__)
+@on_each
 def test_filling_batches_up_changes_no_outcome(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, y = digits.images[:20], digits.labels[:20]
+    x, y = digits.images[:12], digits.labels[:12]
     results = []
     for more in (0, 3):
         monkeypatch.setattr(type(framework), "filled_size", lambda self, n, more=more: n + more)
@@ -98,11 +103,11 @@ def test_filling_batches_up_changes_no_outcome(
         results.append(next(iter(attack.outcomes(classifier, x, y, 3, [0]))))
     a, b = results
     same = (a.success == b.success) & (a.queries == b.queries) & (a.adversarial_class == b.adversarial_class)
-    assert (~same).sum() <= 0.05 * len(x)
+    assert (~same).sum() <= 1
     np.testing.assert_allclose(a.adversarials[same], b.adversarials[same], atol=1e-4)
 
 
-@pytest.mark.parametrize("attack", [*ATTACKS, SinglePixel(exact=True)], ids=repr)
+@on_each
 def test_where_candidates_are_made_changes_no_outcome(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset, attack: Attack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

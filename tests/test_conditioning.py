@@ -20,6 +20,7 @@ from robustcmp.attacks.suite import Suite
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
+from robustcmp.models.model import Model
 from robustcmp.records.contested import Contested
 from robustcmp.report.tables import tables
 
@@ -30,7 +31,7 @@ SUITE = Suite(
 )
 
 
-def linear(seed: int) -> rc.Model:
+def linear(seed: int) -> Model:
     """A linear model; those of different seeds disagree about some images."""
     weights = np.random.default_rng(0).normal(size=(784, 10)) + 0.25 * np.random.default_rng(seed).normal(
         size=(784, 10)

@@ -29,8 +29,9 @@ from robustcmp.deployments.layouts import Layout
 from robustcmp.deployments.onnx_files import read_onnx, write_onnx
 from robustcmp.errors import DeploymentError, RobustcmpError, UsageError, WeightsError
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.sources.from_files import FromDeployedFile
+from robustcmp.sources.deployed import FromDeployedFile
 from robustcmp.sources.named_files import file_origins, normalised, with_sources
 
 onnx = pytest.importorskip("onnx")
@@ -134,7 +135,7 @@ def test_a_classifier_of_scikit_learn_stands_in_a_comparison(scikit: Callable[[s
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_a_classifier_of_scikit_learn_at_the_terminal(
     scikit: Callable[[str], Path],
-    zoo_model: Callable[..., rc.Model],
+    zoo_model: Callable[..., Model],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -552,7 +553,7 @@ def test_images_say_where_the_channels_are(shape: tuple[int, int, int], order: s
 
 
 @pytest.fixture(scope="module")
-def int8(zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def int8(zoo_model: Callable[..., Model], digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A TFLite file of LeNet-5 whose input and output are int8."""
     pytest.importorskip("tensorflow")
     pytest.importorskip("ai_edge_litert")
@@ -567,7 +568,7 @@ def int8(zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path_factory: 
     got=NO_GRADIENT,
 )
 def test_a_tflite_file_with_int8_input_stands_in_a_comparison(
-    int8: Path, zoo_model: Callable[..., rc.Model], digits: Dataset
+    int8: Path, zoo_model: Callable[..., Model], digits: Dataset
 ) -> None:
     source, model = zoo_model("tensorflow"), rc.open_deployed(int8, "litert")
     assert any("images in int8" in note for note in model.info["deployment"]["notes"])
@@ -783,13 +784,13 @@ def test_images_of_another_size_are_one_error_before_any_work(
     assert not list(out.glob("**/*.h5"))
 
 
-def test_a_missing_calibration_set_is_one_error(zoo_model: Callable[..., rc.Model], tmp_path: Path) -> None:
+def test_a_missing_calibration_set_is_one_error(zoo_model: Callable[..., Model], tmp_path: Path) -> None:
     framework = next(name for name in ("torch", "jax", "tensorflow") if find_spec(name))
     with pytest.raises(UsageError, match="onnxruntime-int8 chooses the ranges of activations by images: pass some"):
         rc.deploy(zoo_model(framework), "onnxruntime-int8", path=tmp_path / "a.onnx")
 
 
-def test_an_unknown_deployment_suggests_the_nearest(zoo_model: Callable[..., rc.Model]) -> None:
+def test_an_unknown_deployment_suggests_the_nearest(zoo_model: Callable[..., Model]) -> None:
     with pytest.raises(UsageError, match="unknown deployment 'onnxruntim': did you mean 'onnxruntime'"):
         rc.open_deployed("x.onnx", "onnxruntim")
     with pytest.raises(UsageError, match="unknown deployment 'onnxruntime-int9': did you mean 'onnxruntime-int8'"):

@@ -25,21 +25,23 @@ from conftest import PIXEL_AND_WALK, answers
 import robustcmp as rc
 from robustcmp import compare as comparison
 from robustcmp.cli.eval import main
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
 from robustcmp.frameworks import NAMES
 from robustcmp.models.classifier import BATCH_SIZES, Classifier
 from robustcmp.processes import Child, Died, Limits, last_lines, resident_memory
 from robustcmp.records.store import Run
-from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
+from robustcmp.report.words import notes
 from robustcmp.runs.child import Bench
 from robustcmp.runs.identity import Identity
 from robustcmp.runs.question import validate
 from robustcmp.runs.tasks import CHILD
 from robustcmp.runs.trial import TrialTask, trials
-from robustcmp.sources.from_files import FromFile, FromFunction
+from robustcmp.sources.from_code import FromFunction
+from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo
 
 GIB = 2**30
@@ -100,7 +102,7 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
-def test_trained_models_are_the_same_in_another_process(framework: str, digits: rc.Dataset, tmp_path: Path) -> None:
+def test_trained_models_are_the_same_in_another_process(framework: str, digits: Dataset, tmp_path: Path) -> None:
     from robustcmp.sources.from_zoo import zoo_origins
 
     pytest.importorskip(framework)

@@ -19,8 +19,7 @@ from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.cli import command
 from robustcmp.errors import UsageError
 from robustcmp.records.attack import OWN_NAMES
-from robustcmp.report.frames import PER_IMAGE
-from robustcmp.report.latex import SPECIAL, escaped
+from robustcmp.report.exports import PER_IMAGE, SPECIAL, escape
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 RUNS = sorted(path.parent.name for path in RESULTS.glob("*/manifest.json"))
@@ -151,7 +150,7 @@ def test_the_table_has_the_rates_and_r(run: str) -> None:
     ev = opened(run)
     latex = ev.to_latex()
     rows = cells(latex)
-    assert [row[0] for row in rows] == [escaped(model) for model in ev.models]
+    assert [row[0] for row in rows] == [escape(model) for model in ev.models]
     for model, row in zip(ev.models, rows, strict=True):
         assert [float(rate) for rate in row[1:-1:2]] == [
             pytest.approx(100 * ev.rate(model, attack), abs=0.051) for attack in ev.attacks
@@ -169,11 +168,11 @@ def test_the_caption_says_what_the_intervals_are_over() -> None:
     assert "all 30 models classify correctly; 95\\,\\% intervals are over 10 trainings of each framework." in several
 
 
-def test_special_characters_are_escaped(fresh: rc.Evaluation) -> None:
+def test_special_characters_are_escape(fresh: rc.Evaluation) -> None:
     latex = fresh.to_latex()
     assert cells(latex)[0][0] == r"a\_b \& c"
     assert r"mine on my\_own" in latex
-    assert escaped("".join(SPECIAL)) == "".join(SPECIAL.values())
+    assert escape("".join(SPECIAL)) == "".join(SPECIAL.values())
     assert r"\label{tab:mine-my_own-quick_one}" in latex
 
 

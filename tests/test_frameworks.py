@@ -11,10 +11,10 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import eagerpy as ep
+import foolbox as fb
 import numpy as np
 import pytest
 import reference as ref
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp import frameworks
 from robustcmp.attacks.boundary import blended
-from robustcmp.attacks.fgsm import FGSM, stepped
+from robustcmp.attacks.fgsm import stepped
+from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.attacks.single_pixel import with_pixel
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
@@ -42,7 +43,7 @@ NumpyNetwork = Callable[[Architecture, Weights], Any]
 Images = NDArray[np.float32]
 
 SMALL_VGG = vgg("small_vgg", (8, 8, 3), ((4, 4), (6,)), (12,))
-PARAMETERS = {"lenet1": 3246, "lenet5": 44426, "resnet20": 273066, "tiny": 402, "tiny_residual": 3261}
+PARAMETERS = {"lenet5": 44426, "resnet20": 273066, "tiny": 402, "tiny_residual": 3261}
 
 
 @pytest.fixture(params=PARAMETERS)
@@ -143,7 +144,7 @@ def test_a_trained_network_on_real_images_with_their_ties(
     np.testing.assert_allclose(classifier.vjp(images, v), gradient, rtol=0, atol=1e-4 * np.abs(gradient).max())
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 37])
+@pytest.mark.parametrize("n", [3, 37])
 def test_an_image_is_answered_alike_in_every_batch(framework: TrainableFramework, tiny: Architecture, n: int) -> None:
     native, images = framework.build(tiny, 0, "cpu"), images_for(tiny, n)
     alone = np.concatenate([infer(framework, native, images[i : i + 1]) for i in range(n)])
@@ -469,7 +470,9 @@ IN_FLOAT32 = {"keras-jax": 1e-3, "keras-torch": 1e-3}
 
 
 @pytest.mark.needs("trainable")
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-9), (np.float32, 1e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(np.float64, 1e-9), pytest.param(np.float32, 1e-2, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", [pytest.param("resnet20", marks=pytest.mark.slow), "small_vgg"])
 def test_a_step_is_the_same_step_in_every_framework(
     framework: TrainableFramework, random_weights: RandomWeights, name: str, dtype: type, tolerance: float
@@ -774,45 +777,42 @@ SETTINGS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_settings_of_the_caller_change_nothing(setting: str, digits: Dataset, tmp_path: Path) -> None:
-    name = setting.partition(":")[0]
-    pytest.importorskip(name, reason=f"{name} is not installed")
-    suite = tmp_path / "suite.toml"
-    suite.write_text(
-        '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 10\n'
-        '[attacks.foolbox]\nattack = "LinfFastGradientAttack"\nepsilons = [0.1]\n'
-    )
+def answers_of(name: str) -> tuple[NDArray[np.float32], Any]:
+    """Return the logits of a model that is loaded now, and how often it is fooled."""
+    digits = rc.load_dataset("digits", "test")
     images, labels = digits.images[:24], digits.labels[:24]
-
-    def outcomes() -> tuple[NDArray[np.float32], list[bool], Any]:
-        model = rc.load_model("lenet1", framework=name, dataset="digits", device="cpu")
-        fallen = FGSM(epsilons=10).attack(model, images, labels).success.tolist()
-        ev = rc.evaluate({"m": model}, images, labels, suite=suite, n=20, repeats=1, batch_size=8, progress=False)
-        return Classifier(model).logits(images), fallen, ev.rates()
-
-    expected = outcomes()
-    with SETTINGS[setting]():
-        logits, *others = outcomes()
-    np.testing.assert_array_equal(logits, expected[0])
-    assert others == [*expected[1:]]
-    assert 0.3 < np.mean(others[0]) < 1
+    suite = {"fgsm": FoolboxAttack(fb.attacks.LinfFastGradientAttack(), {}, [0.1])}
+    model = rc.load_model("lenet1", framework=name, dataset="digits", device="cpu")
+    ev = rc.evaluate({"m": model}, images, labels, suite=suite, n=20, repeats=1, batch_size=8, progress=False)
+    return Classifier(model).logits(images), ev.rates()
 
 
-@pytest.mark.parametrize("setting", [each for each in SETTINGS if not each.startswith("torch: a")])
-def test_settings_of_the_caller_change_no_training(setting: str) -> None:
+def loss_of(name: str) -> float:
+    """Return the loss of a second step of training."""
+    framework, architecture = get_framework(name), get_architecture("lenet1")
+    trainer = framework.trainer(framework.build(architecture, 0, "cpu"), architecture, 0.9, 1e-4)
+    images, labels = images_for(architecture, 8), np.arange(8)
+    trainer.step(images, labels, 0.1)
+    return trainer.step(images, labels, 0.1)
+
+
+@cache
+def without_a_setting(name: str) -> tuple[tuple[NDArray[np.float32], Any], float]:
+    return answers_of(name), loss_of(name)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_of_the_caller_change_nothing(setting: str) -> None:
     name = setting.partition(":")[0]
     pytest.importorskip(name, reason=f"{name} is not installed")
-    framework, architecture = get_framework(name), get_architecture("lenet1")
-    images, labels = images_for(architecture, 8), np.arange(8)
-
-    def loss() -> float:
-        trainer = framework.trainer(framework.build(architecture, 0, "cpu"), architecture, 0.9, 1e-4)
-        return [trainer.step(images, labels, 0.1) for _ in range(2)][-1]
-
-    expected = loss()
+    (expected, rates), loss = without_a_setting(name)
+    assert 0 < rates["m"]["fgsm"] < 1
     with SETTINGS[setting]():
-        assert loss() == pytest.approx(expected, rel=1e-6)
+        logits, rates_with = answers_of(name)
+        if not setting.startswith("torch: a"):  # autocast, and another device, are about training as well
+            assert loss_of(name) == pytest.approx(loss, rel=1e-6)
+    np.testing.assert_array_equal(logits, expected)
+    assert rates_with == rates
 
 
 def test_a_module_made_in_inference_mode_is_refused_by_the_name_of_the_setting() -> None:

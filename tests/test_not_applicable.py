@@ -16,10 +16,9 @@ from robustcmp.attacks import FGSM, SinglePixel
 from robustcmp.attacks.suite import Suite
 from robustcmp.data import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.report.headline import headline
-from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
+from robustcmp.report.words import headline, notes
 
 SUITE = Suite("two", "", 10, 2, {"fgsm": FGSM(epsilons=4), "pixel": SinglePixel(max_pixels=9)})
 

@@ -15,10 +15,10 @@ from robustcmp.data import Dataset
 from robustcmp.errors import WeightsError
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.weights import write_weights
+from robustcmp.sources.deployed import Origin, fingerprints
 from robustcmp.sources.from_files import FromFile
 from robustcmp.sources.from_zoo import FromZoo, zoo_origins
 from robustcmp.sources.named_files import file_origins
-from robustcmp.sources.origins import Origin, fingerprints
 
 NAME = FromZoo("lenet1", "digits", "torch")
 
@@ -44,7 +44,7 @@ def test_an_origin_survives_json_and_loads_the_same_model(saved: FromFile, digit
 def test_another_process_loads_it(digits: Dataset) -> None:
     pytest.importorskip("torch")
     code = (
-        "import sys, msgspec, robustcmp as rc; from robustcmp.sources.origins import Origin; "
+        "import sys, msgspec, robustcmp as rc; from robustcmp.sources.deployed import Origin; "
         "model = msgspec.json.decode(sys.argv[1], type=Origin).load('cpu'); "
         "print(rc.predict(model, rc.load_dataset('digits').images[:20]).tolist())"
     )

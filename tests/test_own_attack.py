@@ -24,8 +24,8 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.records.attack import AttackTable, Column, Extra, PositionDraws
 from robustcmp.records.checks import Check, judged
 from robustcmp.records.store import Run
-from robustcmp.report.notes import notes
 from robustcmp.report.tables import tables
+from robustcmp.report.words import notes
 from robustcmp.runs.executors import InProcess
 from robustcmp.runs.plan import Plan, Task
 

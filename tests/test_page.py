@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 import shutil
-import subprocess
 import sys
 import time
 from itertools import pairwise
@@ -20,15 +19,10 @@ import robustcmp as rc
 from robustcmp.cli.command import main
 from robustcmp.errors import UsageError
 from robustcmp.report import page as page_module
-from robustcmp.report.gallery import gallery
-from robustcmp.report.notebook import to_notebook
-from robustcmp.report.notes import notes
-from robustcmp.report.page import to_html
-from robustcmp.report.page_pictures import png
-from robustcmp.report.page_sections import NO_PICTURES, differing
-from robustcmp.report.summary import answer, rates
-from robustcmp.report.tables import tables
-from robustcmp.report.verdict_text import said
+from robustcmp.report.page import compare, png, to_html, to_notebook
+from robustcmp.report.plots.gallery import choose_outcomes
+from robustcmp.report.tables import rates, tables
+from robustcmp.report.words import NO_GALLERY, NO_PERTURBATIONS, NO_PICTURES, answer, notes, state
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
@@ -51,6 +45,12 @@ def both(ev: rc.Evaluation, one_each: rc.Evaluation) -> str:
     return to_html(ev, one_each)
 
 
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without pictures, which take most of the time."""
+    monkeypatch.setattr(page_module, "can_draw", lambda: False)
+
+
 @pytest.fixture(scope="module")
 def one_each() -> rc.Evaluation:
     return rc.open_run(RESULTS / "lenet5-mnist-guo2019")
@@ -60,7 +60,7 @@ def test_the_answer_comes_first_and_says_what_could_have_been_seen(ev: rc.Evalua
     texts = Page.of(html).texts
     first = texts.index(answer(ev))
     for verdict in ev.verdicts:
-        said_of_it = said(verdict)
+        said_of_it = state(verdict)
         assert said_of_it.word in texts[first:]
         for sentence in said_of_it.sentences:
             assert sentence in texts[first:]
@@ -131,22 +131,18 @@ def test_colours_are_the_themes(html: str) -> None:
     assert "#000000" not in fixed
 
 
-def test_the_same_run_gives_the_same_page(ev: rc.Evaluation, html: str, small_run: Path) -> None:
-    assert to_html(rc.open_run(small_run)) == html
-
-
 def test_the_gallery_shows_the_same_images_in_every_model(ev: rc.Evaluation, html: str) -> None:
     page = Page.of(html)
     images = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
     for attack in ev.attacks:
-        for row in gallery(ev, attack, 10):
+        for row in choose_outcomes(ev, attack, 10):
             assert [shown.model for shown in row] == ev.models
             for shown in row:
                 assert png(shown.adversarial) in images
                 assert shown.clean is not None
                 assert png(shown.clean) in images
                 if shown.fooled:
-                    outcome = ev.dataset.isel(image=shown.place).sel(
+                    outcome = ev.dataset.isel(image=shown.position).sel(
                         model=shown.model, attack=attack, training_seed=0, repeat=0
                     )
                     assert shown.taken_for == int(outcome.adversarial_class)
@@ -167,18 +163,18 @@ def test_the_command_and_the_versions_are_named(ev: rc.Evaluation, html: str) ->
     assert any(ev.manifest["environment"]["versions"]["robustcmp"] in text for text in texts if "@software" in text)
 
 
-def test_a_run_without_images_has_no_gallery(one_each: rc.Evaluation) -> None:
+def test_a_run_without_images_has_no_gallery(one_each: rc.Evaluation, plain: None) -> None:
     html = to_html(one_each)
     assert "<img" not in html
-    assert "The adversarial images were not stored with this run" in html
+    assert NO_GALLERY in html
     assert '<section id="variance"' not in html  # of one training each nothing is known
 
 
-def test_adversarial_images_without_their_clean_ones_are_shown(small_run: Path, tmp_path: Path) -> None:
+def test_adversarial_images_without_their_clean_ones_are_shown(small_run: Path, tmp_path: Path, plain: None) -> None:
     shutil.copytree(small_run, tmp_path / "run")
     (tmp_path / "run" / "clean.h5").unlink()
     html = to_html(rc.open_run(tmp_path / "run"))
-    assert "This run has no clean images" in html
+    assert NO_PERTURBATIONS in html
     assert "before the attack" not in html
     assert html.count("<img") > 10
 
@@ -196,41 +192,21 @@ def test_two_runs_stand_side_by_side(ev: rc.Evaluation, one_each: rc.Evaluation,
 
 
 def test_rates_of_both_runs_are_beside_each_other(ev: rc.Evaluation, one_each: rc.Evaluation) -> None:
-    table = differing({"A": ev, "B": ev})
-    assert table.names == ["attack", "model", "A", "B"]
+    table = compare(ev, ev)
+    assert table.names == ["attack", "model", "run A", "run B"]
     of_model = ev.rates()
     assert table.rows == [[a, m, of_model[m][a], of_model[m][a]] for a in ev.attacks for m in ev.models]
-    assert differing({"A": ev, "B": one_each}).rows == []  # they have no model in common
+    assert compare(ev, one_each).rows == []  # they have no model in common
 
 
 def test_without_matplotlib_the_page_has_its_tables(
     ev: rc.Evaluation, html: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_module, "can_draw", lambda: False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     bare = to_html(ev)
     assert NO_PICTURES in Page.of(bare).texts
     assert "<svg" not in bare
     assert Page.of(bare).tables == Page.of(html).tables
-
-
-def test_matplotlib_that_is_not_installed_is_found_out(small_run: Path, tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "import robustcmp as rc\n"
-        f"rc.open_run({str(small_run)!r}).to_html({str(tmp_path / 'page.html')!r})"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert "<svg" not in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_drawing_a_page_leaves_matplotlib_as_it_was(ev: rc.Evaluation) -> None:
-    import matplotlib
-    import matplotlib.pyplot as plt
-
-    before, figures = dict(matplotlib.rcParams), plt.get_fignums()
-    to_html(ev)
-    assert dict(matplotlib.rcParams) == before
-    assert plt.get_fignums() == figures
 
 
 @pytest.mark.slow
@@ -241,13 +217,7 @@ def test_thirty_models_fit_into_five_megabytes() -> None:
     assert len(html.encode()) < 5e6
 
 
-def test_to_html_writes_the_page(ev: rc.Evaluation, html: str, tmp_path: Path) -> None:
-    ev.to_html(tmp_path / "new" / "page.html")
-    assert (tmp_path / "new" / "page.html").read_text(encoding="utf-8") == html
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]
-
-
-def test_to_html_where_nothing_can_be_written(ev: rc.Evaluation, tmp_path: Path) -> None:
+def test_to_html_where_nothing_can_be_written(ev: rc.Evaluation, tmp_path: Path, plain: None) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"page\.html cannot be written"):
         ev.to_html(tmp_path / "file" / "page.html")
@@ -259,23 +229,29 @@ def test_to_html_where_nothing_can_be_written(ev: rc.Evaluation, tmp_path: Path)
 def test_the_command_writes_the_page_into_the_run(
     small_run: Path, html: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import matplotlib
+    import matplotlib.pyplot as plt
+
+    before, figures = dict(matplotlib.rcParams), plt.get_fignums()
     run = tmp_path / "run"
     shutil.copytree(small_run, run)
     assert main(["report", str(run)]) == 0
     assert capsys.readouterr().out == f"{run / 'report.html'}\n"
-    assert (run / "report.html").read_text(encoding="utf-8") == html
+    assert (run / "report.html").read_text(encoding="utf-8") == html  # the same run, the same page
     assert rc.open_run(run).models == ["left", "right"]  # it is still a run
+    assert dict(matplotlib.rcParams) == before
+    assert plt.get_fignums() == figures
 
 
 def test_the_command_shows_two_runs(
-    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], plain: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["report", str(small_run), str(small_run)]) == 0
     assert capsys.readouterr().out == "run-and-run.html\n"
     assert "<h3>Run B</h3>" in (tmp_path / "run-and-run.html").read_text(encoding="utf-8")
-    assert main(["report", str(small_run), "--out", "own.html"]) == 0
-    assert (tmp_path / "own.html").exists()
+    assert main(["report", str(small_run), "--out", "new/own.html"]) == 0
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["own.html"]
 
 
 def test_the_command_says_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,11 +283,11 @@ def test_its_style_is_of_itself_alone(ev: rc.Evaluation) -> None:
 
 def test_rates_that_are_all_the_same_are_said_so(one_each: rc.Evaluation) -> None:
     by_attack = {verdict.attack: verdict for verdict in one_each.verdicts}
-    assert said(by_attack["boundary"]).sentences == [
+    assert state(by_attack["boundary"]).sentences == [
         "The attack succeeds on every image of every model; distances are not compared: the walk has not converged; "
         "run the suite boundary-long."
     ]
-    different = said(by_attack["fgsm"])
+    different = state(by_attack["fgsm"])
     assert different.word == "Significant difference"
     assert (
         different.sentences[0]

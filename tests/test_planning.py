@@ -28,7 +28,7 @@ from robustcmp.analysis.statistics import (
 from robustcmp.analysis.statistics.power import detectable_with_variances
 from robustcmp.cli import command
 from robustcmp.errors import UsageError
-from robustcmp.report.planning import sentences
+from robustcmp.report.words import plan_notes
 from robustcmp.sources.from_zoo import mean_training_seconds
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
@@ -375,18 +375,18 @@ def test_a_difference_that_the_variance_cannot_describe(ten: rc.Evaluation) -> N
     room = means.min()
     assert ten.plan(0.05, attack="single_pixel").room.tolist() == pytest.approx([room] * 5)
     for difference, warned in ((room * 0.99, False), (room * 1.01, True)):
-        text = sentences(ten.plan(difference, attack="single_pixel"), difference, 0.8)
+        text = plan_notes(ten.plan(difference, attack="single_pixel"), difference, 0.8)
         assert warned == any(line.startswith("Do not rely on the plan for: single_pixel.") for line in text)
         assert warned != any("needs" in line for line in text)
 
 
 def test_attacks_out_of_reach_are_named(ten: rc.Evaluation) -> None:
     """An attack without a number is not part of the largest number."""
-    first, *others = sentences(ten.plan(0.0002), 0.0002, 0.8)
+    first, *others = plan_notes(ten.plan(0.0002), 0.0002, 0.8)
     assert first.startswith("A difference of 0.02 points under single_pixel needs ")
     assert "by its upper 80 % limit" in first
     assert others[0] == "With the images and repeats of the pilot, not within reach for: fgsm."
-    nothing = sentences(ten.plan(1e-5, attack="fgsm"), 1e-5, 0.8)
+    nothing = plan_notes(ten.plan(1e-5, attack="fgsm"), 1e-5, 0.8)
     assert nothing[0] == "With the images and repeats of the pilot, not within reach for: fgsm."
     assert "needs" not in nothing[0]
 
@@ -395,11 +395,11 @@ def test_the_upper_number_is_of_all_attacks_or_of_none(ten: rc.Evaluation) -> No
     plan = ten.plan(0.0005)
     both = plan.copy()
     both.loc[(both.design == SAME) & (both.variance == UPPER_LIMIT) & (both.attack == "fgsm"), "trainings"] = pandas.NA
-    text = sentences(both, 0.0005, 0.8)
+    text = plan_notes(both, 0.0005, 0.8)
     assert "under fgsm, single_pixel needs" in text[0]
     assert "upper" not in text[0]
     assert text[1] == "With the images and repeats of the pilot, not within reach by the upper limit for: fgsm."
-    assert "by its upper 80 % limit" in sentences(plan, 0.0005, 0.8)[0]
+    assert "by its upper 80 % limit" in plan_notes(plan, 0.0005, 0.8)[0]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from matplotlib.lines import Line2D
 import robustcmp as rc
 from robustcmp.analysis.statistics import wilson_interval
 from robustcmp.errors import StoreError, UsageError
-from robustcmp.report.gallery import choose, gallery
 from robustcmp.report.plots import curves
+from robustcmp.report.plots.gallery import choose_images, choose_outcomes
 from robustcmp.report.plots.style import COLORS, MARKERS
 
 matplotlib.use("agg")
@@ -169,16 +169,16 @@ def test_the_heat_map_has_every_pair_and_no_model_beside_itself(ev: rc.Evaluatio
 def test_the_gallery_shows_clean_perturbation_and_outcome(ev: rc.Evaluation) -> None:
     axes = ev.plot.gallery("fgsm", images=3)
     assert axes.shape == (3, 1 + 2 * len(ev.models))
-    rows = gallery(ev, "fgsm", 3)
+    rows = choose_outcomes(ev, "fgsm", 3)
     for row, shown in zip(axes, rows, strict=True):
         clean, *outcomes = (np.asarray(panel.images[0].get_array()) for panel in row)
-        np.testing.assert_array_equal(clean, ev.clean[shown[0].place, ..., 0])  # type: ignore[index]
+        np.testing.assert_array_equal(clean, ev.clean[shown[0].position, ..., 0])  # type: ignore[index]
         for of_model, outcome in zip(shown, outcomes[1::2], strict=True):
-            np.testing.assert_array_equal(outcome, ev.adversarials(of_model.model, "fgsm")[of_model.place, ..., 0])
+            np.testing.assert_array_equal(outcome, ev.adversarials(of_model.model, "fgsm")[of_model.position, ..., 0])
 
 
 def test_what_was_added_takes_the_clean_image_to_the_adversarial_one(ev: rc.Evaluation) -> None:
-    for [shown, *_] in gallery(ev, "fgsm", 5):
+    for [shown, *_] in choose_outcomes(ev, "fgsm", 5):
         assert shown.clean is not None
         assert shown.perturbation is not None
         difference = shown.adversarial - shown.clean
@@ -189,7 +189,7 @@ def test_what_was_added_takes_the_clean_image_to_the_adversarial_one(ev: rc.Eval
 @given(arrays(np.bool_, st.tuples(st.integers(1, 4), st.just(30))), st.integers(0, 30))
 def test_chosen_images_are_of_every_class_before_any_class_has_two(success: Any, count: int) -> None:
     labels = np.arange(30) % 7
-    chosen = choose(success, labels, count)
+    chosen = choose_images(success, labels, count)
     assert len(chosen) == count
     assert chosen == sorted(set(chosen))
     of_class = np.bincount(labels[chosen], minlength=7)
@@ -198,8 +198,8 @@ def test_chosen_images_are_of_every_class_before_any_class_has_two(success: Any,
 
 def test_images_on_which_the_models_part_are_chosen_first() -> None:
     success = np.array([[True, True, False, True], [True, False, False, True]])
-    assert choose(success, np.zeros(4, np.int64), 1) == [1]
-    assert choose(success, np.zeros(4, np.int64), 3) == [0, 1, 3]
+    assert choose_images(success, np.zeros(4, np.int64), 1) == [1]
+    assert choose_images(success, np.zeros(4, np.int64), 3) == [0, 1, 3]
 
 
 # what cannot be drawn

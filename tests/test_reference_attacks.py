@@ -22,7 +22,7 @@ from robustcmp.frameworks import TrainableFramework
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.report.page import to_html
-from robustcmp.report.verdict_text import said_together
+from robustcmp.report.words import all_together
 
 EPSILON = 0.05
 SUITE = Path(__file__).parents[1] / "attacks/reference.toml"
@@ -60,10 +60,8 @@ def test_gradients_of_losses_are_their_slopes(loss: Callable[..., tuple[np.ndarr
 
 
 @pytest.mark.parametrize("attack", [*BALL, *NEAREST], ids=name)
-def test_outcomes_hold_and_are_counted(
-    attack: Attack, framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
-) -> None:
-    model = zoo_model(framework)
+def test_outcomes_hold_and_are_counted(attack: Attack, zoo_model: Zoo, digits: Dataset) -> None:
+    model = zoo_model("torch")
     x, y = digits.images[:24], digits.labels[:24].copy()
     y[:2] = (y[:2] + 1) % 10  # misclassified: these have fallen
     asked: list[int] = []
@@ -101,7 +99,7 @@ def test_attacks_agree_with_the_reference(
     attack: Attack, framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
 ) -> None:
     model = zoo_model(framework)
-    x, y = digits.images[:8], digits.labels[:8].copy()
+    x, y = digits.images[:6], digits.labels[:6].copy()
     y[0] = (y[0] + 1) % 10
     result = attack.attack(model, x, y, seed=3, repeat=1)
     one = Classifier(model, batch_size=1)
@@ -118,7 +116,7 @@ def test_attacks_agree_with_the_reference(
     assert halvings > 0 or not isinstance(attack, APGD)
 
 
-@pytest.mark.parametrize("attack", [*BALL[:3], *NEAREST], ids=name)
+@pytest.mark.parametrize("attack", [BALL[0], NEAREST[0]], ids=name)
 def test_the_same_weights_fall_alike_in_every_framework(
     attack: Attack, framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
 ) -> None:
@@ -212,7 +210,7 @@ def test_the_suite_is_on_all_images_and_beside_r(zoo_model: Zoo, digits: Dataset
         "iterations = 2\n"
         '[attacks.near]\nattack = "MinimumL2"\nsteps = 5\n'
     )
-    models = {"torch": zoo_model("torch"), "jax": zoo_model("jax")}
+    models = {"a": zoo_model("torch"), "b": zoo_model("torch", seed=1)}
     labels = digits.labels.copy()
     labels[:5] = (labels[:5] + 1) % 10
     ev = rc.evaluate(models, digits.images[:40], labels[:40], suite=file, n=40, repeats=1, progress=False)
@@ -250,7 +248,7 @@ def test_the_smallest_distances_are_tested_in_their_own_norms(zoo_model: Zoo, di
     ]
     assert ev.verdicts[1].difference == pytest.approx(abs(medians[0].mean() - medians[1].mean()))
     assert "median L∞" in ev.summary()
-    [said] = said_together(ev)
+    [said] = all_together(ev)
     assert re.search(r"\(p = [01]\.\d+ from distances; ", said)
     names = ev.tests("frameworks").test.tolist()
     assert "Brown-Forsythe of L∞" in names

@@ -28,19 +28,18 @@ from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_i
 from robustcmp.analysis.variance import variance
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.models.model import Classifier
+from robustcmp.models.model import Classifier, Model
 from robustcmp.records.manifest import FORMAT
 from robustcmp.report.format import EVERYTHING, UNBOUNDED
 from robustcmp.report.format import points as written_points
-from robustcmp.report.headline import headline
-from robustcmp.report.notes import notes
+from robustcmp.report.layout import Table
 from robustcmp.report.page import to_html
-from robustcmp.report.table import Table
 from robustcmp.report.tables import tables
-from robustcmp.report.text import title, to_markdown, to_text
+from robustcmp.report.text import to_markdown, to_text
+from robustcmp.report.words import headline, notes, title
 
 BATCH = 32
-ZooModel = Callable[..., rc.Model]
+ZooModel = Callable[..., Model]
 
 # every attack on trained models
 
@@ -65,15 +64,16 @@ rel_stepsize = 0.3
 
 
 @pytest.fixture(scope="module")
-def trained(zoo_model: ZooModel) -> dict[str, list[rc.Model]]:
+def trained(zoo_model: ZooModel) -> dict[str, list[Model]]:
     """Two trainings of one name and one of another: two networks stand in for two training seeds."""
-    return {"jax": [zoo_model("jax", "lenet1"), zoo_model("jax", "lenet5")], "torch": [zoo_model("torch", "lenet1")]}
+    return {
+        "both": [zoo_model("torch", "lenet1"), zoo_model("torch", "lenet5")],
+        "torch": [zoo_model("torch", "lenet1", seed=1)],
+    }
 
 
 @pytest.fixture(scope="module")
-def real(
-    trained: dict[str, list[rc.Model]], digits: Dataset, tmp_path_factory: pytest.TempPathFactory
-) -> rc.Evaluation:
+def real(trained: dict[str, list[Model]], digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
     """Every attack on trained models."""
     directory = tmp_path_factory.mktemp("real")
     (directory / "all.toml").write_text(ALL)
@@ -121,7 +121,7 @@ def test_dimensions_and_dtypes(real: rc.Evaluation, digits: Dataset) -> None:
         assert data[name].dtype == np.dtype(dtype), name
     assert data.ran.dims == ("model", "training_seed", "attack")
     assert data.epsilon_curve.dims == ("model", "training_seed", "attack", "epsilon")
-    assert data.model.values.tolist() == real.models == ["jax", "torch"]
+    assert data.model.values.tolist() == real.models == ["both", "torch"]
     assert data.attack.values.tolist() == real.attacks == ["fgsm", "single_pixel", "boundary", "pgd"]
     assert data.training_seed.values.tolist() == real.training_seeds == [0, 1]
     assert data.repeat.values.tolist() == [0, 1]
@@ -129,14 +129,14 @@ def test_dimensions_and_dtypes(real: rc.Evaluation, digits: Dataset) -> None:
 
 
 def test_the_images_are_the_common_subset(
-    real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset
+    real: rc.Evaluation, trained: dict[str, list[Model]], digits: Dataset
 ) -> None:
     expected = rc.common_subset(trained, digits.images, digits.labels, n=6, seed=3)
     np.testing.assert_array_equal(real.dataset.image, expected)
 
 
 def test_unequal_numbers_of_trainings(real: rc.Evaluation) -> None:
-    assert real.dataset.ran.sel(model="jax").values.all()
+    assert real.dataset.ran.sel(model="both").values.all()
     assert real.dataset.ran.sel(model="torch", training_seed=0).values.all()
     missing = real.dataset.sel(model="torch", training_seed=1)
     assert not missing.ran.values.any()
@@ -167,11 +167,11 @@ def test_rates_are_means_over_trainings_and_repeats(real: rc.Evaluation) -> None
     rates = real.rates()
     for attack in real.attacks:
         success = real.dataset.success.sel(attack=attack)
-        assert rates["jax"][attack] == np.count_nonzero(success.sel(model="jax")) / (2 * 2 * 6)
+        assert rates["both"][attack] == np.count_nonzero(success.sel(model="both")) / (2 * 2 * 6)
         assert rates["torch"][attack] == np.count_nonzero(success.sel(model="torch", training_seed=0)) / (2 * 6)
     assert real.indicator == rc.robustness_indicator(rates)
-    assert 0 < rates["jax"]["fgsm"] < 1  # else little is tested here
-    assert rates["jax"]["boundary"] == rates["torch"]["boundary"] == 1
+    assert 0 < rates["both"]["fgsm"] < 1  # else little is tested here
+    assert rates["both"]["boundary"] == rates["torch"]["boundary"] == 1
 
 
 def test_a_deterministic_attack_is_one_cell_for_all_repeats(real: rc.Evaluation) -> None:
@@ -187,7 +187,7 @@ def test_a_deterministic_attack_is_one_cell_for_all_repeats(real: rc.Evaluation)
 
 
 def test_the_adversarial_images_fool_and_lie_where_it_is_said(
-    real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset
+    real: rc.Evaluation, trained: dict[str, list[Model]], digits: Dataset
 ) -> None:
     index = real.dataset.image.values
     clean, labels = digits.images[index], digits.labels[index]
@@ -226,11 +226,11 @@ def test_what_only_one_attack_has(real: rc.Evaluation) -> None:
         for attack in real.attacks:
             expected = ran.sel(attack=attack) if attack == owner else ran.sel(attack=attack) & False
             assert (known.sel(attack=attack) == expected).all(), (name, attack)
-    fgsm = real.dataset.sel(attack="fgsm", model="jax")
+    fgsm = real.dataset.sel(attack="fgsm", model="both")
     # The grid's ε is the distance, but for what the bounds cut off.
     assert (fgsm.linf <= fgsm.smallest_epsilon + 1e-6).all()
     assert (np.isfinite(fgsm.smallest_epsilon) == fgsm.success).all()
-    walk = real.dataset.sel(attack="boundary", model="jax")
+    walk = real.dataset.sel(attack="boundary", model="both")
     assert (walk.l2 <= walk.l2_half + 1e-9).all()
 
 
@@ -238,7 +238,7 @@ def test_queries_are_what_the_attacks_may_ask(real: rc.Evaluation) -> None:
     queries = real.dataset.queries
     ran = real.dataset.ran
     assert (queries.where(ran, -1) == queries).all()
-    two = real.dataset.sel(model="jax")
+    two = real.dataset.sel(model="both")
     np.testing.assert_array_equal(
         two.queries.sel(attack="fgsm"), np.minimum(np.rint(two.smallest_epsilon.sel(attack="fgsm") * 100), 10)
     )
@@ -287,17 +287,17 @@ def test_intervals(real: rc.Evaluation) -> None:
     hits = int(data.success.sel(model="torch", attack="fgsm", training_seed=0, repeat=0).sum())
     assert real.interval("torch", "fgsm") == wilson_interval(hits, 6)
     # Two trainings, or an attack with draws: the bootstrap of the images' means.
-    means = data.success.sel(model="jax", attack="fgsm").mean(["training_seed", "repeat"]).values
-    assert real.interval("jax", "fgsm") == bootstrap_interval(means)
-    assert real.interval("jax", "fgsm") != wilson_interval(int(means.sum()), 6)
-    assert real.interval("jax", "boundary") == wilson_interval(6, 6)
+    means = data.success.sel(model="both", attack="fgsm").mean(["training_seed", "repeat"]).values
+    assert real.interval("both", "fgsm") == bootstrap_interval(means)
+    assert real.interval("both", "fgsm") != wilson_interval(int(means.sum()), 6)
+    assert real.interval("both", "boundary") == wilson_interval(6, 6)
     for model in real.models:
         for attack in real.attacks:
             low, high = real.interval(model, attack)
             assert low <= real.rates()[model][attack] <= high
 
 
-def test_accuracies(real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset) -> None:
+def test_accuracies(real: rc.Evaluation, trained: dict[str, list[Model]], digits: Dataset) -> None:
     right = {
         name: np.array([rc.predict(model, digits.images) == digits.labels for model in its])
         for name, its in trained.items()
@@ -311,7 +311,7 @@ def test_the_summary(real: rc.Evaluation) -> None:
     summary = real.to_json()
     assert summary["success_rate"] == real.rates()
     assert summary["indicator"] == real.indicator
-    assert summary["frameworks"] == ["jax", "torch"]
+    assert summary["frameworks"] == ["both", "torch"]
     assert summary["training_seeds"] == [0, 1]
     assert (summary["images"], summary["repeats"], summary["seed"], summary["suite"]) == (6, 2, 3, "all")
     assert (summary["model"], summary["dataset"], summary["recipe"]) == ("lenet1", "digits", "default")
@@ -324,8 +324,8 @@ def test_the_summary(real: rc.Evaluation) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("jaxx", "fgsm"), r"unknown model 'jaxx': did you mean 'jax'\?"),
-        (("jax", "fgms"), r"unknown attack 'fgms': did you mean 'fgsm'\?"),
+        (("bothh", "fgsm"), r"unknown model 'bothh': did you mean 'both'\?"),
+        (("both", "fgms"), r"unknown attack 'fgms': did you mean 'fgsm'\?"),
     ],
 )
 def test_a_cell_that_is_not_there(real: rc.Evaluation, arguments: tuple[str, str], message: str) -> None:
@@ -336,18 +336,18 @@ def test_a_cell_that_is_not_there(real: rc.Evaluation, arguments: tuple[str, str
 
 
 def test_training_seeds_in_any_order_stay_with_their_images(
-    trained: dict[str, list[rc.Model]], digits: Dataset, tmp_path: Path
+    trained: dict[str, list[Model]], digits: Dataset, tmp_path: Path
 ) -> None:
     # A seed is known by what the model says of itself, not by its place in the list.
-    def known(model: rc.Model, seed: int) -> rc.Model:
+    def known(model: Model, seed: int) -> Model:
         model = copy.copy(model)
         model.info = {"training_seed": seed}
         return model
 
-    first, second = trained["jax"]
+    first, second = trained["both"]
     (tmp_path / "fgsm.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nepsilons = 4\n')
     ev = rc.evaluate(
-        {"jax": [known(first, 9), known(second, 2)]},
+        {"both": [known(first, 9), known(second, 2)]},
         digits.images,
         digits.labels,
         suite=tmp_path / "fgsm.toml",
@@ -358,12 +358,12 @@ def test_training_seeds_in_any_order_stay_with_their_images(
     )
     assert ev.training_seeds == [2, 9]
     for seed, model in ((9, first), (2, second)):
-        outcome = ev.dataset.sel(model="jax", training_seed=seed, attack="fgsm", repeat=0)
-        images = ev.adversarials("jax", "fgsm", training_seed=seed)[outcome.success.values]
+        outcome = ev.dataset.sel(model="both", training_seed=seed, attack="fgsm", repeat=0)
+        images = ev.adversarials("both", "fgsm", training_seed=seed)[outcome.success.values]
         np.testing.assert_array_equal(
             rc.predict(model, images), outcome.adversarial_class.values[outcome.success.values]
         )
-    np.testing.assert_array_equal(ev.adversarials("jax", "fgsm"), ev.adversarials("jax", "fgsm", training_seed=2))
+    np.testing.assert_array_equal(ev.adversarials("both", "fgsm"), ev.adversarials("both", "fgsm", training_seed=2))
 
 
 # planted models, whose every vulnerable pixel is known
@@ -825,7 +825,6 @@ def test_notes_on_foolbox_and_on_the_frameworks(real: rc.Evaluation, planted: rc
     assert any(note.startswith("pgd: success at the largest epsilon") for note in notes(real))
     (own,) = (note for note in notes(real) if "Each framework uses its own initialisation" in note)
     assert "torch: " in own
-    assert "jax: " in own
     assert not any("Foolbox" in note or "initialisation" in note for note in notes(planted))
 
 
@@ -871,7 +870,7 @@ def test_a_framework_without_the_smallest_seed_has_a_page_all_the_same(
     trained: Any, digits: Dataset, tmp_path: Path
 ) -> None:
     (tmp_path / "x.toml").write_text('[attacks.fgsm]\nattack = "FGSM"\nmax_epsilon = 0.3\n')
-    models = {"jax": trained["jax"], "torch": trained["torch"]}
+    models = {"both": trained["both"], "torch": trained["torch"]}
     ev = rc.evaluate(models, digits.images, digits.labels, suite=tmp_path / "x.toml", n=4, progress=False)
     ev.dataset = ev.dataset.assign_coords(training_seed=[3, 4])
     for model in ev.manifest["models"]:
@@ -1023,7 +1022,7 @@ def test_odd_names_in_html(odd: rc.Evaluation) -> None:
 # beside the paper
 
 
-def nearest_mean(data: Dataset, scale: float) -> rc.Model:
+def nearest_mean(data: Dataset, scale: float) -> Model:
     """A linear network: the class whose mean image is the nearest."""
     import torch
 

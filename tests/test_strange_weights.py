@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from robustcmp.errors import WeightsError
+from robustcmp.errors import UsageError, WeightsError
 from robustcmp.frameworks import installed
 from robustcmp.sources.from_files import load_network
 from robustcmp.sources.named_files import file_origins
@@ -203,11 +203,11 @@ def test_what_is_no_file_is_not_opened(name: str, kind: str, tmp_path: Path) -> 
         path.mkdir()
     else:
         path.touch()
-    message = "is empty" if kind == "empty" else "expected a regular file"
+    message = "is empty" if kind == "empty" else "expected a file, received "
     framework = "torch" if name == "a.pt" else installed()[0]
     if framework not in installed():
         pytest.skip(f"{framework} is not installed")
-    with pytest.raises(WeightsError, match=message):
+    with pytest.raises((UsageError, WeightsError), match=message):
         load_network(str(path), framework, "lenet1")
 
 

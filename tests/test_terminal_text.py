@@ -23,14 +23,10 @@ from robustcmp.cli.screen import show
 from robustcmp.errors import HostError, RobustcmpError, UsageError, is_name, printable
 from robustcmp.hosts.environments import run
 from robustcmp.records.cell import Cell
-from robustcmp.report.bibtex import to_bibtex
-from robustcmp.report.frames import to_csv
-from robustcmp.report.latex import to_latex
-from robustcmp.report.notebook import to_notebook
-from robustcmp.report.page import to_html
+from robustcmp.report.exports import to_bibtex, to_csv, to_latex
+from robustcmp.report.page import to_html, to_notebook
 from robustcmp.report.progress import Lines, LiveTable
-from robustcmp.report.summary import summary
-from robustcmp.report.text import to_markdown, to_text
+from robustcmp.report.text import summary, to_markdown, to_text
 
 EVIL = "\x1b[2J\x1b]0;title\x07\r\b\x9b1A\u202egnp.\u2066\udce4\0"
 STORED = EVIL.replace("\udce4", "").replace("\0", "")  # no file of ours can hold these
@@ -211,7 +207,7 @@ def test_what_a_host_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_console_of_another_stream_is_as_careful() -> None:
     from rich.table import Table
 
-    from robustcmp.report.terminal import screen
+    from robustcmp.report.layout import screen
 
     stream = io.StringIO()
     table = Table("[bold]heading\x1b[1m", title="title\x07", caption="caption\r")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from conftest import TINY_RESIDUAL
+from conftest import TINY
 from numpy.typing import NDArray
 
 from robustcmp.data import load_dataset
@@ -144,10 +144,10 @@ def test_interrupted_and_resumed_is_the_same_bit_for_bit(
 
 
 def test_a_finished_checkpoint_is_only_tested(
-    framework: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
+    one: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
 ) -> None:
-    whole = run(framework, images, unseen, checkpoint=tmp_path / "c.h5")
-    spy = Spy(framework)
+    whole = run(one, images, unseen, checkpoint=tmp_path / "c.h5")
+    spy = Spy(one)
     again = run(spy, images, unseen, checkpoint=tmp_path / "c.h5")
     assert spy.steps == []
     assert same_bits(again.weights, whole.weights)
@@ -232,9 +232,9 @@ def test_batches_are_the_same_in_every_framework(
 
 
 def test_the_curves_and_accuracies_are_those_of_the_weights(
-    framework: TrainableFramework, images: Dataset, unseen: Dataset
+    one: TrainableFramework, images: Dataset, unseen: Dataset
 ) -> None:
-    spy, told = Spy(framework), []
+    spy, told = Spy(one), []
     content = run(spy, images, unseen, progress=lambda epoch, last: told.append((epoch, last)))
     per_epoch = {name: content.curves[name] for name in ("loss", "validation_accuracy", "learning_rate", "seconds")}
     assert {name: len(values) for name, values in per_epoch.items()} == dict.fromkeys(per_epoch, RECIPE.epochs)
@@ -276,19 +276,17 @@ class Watched:
         return getattr(self._data, name)
 
 
-def test_the_test_set_is_looked_at_once_at_the_end(
-    framework: TrainableFramework, images: Dataset, unseen: Dataset
-) -> None:
+def test_the_test_set_is_looked_at_once_at_the_end(one: TrainableFramework, images: Dataset, unseen: Dataset) -> None:
     events: list[str] = []
     watched: Any = Watched(unseen, events)
-    content = run(framework, images, watched, progress=lambda epoch, last: events.append(f"epoch {epoch}"))
+    content = run(one, images, watched, progress=lambda epoch, last: events.append(f"epoch {epoch}"))
     assert events[:3] == ["epoch 1", "epoch 2", "epoch 3"]
     assert set(events[3:]) == {"test set"}
 
     # Neither does its content change anything but the accuracy.
     blank = np.zeros_like(unseen.images)
     other = Dataset(blank, np.zeros_like(unseen.labels), unseen.name, unseen.split, unseen.classes)
-    again = run(framework, images, other)
+    again = run(one, images, other)
     assert same_bits(again.weights, content.weights)
     assert again.metadata["test_accuracy"] in (0, 1)  # one image, over and over
     assert 0 < content.metadata["test_accuracy"] < 1
@@ -326,11 +324,11 @@ def test_metadata_says_what_was_done(framework: TrainableFramework, images: Data
 
 
 def test_checkpoints_hold_the_state_after_each_epoch(
-    framework: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
+    one: TrainableFramework, images: Dataset, unseen: Dataset, tmp_path: Path
 ) -> None:
     checkpoint, states = tmp_path / "c.h5", []
     content = run(
-        framework,
+        one,
         images,
         unseen,
         checkpoint=checkpoint,
@@ -454,16 +452,15 @@ def test_a_step_keeps_its_barriers_and_differs_by_roundings(monkeypatch: pytest.
     from robustcmp.frameworks import jax
 
     def trained() -> tuple[int, Weights]:
-        network = jax.FRAMEWORK.build(TINY_RESIDUAL, 0, "cpu")
-        trainer = jax.FRAMEWORK.trainer(network, TINY_RESIDUAL, momentum=0.9, weight_decay=0.001)
+        network = jax.FRAMEWORK.build(TINY, 0, "cpu")
+        trainer = jax.FRAMEWORK.trainer(network, TINY, momentum=0.9, weight_decay=0.001)
         rng = np.random.default_rng(0)
-        for _ in range(3):
-            images = rng.random((16, *TINY_RESIDUAL.input_shape), np.float32)
-            labels = rng.integers(0, TINY_RESIDUAL.classes, 16)
-            trainer.step(images, labels, 0.1)
+        images = rng.random((16, *TINY.input_shape), np.float32)
+        labels = rng.integers(0, TINY.classes, 16)
+        trainer.step(images, labels, 0.1)
         step = trainer._step.lower(network.parameters, trainer._velocity, images, labels.astype(np.int32), 0.1)
         barriers = step.compile().as_text().count("opt-barrier(")
-        return barriers, jax.FRAMEWORK.get_weights(network, TINY_RESIDUAL)
+        return barriers, jax.FRAMEWORK.get_weights(network, TINY)
 
     barriers, with_barriers = trained()
     assert barriers > 0

@@ -26,7 +26,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import Weights, read_weights
-from robustcmp.report.notes import notes
+from robustcmp.report.words import notes
 from robustcmp.runs import related
 from robustcmp.sources.from_files import FromFile
 
@@ -184,7 +184,7 @@ def test_only_pairs_of_twins_are_tested_as_pairs() -> None:
 
 @pytest.fixture(scope="module")
 def run(zoo_model: Any, digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two trainings, and files of their copies that were changed a little and stand in another order, in jax."""
+    """Two trainings, and files of their copies that were changed a little and stand in another order."""
     directory = tmp_path_factory.mktemp("twins")
     rng = np.random.default_rng(0)
     originals, copies = [zoo_model("torch", "lenet1", seed=seed) for seed in (0, 1)], []
@@ -192,10 +192,14 @@ def run(zoo_model: Any, digits: Dataset, tmp_path_factory: pytest.TempPathFactor
         weights = {name: array + 0.01 * rng.normal(size=array.shape) for name, array in model.weights.items()}
         path = directory / f"{len(copies)}.npz"
         np.savez(path, **weights)
-        copies.append(FromFile(str(path), "jax", "lenet1"))
-    models = {"mine": originals, "yours": copies, "others": [zoo_model("tensorflow", "lenet1", seed=s) for s in (0, 1)]}
+        copies.append(FromFile(str(path), "torch", "lenet1"))
+    models = {
+        "mine": originals,
+        "yours": copies,
+        "others": [zoo_model("torch", "lenet1", seed=seed) for seed in (2, 3)],
+    }
     out = directory / "run"
-    ev = rc.evaluate(models, digits.images, digits.labels, suite="smoke", n=40, repeats=1, out=out, progress=False)
+    ev = rc.evaluate(models, digits.images, digits.labels, suite="smoke", n=20, repeats=1, out=out, progress=False)
     ev.run_transfer()
     return out
 

@@ -25,11 +25,9 @@ from robustcmp.attacks import Boundary
 from robustcmp.errors import UsageError
 from robustcmp.records.store import Run
 from robustcmp.report.format import number
-from robustcmp.report.headline import headline
 from robustcmp.report.page import to_html
-from robustcmp.report.summary import verdict_line
 from robustcmp.report.tables import tables
-from robustcmp.report.verdict_text import said, said_together
+from robustcmp.report.words import all_together, headline, state, verdict_line
 
 RUNS = Path(__file__).parents[1] / "docs" / "results"
 TIMES = 2000
@@ -274,7 +272,7 @@ def test_no_rates_differ_by_more_than_a_hundred_points() -> None:
     assert "(4.3 detectable*)" in verdict_line(fgsm)[2]
     beyond = replace(fgsm, detectable=1.155)
     assert "(not even 100 detectable*)" in verdict_line(beyond)[2]
-    assert said(beyond).sentences[1].startswith("Not even a true difference of 100 points would be detected in 8 of")
+    assert state(beyond).sentences[1].startswith("Not even a true difference of 100 points would be detected in 8 of")
     medians = replace(beyond, measure="median L2", norm="L2")
     assert "(1.155 detectable*)" in verdict_line(medians)[2]
 
@@ -290,13 +288,13 @@ def test_permutations_alone_do_not_decide(tmp_path: Path) -> None:
     run = Run.create(tmp_path)
     run.write_manifest(manifest)
     run.write_results(ev.dataset.sel(attack=some), manifest)
-    [sentence] = said_together(rc.open_run(tmp_path))
+    [sentence] = all_together(rc.open_run(tmp_path))
     assert sentence.startswith("All attacks together: undecided (p = 0.017 from success rates;")
 
 
 def test_reports_say_what_all_attacks_together_show() -> None:
     ev = rc.open_run(RUNS / "reference" / "lenet5-mnist-ten-trainings")
-    [sentence] = said_together(ev)
+    [sentence] = all_together(ev)
     assert sentence.startswith("All attacks together: frameworks differ (p = 0.017 from success rates, p = 0.012 from")
     for text in (ev.summary(), ev.to_text(), ev._repr_html_(), to_html(ev)):
         assert sentence in " ".join(text.split())
@@ -304,7 +302,7 @@ def test_reports_say_what_all_attacks_together_show() -> None:
 
 @pytest.mark.parametrize("run", ["lenet5-mnist-guo2019", "reference/resnet20-cifar10-small-epsilon"])
 def test_one_attack_or_one_training_has_nothing_together(run: str) -> None:
-    assert said_together(rc.open_run(RUNS / run)) == []
+    assert all_together(rc.open_run(RUNS / run)) == []
 
 
 def test_differences_of_distances_are_excluded_as_those_of_rates_are() -> None:
@@ -316,7 +314,7 @@ def test_differences_of_distances_are_excluded_as_those_of_rates_are() -> None:
     ]
     assert boundary.equivalent_within == pytest.approx(max(max(-low, high) for low, high in ends))
     assert any(
-        f"more than {number(boundary.equivalent_within)} are excluded" in said for said in said(boundary).sentences
+        f"more than {number(boundary.equivalent_within)} are excluded" in said for said in state(boundary).sentences
     )
 
 

@@ -24,7 +24,7 @@ from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier
 from robustcmp.networks.architecture import ARCHITECTURES, get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
-from robustcmp.sources import fitting, from_zoo, recipes
+from robustcmp.sources import from_zoo, recipes, training
 from robustcmp.sources.from_zoo import FromZoo, find_weights, frameworks_with, sources, zoo_origins
 from robustcmp.sources.recipes import Recipe, load_recipe
 
@@ -352,7 +352,7 @@ def test_a_finished_training_is_not_done_again(name: FromZoo, tmp_path: Path, mo
     first = quick(name, tmp_path)
     before = (tmp_path / name.file).read_bytes()
 
-    monkeypatch.setattr(fitting, "train", never)
+    monkeypatch.setattr(training, "train", never)
     again = quick(name, tmp_path)
     assert again.info == first.info
     assert (tmp_path / name.file).read_bytes() == before
@@ -410,7 +410,7 @@ def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(fitting, "train", never)
+    monkeypatch.setattr(training, "train", never)
     with pytest.raises(UsageError, match="cannot be written"):
         quick(FromZoo("lenet1", "digits", installed()[0]), tmp_path / "file" / "out")
 

@@ -26,7 +26,7 @@ from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.format import distance, p_value, percent, points
 from robustcmp.report.text import to_markdown
-from robustcmp.report.verdict_text import is_nominal
+from robustcmp.report.words import is_nominal
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

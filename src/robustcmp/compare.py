@@ -22,8 +22,8 @@ from .processes import Limits
 from .records.manifest import check as check_manifest
 from .records.store import Run
 from .records.upkeep import discard_broken
-from .report.notes import behaviour_notes
 from .report.progress import shown_progress
+from .report.words import behaviour_notes
 from .runs.accuracy import check_accuracies, explain_accuracies, read_expected
 from .runs.assembly import assemble
 from .runs.deployed import convert, describe_unasked, set_unaskable_apart
@@ -73,7 +73,7 @@ def evaluate(
     Parameters
     ----------
     models : dict of str to model, or to a list of models
-        Foolbox models, from `wrap`, `load_model`, `fit` or Foolbox itself, or origins (`robustcmp.sources.origins`),
+        Foolbox models, from `wrap`, `load_model`, `fit` or Foolbox itself, or origins (`robustcmp.sources.deployed`),
         which are loaded here. A list holds trainings of one model with different seeds.
     images : ndarray of float32, shape (N, H, W, C)
         In [0, 1]; models with other bounds are converted with Foolbox's `transform_bounds`. Pass the whole test set:

@@ -17,13 +17,9 @@ from .records.checks import Checked
 from .records.contested import Contested
 from .records.store import Run
 from .records.upkeep import verify
-from .report.bibtex import to_bibtex
-from .report.frames import to_dataframe
-from .report.latex import to_latex
-from .report.notebook import to_notebook
-from .report.page import to_html
-from .report.summary import summary
-from .report.text import to_text
+from .report.exports import to_bibtex, to_dataframe, to_latex
+from .report.page import to_html, to_notebook
+from .report.text import summary, to_text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,21 +29,17 @@ from ..networks.architecture import get_architecture
 from ..networks.weights import file_bytes
 from ..provenance import made_with, processor
 from ..runs.related import measure_agreement
-from ..sources.deployed import FromDeployment, deployments_of
-from ..sources.from_files import FromDeployedFile, FromFunction
+from ..sources.deployed import AnyOrigin, FromDeployedFile, FromDeployment, deployments_of
+from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
-from ..sources.origins import AnyOrigin
 from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
-from .child import Job
+from .jobs import ControlJob, NotApplicable, Outcome, PredictionJob, TrainingJob
 from .machine import need_device, need_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .outcome import NotApplicable, Outcome
-from .prediction import ControlJob, PredictionJob
-from .process import Done, Failure, run
+from .process import Done, Failure, Job, run
 from .store import FORMAT, BenchmarkStore, Manifest, Planned
-from .training import TrainingJob
 
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
@@ -149,7 +145,7 @@ def benchmark(
     --------
     >>> found = benchmark("train", "lenet1", frameworks=["torch"], dataset="digits", epochs=0.1, batch_sizes=[32],
     ...                   repetitions=1)
-    >>> found.training.sizes["epoch"]
+    >>> len(found.measurements[0].epochs)
     1
     """
     question = _Question(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..attacks.suite import Suite
     from ..data.dataset import Dataset
     from ..evaluation import Evaluation
-    from ..sources.origins import AnyOrigin
+    from ..sources.deployed import AnyOrigin
 
 Say = Callable[[str], None]
 SHOWN = 20  # names of classes
@@ -259,7 +259,7 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
     if not given:
         return suite
     from ..attacks.suite import check_attack
-    from ..sources.from_files import called, is_function
+    from ..sources.from_code import call_function, is_function
 
     own: dict[str, Any] = {}
     for text in given:
@@ -269,7 +269,7 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
         if name in suite.attacks or name in own:
             raise UsageError(f"--attack: {name} is the name of another attack of the suite {suite.name}")
         try:
-            own[name] = called(source)
+            own[name] = call_function(source)
         except ModelError as error:
             raise UsageError(
                 f"--attack: {error}. Name a function without arguments that returns an attack, such as "
@@ -283,7 +283,7 @@ def _arguments(
     options: Namespace, suite: Suite, repeats: dict[str, int], asked: _Asked, given: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
-    from ..sources.origins import fingerprints
+    from ..sources.deployed import fingerprints
 
     expected = _expected(options.expect_accuracy or [], asked.origins)
     question = _question(options, suite, repeats) | {"models": fingerprints(asked.origins)}
@@ -407,7 +407,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     ):
         tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
     from ..files import remove_left_over
-    from ..report.summary import stronger
+    from ..report.words import name_stronger_suite
 
     remove_left_over(evaluation.run.directory)  # by a command that was killed while it wrote its page
     page = Path(options.html or evaluation.run.directory / "report.html")
@@ -419,7 +419,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     if options.full:
         print(evaluation.to_text(width=width, color=color))
     print(evaluation.summary(width=width, color=color), flush=True)
-    if line := stronger(evaluation):
+    if line := name_stronger_suite(evaluation):
         tell(line)
     evaluation.to_html(page)
     show(f"page: {page}")

@@ -62,7 +62,7 @@ def print_rows(rows: Sequence[dict[str, Any]], as_json: bool, *, wrap_cells: boo
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from ..report.terminal import screen
+    from ..report.layout import screen
 
     if as_json:
         print(json.dumps(rows, indent=1))

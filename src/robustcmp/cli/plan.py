@@ -52,8 +52,9 @@ def _plan(given: Sequence[str]) -> None:
     if seconds is not None and not 0 <= seconds < math.inf:
         raise UsageError(f"--training-seconds should be 0 or more, received {seconds:g}")
     from ..evaluation import open_run
-    from ..report.planning import designs, sentences
-    from ..report.terminal import console_for, print_table
+    from ..report.layout import console_for, print_table
+    from ..report.tables import designs
+    from ..report.words import plan_notes
     from ..sources.from_zoo import mean_training_seconds
 
     pilot = open_run(options.pilot)
@@ -69,5 +70,5 @@ def _plan(given: Sequence[str]) -> None:
     console.print(table.title, style="bold")
     print_table(console, table)
     console.print()
-    for sentence in sentences(plan, difference, options.power):
+    for sentence in plan_notes(plan, difference, options.power):
         console.print(f"• {sentence}")

@@ -87,7 +87,7 @@ def _write_page(ev: Evaluation, options: Namespace) -> None:
 
 
 def _format_run(ev: Evaluation, options: Namespace) -> str:
-    from ..report.frames import to_csv
+    from ..report.exports import to_csv
 
     if options.format == "text":
         return ev.to_text(width=screen_width()) + "\n"

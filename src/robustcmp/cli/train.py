@@ -49,9 +49,9 @@ def _train(given: Sequence[str]) -> None:
     from tqdm import tqdm
 
     from ..frameworks import check_device
-    from ..sources.fitting import fit
     from ..sources.from_zoo import check_names
     from ..sources.recipes import default_dataset
+    from ..sources.training import fit
 
     dataset = options.dataset or default_dataset(options.model, options.recipe)
     check_names(options.model, dataset, options.framework, options.training_seeds, options.recipe)

@@ -15,7 +15,7 @@ import torch
 from ..errors import ModelError, UsageError, WeightsError
 from ..networks.architecture import Shape
 from ..networks.weights import paired
-from ..untrusted import check_archive, check_no_program, is_archive
+from ..untrusted import check_archive, is_archive
 
 _log = logging.getLogger("robustcmp")
 SAFETENSORS = ".safetensors"
@@ -128,7 +128,6 @@ def _check_archive(path: Path) -> None:
     if not is_archive(path):
         return  # torch before 1.6
     check_archive(path)
-    check_no_program(path)
     with zipfile.ZipFile(path) as archive:
         packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
     if packed:

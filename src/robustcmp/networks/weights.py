@@ -98,12 +98,6 @@ def most_bytes(architecture: Architecture | None) -> int:
     return BESIDE + 2 * 4 * sum(map(math.prod, architecture.weight_shapes.values()))
 
 
-def check_sealed(path: Path, architecture: Architecture | None = None) -> None:
-    """Raise `WeightsError` unless a weights file is as it was written; its content is not looked at."""
-    with _weights_errors(path):
-        sealed.check(path, KIND, most_bytes(architecture))
-
-
 @contextmanager
 def _weights_errors(path: Path) -> Iterator[None]:
     """Raise `WeightsError` for what is wrong with a file of weights."""
@@ -118,7 +112,7 @@ def _weights_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def read_weights(path: Path, architecture: Architecture | None = None) -> WeightsFile:
+def read_weights(path: Path, architecture: Architecture | None = None, most: int | None = None) -> WeightsFile:
     """Read a weights file and check it.
 
     Parameters
@@ -127,6 +121,8 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
         The file.
     architecture : Architecture, optional
         The network that the weights are for; names and shapes must fit it.
+    most : int, optional
+        How many bytes the file may have (default: what those of the network can have).
 
     Raises
     ------
@@ -134,7 +130,8 @@ def read_weights(path: Path, architecture: Architecture | None = None) -> Weight
         The file is missing, is no HDF5, is truncated, has other bytes than its SHA-256 says, or has the weights of
         another network.
     """
-    with _weights_errors(path), sealed.opened(path, KIND, limit=most_bytes(architecture)) as file:
+    with _weights_errors(path), sealed.opened(path, KIND, limit=most or most_bytes(architecture)) as file:
+        file.check_plain(file.arrays)
         if architecture is not None:  # before any array is read: a small file can declare large ones
             check_shapes(_group(file, "weights"), architecture, str(path))
         weights = {name: file.array(f"weights/{name}", np.float32) for name in _group(file, "weights")}

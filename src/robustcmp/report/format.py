@@ -49,6 +49,25 @@ def p_value(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def p_text(value: float) -> str:
+    """A p value after its letter.
+
+    >>> p_text(0.04), p_text(0.0001)
+    ('p = 0.040', 'p < 0.001')
+    """
+    text = p_value(value)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def plural(count: int, noun: str) -> str:
+    """So many of something.
+
+    >>> plural(1, "repeat"), plural(2, "repeat")
+    ('1 repeat', '2 repeats')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def number(value: float) -> str:
     """A number with three decimals."""
     if math.isnan(value):

@@ -16,8 +16,8 @@ from ..analysis.statistics import brown_forsythe, detectable_between_groups
 from ..analysis.verdicts import few_outcomes
 from ..errors import printable
 from ..records.cell import Cell
-from .format import detectable_points, duration, p_value, percent, points
-from .terminal import screen
+from .format import detectable_points, duration, p_text, percent, points
+from .layout import screen
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -167,8 +167,8 @@ class Tallies:
             return apart
         if few := few_outcomes(np.array(trainings), len(groups)):
             return f"{apart} ({few}: too few)"
-        p = p_value(min(1.0, len(self.attacks) * brown_forsythe(groups).p))  # adjusted as the level is
-        return f"{apart}, {detectable_points(detectable)} would be detected (p {'' if p.startswith('<') else '= '}{p})"
+        p = p_text(min(1.0, len(self.attacks) * brown_forsythe(groups).p))  # adjusted as the level is
+        return f"{apart}, {detectable_points(detectable)} would be detected ({p})"
 
 
 def failure(cells: Sequence[Cell], reason: str) -> str:

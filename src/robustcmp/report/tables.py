@@ -7,51 +7,60 @@ from collections.abc import Collection, Hashable
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
 from ..analysis.indicator import indicator_terms, robustness_indicator
 from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
 from ..errors import UsageError
-from ..records.checks import Checked
-from . import deployments
 from .format import (
     EVERYTHING,
     NO_INFORMATION,
+    NOTHING,
     UNBOUNDED,
     count_of,
     distance,
+    duration,
+    fixed,
     interval,
     number,
     p_value,
     percent,
     percent_2,
+    plural,
     points,
     shares,
     squared_points,
+    whole,
 )
-from .table import Column, Marked, Table, names
+from .layout import Column, Marked, Table, names
+from .words import WITHIN_NOISE, Row, name_comparison, write_apart, write_difference
 
 if TYPE_CHECKING:
     import pandas
 
-WITHIN_NOISE = "(within noise)"
-NOT_APPLICABLE, FAILED = "not applicable", "failed"
+NOT_APPLICABLE = "not applicable"
 NOT_COMPARED = "not compared"
+MOST_MODELS = 12  # one row each; the page and the full report have them all
+MOST_RANKS = 4
 
 
 def tables(results: Results) -> list[Table]:
     """Return the tables of a run: success rates, the indicator, columns of the attacks, transfer and checks."""
-    of_attacks = [of_attack(results, attack) for attack in results.attacks if results.attack_records[attack].table]
-    exact = [expected(results), *common_draws(results)] if results.exact_pixel.attacks else []
+    shown = [success(results)]
     if results.same_weights:
-        return [success(results), same_weights(results), *of_attacks, *exact]
-    more = transfer(results)
-    more += [conditioning(results)] if results.conditioned is not None and len(results.labels) > 1 else []
-    more += [lower_bound(results.checked)] if results.checked and results.checked.pgd else []
-    deployed = [deployments.networks(results), deployments.differences(results)] if results.has_deployments else []
-    hides = [hidden(results)] if len(results.models) > 1 and results.indicator_attacks else []
-    compared = results.outcomes and results.compares_sources
-    real = [*hides, *differences(results), *variance(results)] if compared else []
-    return [success(results), *deployed, indicator(results), *real, *of_attacks, *exact, *more]
+        shown.append(same_weights(results))
+    else:
+        if results.has_deployments:
+            shown += [networks(results), deployments(results)]
+        shown.append(indicator(results))
+        if results.outcomes and results.compares_sources:
+            shown += [*indicator_variants(results), *differences(results), *variance(results)]
+    shown += [of_attack(results, attack) for attack in results.attacks if results.attack_records[attack].table]
+    if results.exact_pixel.attacks:
+        shown += [exact_rates(results), *common_draws(results)]
+    if not results.same_weights:
+        shown += [*transfer(results), *conditioning(results), *lower_bound(results)]
+    return shown
 
 
 def same_weights(results: Results) -> Table:
@@ -67,7 +76,36 @@ def same_weights(results: Results) -> Table:
 
 def absent(results: Results, model: str, attack: str) -> str:
     """Return what stands in the place of a rate that is not there."""
-    return FAILED if results.has_failed(model, attack) else NOT_APPLICABLE
+    return "failed" if results.has_failed(model, attack) else NOT_APPLICABLE
+
+
+def rates(results: Results, between: str = " ") -> Table:
+    """Return one row per model: rates with 95 % intervals, clean accuracy, and R with rank shares."""
+    ranges = results.indicator_ranges if len(results.models) > 1 and results.indicator else {}
+    columns = [Column("model"), *(Column(attack, str) for attack in results.attacks), Column("clean", str)]
+    all_ranks = len(results.models) <= MOST_RANKS
+    columns += [Column("R", str), Column(f"ranks 1 to {len(ranges)}" if all_ranks else "rank 1", str)] if ranges else []
+    rows = []
+    for model in results.models:
+        row = [model, *(_rate(results, model, attack, between) for attack in results.attacks)]
+        row += [percent(results.clean_accuracy[model])]
+        if ranges:
+            of_ranks = ranges[model].ranks
+            row += [fixed(results.indicator[model], 2), shares(of_ranks) if all_ranks else percent(of_ranks[0], 0)]
+        rows.append(row)
+    over = "trainings" if results.has_several_trainings else "images"
+    of_r = "; R: smaller is more robust; ranks: shares of resamples" if ranges else ""
+    title = f"Success rates, 95 % intervals over {over}{of_r}"
+    return Table(title, columns, rows[:MOST_MODELS])
+
+
+def _rate(results: Results, model: str, attack: str, between: str) -> str:
+    if not results.seeds(model, attack):
+        return absent(results, model, attack)
+    several = len(results.seeds(model, attack)) > 1
+    ends = results.trainings.interval(model, attack) if several else results.interval(model, attack)
+    within = "all alike" if math.isnan(ends[0]) else "–".join(fixed(100 * end, 1) for end in ends)
+    return f"{percent(results.rate(model, attack))}{between}({within})"
 
 
 def success(results: Results) -> Table:
@@ -227,14 +265,16 @@ def indicator(results: Results) -> Table:
     return Table("Robustness indicator R: smaller is more robust", columns, rows)
 
 
-def hidden(results: Results) -> Table:
-    """R of each model under other rules."""
+def indicator_variants(results: Results) -> list[Table]:
+    """R of each model under other rules; none where there is nothing to rank."""
+    if len(results.models) < 2 or not results.indicator_attacks:
+        return []
     columns = [Column("variant"), *(Column(model, number) for model in results.models)]
     rows = [
         [variant, *(r.get(model, math.nan) for model in results.models)]
         for variant, r in results.indicator_variants.items()
     ]
-    return Table("What R hides: R of each model", columns, rows)
+    return [Table("What R hides: R of each model", columns, rows)]
 
 
 def of_attack(results: Results, attack: str) -> Table:
@@ -252,7 +292,7 @@ def of_attack(results: Results, attack: str) -> Table:
     return Table(f"{attack}: {table.title}", columns, rows)
 
 
-def expected(results: Results) -> Table:
+def exact_rates(results: Results) -> Table:
     """The expectation over all draws of positions."""
     rate = results.exact_pixel.success_rate.mean("training_seed")
     sd = results.exact_pixel.success_sd.mean("training_seed")
@@ -295,25 +335,133 @@ def transfer(results: Results) -> list[Table]:
     return [Table("Transfer: adversarial images of one model that also fool another", columns, rows)]
 
 
-def conditioning(results: Results) -> Table:
-    """Success rates on the images that one, a few and all models classify correctly."""
+def conditioning(results: Results) -> list[Table]:
+    """Success rates on the images that one, a few and all models classify correctly; none where not measured."""
+    if results.conditioned is None or len(results.labels) < 2:
+        return []
     curves = results.conditioning()
-    total = len(results.labels)
-    sizes = sorted({1, len(results.models), total})
-    columns = [*names("attack", "model"), *(Column(f"{size} model{'s' * (size > 1)}", percent) for size in sizes)]
+    sizes = sorted({1, len(results.models), len(results.labels)})
+    columns = [*names("attack", "model"), *(Column(plural(size, "model"), percent) for size in sizes)]
     rates = curves.set_index(["attack", "model", "models"]).success_rate
     pairs = curves[["attack", "model"]].drop_duplicates().itertuples(index=False)
     rows = [[attack, model, *(rates[attack, model, size] for size in sizes)] for attack, model in pairs]
-    return Table("Success rates on the images that so many models classify correctly", columns, rows)
+    return [Table("Success rates on the images that so many models classify correctly", columns, rows)]
 
 
-def lower_bound(checked: Checked) -> Table:
-    """PGD's success rate, which is not part of R."""
+def lower_bound(results: Results) -> list[Table]:
+    """PGD's success rate, which is not part of R; none where it was not measured."""
+    checked = results.checked
+    if checked is None or not checked.pgd or results.same_weights:
+        return []
     title = f"PGD at ε = {checked.epsilon:g} on {checked.images} images, not in R: a lower bound on vulnerability"
     columns = [Column("model"), Column("success rate", percent)]
-    return Table(title, columns, [[model, rate] for model, rate in checked.pgd.items()])
+    return [Table(title, columns, [[model, rate] for model, rate in checked.pgd.items()])]
 
 
 def without_version(model: str) -> str:
     """Return what the paper calls a framework: torch, for torch@1.0."""
     return model.partition("@")[0]
+
+
+# deployed networks beside their sources --------------------------------------------------------------------------
+
+
+def networks(results: Results) -> Table:
+    """Return a row per deployment: its size and time, and how alike it answers."""
+    columns = [Column("deployment"), Column("size, kB", str), Column("accuracy", percent_2)]
+    columns += [Column("classes changed", percent_2), Column("logits apart", str), Column("time, 1,000", str)]
+    columns += [Column("time, 10,000", str), Column("control")]
+    rows: list[list[Any]] = [
+        [row["deployment"], _size(row), *[NOT_APPLICABLE] * (len(columns) - 2)]
+        if row["not_applicable"]
+        else [
+            row["deployment"],
+            _size(row),
+            row["clean_accuracy"],
+            row["changed"],
+            f"{row['distance']:.1e}",
+            _time(row["seconds_1000"], row["time_1000"]),
+            _time(row["seconds_10000"], row["time_10000"]),
+            row["gate"],
+        ]
+        for row in results.deployed_networks.to_dict("records")
+    ]
+    return Table(
+        "Deployed networks beside their sources (×: of the source's weights, of its time for as many images); logits "
+        "apart: root mean square, in standard deviations; control: same weights, judged in float32 only",
+        columns,
+        rows,
+    )
+
+
+def _size(row: Row) -> str:
+    return f"{whole(row['bytes'] / 1000)} ({fixed(row['size'], 2)} ×)"
+
+
+def deployments(results: Results) -> Table:
+    """Return a row per deployment and attack: how much easier it is to fool than its source."""
+    frame = results.deployments()
+    over = "trainings" if (frame.trainings > 1).any() else "images"
+    nominally = "nominally " if over == "trainings" else ""
+    columns = [Column("deployment"), Column("attack"), Column("source", str), Column("deployed", str)]
+    columns += [Column("difference", str), Column("p", p_value), Column("detectable", str), Column("alone", str)]
+    columns += [Column(f"within ±{points(DEPLOYED_MARGIN)}", str)]
+    rows: list[list[Any]] = [
+        [
+            row["deployment"],
+            name_comparison(row),
+            _written(row, row["source_value"]),
+            _written(row, row["value"]),
+            write_difference(row),
+            row["p_adjusted"],
+            write_apart(row, row["detectable"]),
+            f"{row['only_source']:,} : {row['only_deployed']:,}",
+            _within(row),
+        ]
+        for row in frame.to_dict("records")
+    ]
+    rows += [
+        [name, attack, NOTHING, NOT_APPLICABLE, *[NOTHING] * (len(columns) - 4)]
+        for name in results.not_asked
+        for attack in results.attacks
+    ]
+    title = (
+        f"Deployed minus source, rates in points, 95 % intervals over {over}; p by Holm over all rows; detectable: "
+        f"{nominally}with 80 % power; alone: outcomes (trainings × repeats × images) where only the source falls, or "
+        "nearer : only the deployed"
+    )
+    return Table(title, columns, rows)
+
+
+def _written(row: Row, value: float) -> str:
+    return percent_2(value) if row["measure"] == SUCCESS else distance(value)
+
+
+def _within(row: Row) -> str:
+    """Return the verdict on equivalence, which only success rates have."""
+    if row["measure"] != SUCCESS:
+        return NOT_COMPARED if row["not_compared"] else NOTHING
+    return "shown" if row["equivalent"] else "not shown"
+
+
+def _time(seconds: float, ratio: float) -> str:
+    return NOTHING if math.isnan(seconds) else f"{number(seconds)} ({fixed(ratio, 2)} ×)"
+
+
+# plans -----------------------------------------------------------------------------------------------------------
+
+
+def designs(plan: pandas.DataFrame, difference: float, power: float) -> Table:
+    """The designs of each attack, with the time or the queries that they cost, as far as these are known."""
+    plan = plan.assign(time=plan.seconds + plan.training_seconds.fillna(0))
+    if plan.seconds.isna().all():
+        cost = Column("queries", whole)
+    else:
+        cost = Column("attack time" if plan.training_seconds.isna().all() else "time", duration)
+    numbers = ["trainings", "images", "repeats"]
+    columns = [*names("attack", "design", "variance"), *(Column(name, whole) for name in numbers)]
+    columns += [Column("detects (points)", points), cost]
+    measure = "queries" if cost.name == "queries" else "time"
+    shown = plan[["attack", "design", "variance", *numbers, "detectable", measure]]
+    rows = shown.astype(object).fillna(math.nan).to_numpy().tolist()
+    return Table(f"To detect {points(difference)} points with {percent(power, 0)} power", columns, rows)

@@ -1,75 +1,66 @@
-"""The tables and notes of a run as text, for a terminal and as Markdown."""
+"""A run as text: one screen, everything, and Markdown."""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Sequence
+from io import StringIO
+from typing import TYPE_CHECKING
 
 from ..analysis.results import Results
-from ..errors import printable
-from .headline import headline
-from .notes import notes
-from .table import Table
-from .tables import tables
-from .terminal import console_for, print_table
+from . import tables, words
+from .layout import WIDTH, console_for, fits, print_table, write_markdown, write_text
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def title(results: Results) -> str:
-    """Return the heading of a run."""
-    about = results.manifest["about"]
-    what = " on ".join(about[key] for key in ("model", "dataset") if about.get(key))
-    return ", ".join(part for part in (what, f"suite {results.manifest['suite']['name']}") if part)
+MOST_NOTES = 3
 
 
 def to_text(results: Results, width: int | None = None, color: bool = False) -> str:
     """Return all tables and notes for a terminal."""
-    return written(title(results), headline(results), tables(results), notes(results), width, color)
-
-
-def written(
-    heading: str,
-    sentences: Sequence[str],
-    shown: Sequence[Table],
-    remarks: Sequence[str],
-    width: int | None = None,
-    color: bool = False,
-) -> str:
-    """Return a report for a terminal: a heading, sentences, tables and notes."""
-    stream = io.StringIO()
-    console = console_for(stream, width, color)
-    console.print(heading, style="bold underline")
-    for sentence in sentences:
-        console.print(sentence)
-    for table in shown:
-        console.print(f"\n{table.title}", style="bold")
-        print_table(console, table)
-    console.print()
-    for remark in remarks:
-        console.print(f"• {remark}")
-    return stream.getvalue()
+    heading, shown = words.title(results), tables.tables(results)
+    return write_text(heading, words.headline(results), shown, words.notes(results), width, color)
 
 
 def to_markdown(results: Results) -> str:
-    """Return the tables and notes as Markdown, in which names are neither HTML nor links."""
-    return as_markdown(headline(results), tables(results), notes(results))
+    """Return the tables and notes as Markdown."""
+    return write_markdown(words.headline(results), tables.tables(results), words.notes(results))
 
 
-def as_markdown(sentences: Sequence[str], shown: Sequence[Table], remarks: Sequence[str]) -> str:
-    """Return a report as Markdown: sentences, tables and notes."""
-    parts = [_literal(sentence) for sentence in sentences]
-    for table in shown:
-        rule = ["---" if column.is_name else "---:" for column in table.columns]
-        rows = ([_literal(cell).replace("|", "\\|") for cell in row] for row in (table.names, *table.written))
-        lines = [" | ".join(row) for row in rows]
-        lines.insert(1, " | ".join(rule))
-        parts.append(f"**{_literal(table.title)}**\n\n" + "\n".join(f"| {line} |" for line in lines))
-    return "\n\n".join([*parts, "\n".join(f"- {_literal(remark)}" for remark in remarks)]) + "\n"
+def summary(results: Results, width: int | None = None, color: bool = False) -> str:
+    """Return one screen, at most 100 columns by 40 lines for a few models under a few attacks."""
+    stream = StringIO()
+    console = console_for(stream, min(width or WIDTH, WIDTH), color)
+    console.print(words.title(results), style="bold")
+    console.print(words.setting(results))
+    console.print()
+    rates = tables.rates(results)
+    console.print(rates.title)
+    print_table(console, rates if fits(rates, console.width) else tables.rates(results, "\n"))
+    if results.has_deployments:
+        for table in (tables.networks(results), tables.deployments(results)):
+            console.print(f"\n{table.title}")
+            print_table(console, table)
+        console.print()
+    for line in words.check_lines(results):
+        console.print(line, style="red")
+    answers = words.answers(results)
+    for note in [*words.file_notes(results), *words.key_notes(results)[:MOST_NOTES], *answers.together]:
+        console.print(f"• {note}")
+    console.print()
+    if answers.sources:
+        console.print(answers.sources, style="bold")
+        _print_verdicts(console, results)
+    if answers.deployed:
+        console.print(answers.deployed, style="bold")
+    return stream.getvalue().rstrip("\n")
 
 
-def _literal(text: str) -> str:
-    """Return text that Markdown shows as it is: ``<`` before a tag and ``&`` before an entity are written out."""
-    shown = printable(text.replace("\n", " "))
-    shown = re.sub(r"&(?=#?\w+;)", "&amp;", shown)
-    shown = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", shown)
-    return shown.replace("](", "]\\(")
+def _print_verdicts(console: Console, results: Results) -> None:
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for verdict in results.verdicts:
+        grid.add_row(*words.verdict_line(verdict))
+    console.print(grid)
+    for sentence in words.explain_lines(results):
+        console.print(sentence, style="dim")

@@ -108,8 +108,8 @@ def describe_unasked(
     -------
     list of dict
         ``model`` and ``source`` as in `compare_with_sources`, with the training seed of the source for both;
-        ``precision`` of its weights; ``bytes`` and ``source_bytes``; and ``not_applicable``, why it is neither asked nor
-        attacked.
+        ``precision`` of its weights; ``bytes`` and ``source_bytes``; and ``not_applicable``, why it is neither asked
+        nor attacked.
     """
     entries = []
     for name, each in networks.items():

@@ -17,7 +17,7 @@ from ..frameworks import Device
 from ..models.batches import largest_batch_size
 from ..models.classifier import Classifier, unwrapped
 from ..models.preflight import check_model, in_unit_bounds
-from ..sources.origins import AnyOrigin, Origin
+from ..sources.deployed import AnyOrigin, Origin
 from .blame import blaming
 from .progress import Progress, Unseen
 from .question import Question

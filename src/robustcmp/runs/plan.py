@@ -17,7 +17,7 @@ from ..attacks.suite import RunnableAttack, Suite
 from ..files import digest, json_digest
 from ..frameworks import Device
 from ..records.cell import Cell, Extras
-from ..sources.origins import Origin
+from ..sources.deployed import Origin
 from .blame import blaming
 from .identity import Identity, identify, stored_identity
 from .loading import TrainedModel, find_inapplicable

@@ -21,7 +21,9 @@ from ..models.batches import largest_batch_size
 from ..models.classifier import BATCH_SIZES, Classifier
 from ..models.preflight import check_gradient, in_unit_bounds
 from ..processes import Child, Died, Limits
-from ..sources.from_files import FromDeployedFile, FromFile, FromFunction
+from ..sources.deployed import FromDeployedFile
+from ..sources.from_code import FromFunction
+from ..sources.from_files import FromFile
 from .blame import blaming
 from .identity import identify_once
 from .loading import Models, batch_size_label, compile_and_check

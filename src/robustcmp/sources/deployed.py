@@ -1,4 +1,4 @@
-"""Deployed networks by what they are made from: a trained model and a conversion.
+"""Deployed networks: a trained model and a conversion, or a file of a runtime.
 
 They are loaded where the comparison is made, and do not travel to other processes.
 """
@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data import is_own, load_dataset
-from ..deployments import check_runtime, conversion, split
-from ..deployments.deploying import SEMANTICS, convert, deploy, weights_digest_of
+from ..deployments import check_applicable, check_runtime, conversion, split
+from ..deployments.deploying import SEMANTICS, beside, convert, deploy, open_deployed, weights_digest_of
 from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import DataError, ModelError, UsageError
 from ..frameworks import Device
 from ..models.model import Model
-from .from_files import FromFile
+from ..untrusted import check_file, check_no_program, check_own
+from .from_code import FromFunction
+from .from_files import FromFile, check_ending, check_normalisation, check_there
 from .from_zoo import FromZoo
 
 CALIBRATION = 500  # images of the training set
@@ -43,6 +47,104 @@ class Converted(NamedTuple):
     framework: str
     weights: str | None
     files: Files
+
+
+class FromDeployedFile(msgspec.Struct, frozen=True, tag="deployed-file", dict=True):
+    """A deployed network in a file of its runtime. It is opened where the comparison is made.
+
+    Attributes
+    ----------
+    source : str
+        The file.
+    framework : str
+        The runtime.
+    converted_from : FromFile, optional
+        The trained network that it is compared with, as converted from this one.
+    gradient : str
+        What gradient attacks follow, as for `robustcmp.open_deployed`.
+    mean, std : tuple of float
+        It expects ``(images - mean) / std``, as in `FromFile`; if both are empty, what `converted_from` does to images.
+    """
+
+    source: str
+    framework: str
+    converted_from: FromFile | None = None
+    gradient: Gradient = "source"
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    design: ClassVar[None] = None
+    """Its layers are known to its runtime alone."""
+    name: ClassVar[str] = "own"
+
+    @property
+    def label(self) -> str:
+        """What it is called in a comparison that gives it no name: as its runtime."""
+        return self.framework
+
+    @property
+    def as_given(self) -> FromFile | FromDeployedFile | None:
+        """What says how images are normalised: itself, or what it was converted from; None if nothing does."""
+        return self if self.mean or self.std else self.converted_from
+
+    def check(self) -> None:
+        """Raise `UsageError` for what is not there, and `WeightsError` for a file that cannot be one."""
+        check_applicable(self.framework)
+        check_normalisation(self.mean, self.std)
+        check_there(self.source)
+        check_ending(self.source, self.framework)
+        runtime, _ = split(self.framework)
+        main = Path(self.source)
+        check_file(main)
+        if runtime.marks(main):
+            check_own(main)
+        else:
+            check_no_program(main)
+        beside(runtime, main)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of its files."""
+        runtime, _ = split(self.framework)
+        main = Path(self.source)
+        return Files.of(main, beside(runtime, main)).sha256
+
+    @property
+    def fingerprint(self) -> dict[str, Any] | None:
+        """What tells it from other networks; None where code has a part in what it was converted from."""
+        runtime, _ = split(self.framework)
+        content: dict[str, Any] = {
+            "files": self.sha256,
+            "versions": [self.framework, runtime.version()],
+            "gradient": self.gradient,
+        }
+        if self.mean or self.std:
+            content |= {"mean": self.mean, "std": self.std}
+        if self.converted_from is not None:
+            content["converted_from"] = self.converted_from.fingerprint
+            if content["converted_from"] is None:
+                return None
+        return content
+
+    def load(self, device: Device = "auto") -> DeployedModel:
+        """Open it, beside the model that it was converted from where that is known."""
+        model = self.converted_from.load(device) if self.converted_from else None
+        source = model if isinstance(model, Model) else None
+        bounds = None
+        preprocessing = None
+        if self.mean or self.std:
+            bounds = (0, 1)
+            mean = [*self.mean] or [0.0]
+            std = [*self.std] or [1.0]
+            if any(mean) or {*std} != {1.0}:
+                preprocessing = {"mean": mean, "std": std, "axis": -1}
+        return open_deployed(
+            self.source,
+            self.framework,
+            source=source,
+            gradient=self.gradient,
+            bounds=bounds,
+            preprocessing=preprocessing,
+        )
 
 
 class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
@@ -77,15 +179,20 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
     def fingerprint(self) -> dict[str, Any] | None:
         """What tells it from other models, without loading a framework; None where code or a file may differ."""
         source = self.source.fingerprint
-        runtime, _ = split(self.name)
-        said = {"deployment": self.name, "versions": [*runtime.versions, SEMANTICS], "gradient": self.gradient}
         if source is None or (is_own(self.dataset) and conversion(self.name).calibrated):
             return None
-        return said | {"source": source, "calibration": [self.dataset, CALIBRATION]}
+        runtime, _ = split(self.name)
+        return {
+            "deployment": self.name,
+            "versions": [*runtime.versions, SEMANTICS],
+            "gradient": self.gradient,
+            "source": source,
+            "calibration": [self.dataset, CALIBRATION],
+        }
 
     def load(self, device: Device = "auto") -> DeployedModel:
         """Load the trained model, and convert it, as `robustcmp.deploy` does."""
-        model, images = self._loaded(device)
+        model, images = self._load_source(device)
         return deploy(model, self.name, calibration=images, gradient=self.gradient)
 
     @property
@@ -95,16 +202,16 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
 
     def convert(self, device: Device = "auto") -> Converted:
         """Load the trained model and convert it, without asking what comes out."""
-        model, images = self._loaded(device)
+        model, images = self._load_source(device)
         files = convert(model, self.name, calibration=images)
         return Converted(self.name, model.framework, weights_digest_of(model), files)
 
     def write(self, path: str | os.PathLike[str]) -> Files:
         """Load the trained model, and write the deployed one; its runtime need not be able to run here."""
-        model, images = self._loaded("cpu")
+        model, images = self._load_source("cpu")
         return convert(model, self.name, calibration=images, path=path)
 
-    def _loaded(self, device: Device) -> tuple[Model, NDArray[np.float32] | None]:
+    def _load_source(self, device: Device) -> tuple[Model, NDArray[np.float32] | None]:
         """Return the trained model, and calibration images where they are needed."""
         images = self._images() if conversion(self.name).calibrated else None
         model = self.source.load(device)
@@ -154,3 +261,26 @@ def deployments_of(
         for framework, each in sources.items()
         for name in names
     }
+
+
+Origin = FromZoo | FromFile | FromFunction
+"""It has a label, a fingerprint that is known before a framework is loaded, and ``load(device)``.
+
+So that other machines can load it, it also names its ``files`` and the ``frameworks`` that it takes, and has
+``load_from(files, device)`` for copies of the files.
+"""
+
+AnyOrigin = Origin | FromDeployment | FromDeployedFile
+"""Also those that stay where the comparison is made: they have a label, a fingerprint and ``load(device)``."""
+
+
+def fingerprints(origins: Mapping[str, Sequence[AnyOrigin]]) -> dict[str, list[Any]] | None:
+    """Return what tells some models apart, by label; None where the code of a user has a part in one of them.
+
+    Raises
+    ------
+    WeightsError
+        A file is broken.
+    """
+    prints = {label: [origin.fingerprint for origin in each] for label, each in origins.items()}
+    return None if any(fingerprint is None for each in prints.values() for fingerprint in each) else prints

@@ -26,9 +26,8 @@ from ..frameworks import (
     versions,
 )
 from ..models.model import Model, wrap
-from ..networks.architecture import get_architecture
+from ..networks.architecture import Architecture, get_architecture
 from ..networks.weights import WeightsFile, read_weights
-from .carrying import same_weights
 from .recipes import SHIPPED, Recipe, default_dataset, load_recipe
 
 CHECKPOINT = ".checkpoint.h5"
@@ -313,6 +312,58 @@ def load_model(
     """
     dataset = dataset or default_dataset(model, recipe)
     return FromZoo(model, dataset, named(framework), recipe, seed).load(device, directory)
+
+
+def same_weights(model: Model, frameworks: Sequence[str] | None = None, *, device: Device = "auto") -> dict[str, Model]:
+    """Copy one training's weights into several frameworks: the control for the evaluation itself.
+
+    `robustcmp.evaluate` on these models measures how closely they agree, in ``Evaluation.same_weights``. It computes no
+    R.
+
+    Parameters
+    ----------
+    model : Model
+        From `load_model` or `fit`.
+    frameworks : sequence of str, optional
+        The frameworks (default: all that are installed).
+    device : str, default "auto"
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+
+    Returns
+    -------
+    dict of str to Model
+        By framework.
+
+    Raises
+    ------
+    UsageError
+        The network is not a model of the zoo, or a framework is unknown or not installed.
+
+    Examples
+    --------
+    >>> from robustcmp import load_model
+    >>> model = load_model("lenet1", framework="torch", dataset="digits")
+    >>> same_weights(model, ["torch", "jax"])["jax"]
+    <robustcmp.Model lenet1 digits 0 jax, bounds (0, 1)>
+    """
+    if not isinstance(model, Model) or "model" not in model.info:
+        raise UsageError(
+            "expected a model of the zoo, received another network. Load one with robustcmp.load_model, or train one "
+            "with robustcmp.fit."
+        )
+    described = model.info.get("architecture")
+    architecture = msgspec.convert(described, Architecture) if described else get_architecture(model.info["model"])
+    weights = get_framework(model.framework).get_weights(model.native, architecture)
+    info = {key: value for key, value in model.info.items() if key != "differences"}
+    info |= {"same_weights": model.framework}
+    models = {}
+    for framework in frameworks or installed():
+        adapter = get_framework(framework)
+        native = adapter.build(architecture, 0, device)
+        adapter.set_weights(native, architecture, weights)
+        models[framework] = wrap(native, framework=framework, device=device, info=info)
+        models[framework].architecture = architecture
+    return models
 
 
 def check_names(

@@ -15,7 +15,9 @@ from ..errors import UsageError, unknown
 from ..files import json_digest
 from ..frameworks import ALSO, known
 from ..networks.architecture import get_architecture
-from .from_files import FromDeployedFile, FromFile, is_function
+from .deployed import FromDeployedFile
+from .from_code import is_function
+from .from_files import FromFile
 
 NAME = re.compile(r"\w([\w .+@-]{0,38}\w)?")  # of a model: fit for a path and a table
 IN_PATH = 60  # letters that models take of the name of a directory

@@ -1,7 +1,8 @@
-"""A gallery: clean images, what was added, and what came out, of every model side by side."""
+"""A gallery: clean images, what was added, and what came out, the same images in every model side by side."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,12 +12,112 @@ from ...analysis.results import Results
 from ...errors import StoreError, unknown
 from ...records.attack import NORMS
 from ..format import distance
-from ..gallery import Shown, attacks_with_images, gallery
 from .style import as_picture, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One image under one attack in one model, in the first training and the first repeat.
+
+    Attributes
+    ----------
+    attack, model : str
+        Which.
+    position : int
+        Where the image stands in the run.
+    label, taken_for : int
+        The true class, and the one that the adversarial image is taken for; -1 where the attack failed.
+    distance : float
+        In the norm that the attack keeps small; +inf where it failed.
+    adversarial : ndarray of float32, shape (H, W, C)
+        In [0, 1]; the clean image where the attack failed.
+    clean : ndarray of float32, shape (H, W, C), optional
+        None where the run was stored without clean images.
+    """
+
+    attack: str
+    model: str
+    position: int
+    label: int
+    taken_for: int
+    distance: float
+    adversarial: NDArray[np.float32]
+    clean: NDArray[np.float32] | None
+
+    @property
+    def fooled(self) -> bool:
+        """Whether the attack succeeded."""
+        return self.taken_for >= 0
+
+    @property
+    def perturbation(self) -> NDArray[np.float32] | None:
+        """What was added, scaled so that its largest value spans [0, 1] around the middle, which is no change."""
+        if self.clean is None:
+            return None
+        difference = self.adversarial - self.clean
+        return np.asarray(0.5 + difference / (2 * max(float(np.abs(difference).max()), 1e-9)), np.float32)
+
+
+def attacks_with_images(results: Results) -> list[str]:
+    """Return the attacks of which adversarial images were stored."""
+    return [
+        attack for attack in results.attacks if any(results.has_adversarials(model, attack) for model in results.models)
+    ]
+
+
+def choose_outcomes(results: Results, attack: str, images: int) -> list[list[Outcome]]:
+    """Return some images under an attack: a list an image, of every model that has it.
+
+    Images on which the models part come first, then one of each class in turn.
+    """
+    models = [model for model in results.models if results.has_adversarials(model, attack)]
+    adversarials = {model: results.adversarials(model, attack) for model in models}
+    success = {model: _first(results, model, attack, "success") for model in models}
+    chosen = choose_images(np.array([success[model] for model in models]), results.dataset.label.values, images)
+    classes = {model: _first(results, model, attack, "adversarial_class") for model in models}
+    norm = results.attack_records[attack].norm
+    distances = {model: _first(results, model, attack, norm) for model in models}
+    return [
+        [
+            Outcome(
+                attack,
+                model,
+                position,
+                int(results.dataset.label.values[position]),
+                int(classes[model][position]) if success[model][position] else -1,
+                float(distances[model][position]),
+                adversarials[model][position],
+                None if results.clean is None else results.clean[position],
+            )
+            for model in models
+        ]
+        for position in chosen
+    ]
+
+
+def choose_images(success: NDArray[np.bool_], labels: NDArray[np.int64], count: int) -> list[int]:
+    """Return the positions of images to show, of outcomes (models, images) and classes (images,), in rising order."""
+    fallen = success.sum(axis=0)
+    differ = (fallen > 0) & (fallen < len(success))
+    ranks = np.zeros(len(labels), np.int64)  # of an image among those of its class: a class in turn
+    order = np.argsort(np.where(differ, 0, np.where(fallen > 0, 1, 2)), kind="stable")
+    seen: dict[int, int] = {}
+    for position in order:
+        label = int(labels[position])
+        ranks[position] = seen[label] = seen.get(label, -1) + 1
+    best = np.lexsort((~differ, ranks))[:count]
+    return sorted(map(int, best))
+
+
+def _first(results: Results, model: str, attack: str, name: str) -> NDArray[np.float64]:
+    """Return a value an image of a model's first training in its first repeat."""
+    seeds = results.seeds(model, attack)
+    values: NDArray[np.float64] = results.values(model, attack, name)[seeds.index(results.first_seed(model)), 0]
+    return values
 
 
 def draw(
@@ -49,25 +150,25 @@ def draw(
     """
     if attack is not None and attack not in results.attacks:
         raise unknown("attack", attack, results.attacks)
-    there = attacks_with_images(results)
-    if not there or attack not in (None, *there):
+    stored = attacks_with_images(results)
+    if not stored or attack not in (None, *stored):
         raise StoreError("this run was stored without adversarial images. Make it with keep_images=True.")
-    attack = attack or there[0]
-    rows = gallery(results, attack, images)
+    attack = attack or stored[0]
+    rows = choose_outcomes(results, attack, images)
     norm = NORMS[results.attack_records[attack].norm]
-    whole = results.clean is not None
-    axes = panels((1 + 2 * len(rows[0])) if whole else len(rows[0]), figure, rows=len(rows), size=(1.5, 1.75))
+    has_clean = results.clean is not None
+    axes = panels((1 + 2 * len(rows[0])) if has_clean else len(rows[0]), figure, rows=len(rows), size=(1.5, 1.75))
     for row, shown in zip(axes, rows, strict=True):
-        if whole:
+        if has_clean:
             _show(row[0], shown[0].clean, f"class {shown[0].label}")
         for i, of_model in enumerate(shown):
-            if whole:
+            if has_clean:
                 _show(row[1 + 2 * i], of_model.perturbation, "perturbation")
-            _show(row[2 + 2 * i if whole else i], of_model.adversarial, _outcome(of_model, norm))
+            _show(row[2 + 2 * i if has_clean else i], of_model.adversarial, _describe(of_model, norm))
     return axes
 
 
-def _outcome(shown: Shown, norm: str) -> str:
+def _describe(shown: Outcome, norm: str) -> str:
     if not shown.fooled:
         return f"{shown.model}: held"
     return f"{shown.model}: {shown.taken_for}\n{norm} {distance(shown.distance)}"

@@ -1,0 +1,194 @@
+"""A run for other programs: data frames and CSV, a table in LaTeX, and what to cite as BibTeX."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..analysis.results import Results
+from ..analysis.trainings import root_mean_std
+from ..errors import printable
+from ..records.attack import OWN_NAMES
+from ..untrusted import read_toml
+from .format import fixed
+from .words import latex_caption
+
+if TYPE_CHECKING:
+    import pandas
+
+# data frames -----------------------------------------------------------------------------------------------------
+
+FORMULA = ("=", "+", "-", "@", "\t")
+PER_IMAGE = ("model", "training_seed", "attack", "repeat", "image")
+
+
+def to_dataframe(results: Results, *, per_image: bool = False) -> pandas.DataFrame:
+    """Return the run as a tidy table: a row a model, training seed and attack, or, `per_image`, a row an outcome."""
+    import pandas
+
+    if per_image:
+        return _outcomes(results)
+    models = results.manifest["models"]
+    return pandas.DataFrame([_rate(results, model, attack) for model in models for attack in results.attacks])
+
+
+def to_csv(results: Results, *, per_image: bool = False) -> str:
+    """Return the data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
+    return as_csv(to_dataframe(results, per_image=per_image))
+
+
+def as_csv(frame: pandas.DataFrame) -> str:
+    """Return a data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
+    frame = frame.copy(deep=False)
+    texts = frame.select_dtypes(include=["object", "string"]).columns
+    frame[texts] = frame[texts].map(_as_text)
+    csv: str = frame.to_csv(index=False)
+    return csv
+
+
+def _as_text(value: Any) -> Any:
+    """Return text with an apostrophe before what a spreadsheet would compute."""
+    if not isinstance(value, str):
+        return value
+    return ("'" if value.startswith(FORMULA) else "") + printable(value)
+
+
+def _rate(results: Results, about: dict[str, Any], attack: str) -> dict[str, Any]:
+    model, seed = about["name"], int(about["training_seed"])
+    row = {
+        "model": model,
+        "training_seed": seed,
+        "attack": attack,
+        "images": results.manifest["images"]["used"],
+        "repeats": results.repeats(attack),
+        "success_rate": math.nan,
+        "low": math.nan,
+        "high": math.nan,
+        "repeat_std": math.nan,
+        "clean_accuracy": about["clean_accuracy"],
+        "framework": about["framework"],
+        "framework_version": about["framework_version"],
+    }
+    seeds = results.seeds(model, attack)
+    if seed not in seeds:  # the attack is not applicable to the model
+        return row
+    success = results.values(model, attack)[[seeds.index(seed)]]
+    low, high = results.interval(model, attack, training_seed=seed)
+    return row | {
+        "success_rate": float(np.count_nonzero(success)) / success.size,
+        "low": low,
+        "high": high,
+        "repeat_std": 0.0 if results.deterministic(attack) else root_mean_std(success.mean(axis=2)),
+    }
+
+
+def _outcomes(results: Results) -> pandas.DataFrame:
+    import pandas
+
+    dataset = results.dataset
+    variables = [name for name, values in dataset.data_vars.items() if set(values.dims) == set(PER_IMAGE)]
+    parts = []
+    for model in results.models:
+        for attack in results.attacks:
+            repeats = 1 if results.deterministic(attack) else results.repeats(attack)
+            cells = {"model": [model], "training_seed": results.seeds(model, attack), "attack": [attack]}
+            part = dataset[variables].sel(cells | {"repeat": dataset.repeat.values[:repeats]})
+            parts.append(part.to_dataframe(dim_order=list(PER_IMAGE)).reset_index())
+    frame: pandas.DataFrame = pandas.concat(parts, ignore_index=True)
+    first = [*PER_IMAGE, "label", *OWN_NAMES]
+    return frame[[*first, *(name for name in variables if name not in first)]]
+
+
+# LaTeX -----------------------------------------------------------------------------------------------------------
+
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    character: f"\\{character}" for character in "&%$#_{}"
+}
+
+
+def to_latex(results: Results) -> str:
+    """Return the success rates and R of every model as a table environment, which needs the package booktabs."""
+    import pandas
+
+    has_r = len(results.models) > 1 and bool(results.indicator)
+    columns = [(escape(attack), part) for attack in results.attacks for part in ("rate", r"95\,\%")]
+    if has_r:
+        columns.append(("$R$", ""))
+    rows = {}
+    for model in results.models:
+        row = [text for attack in results.attacks for text in _rate_and_interval(results, model, attack)]
+        if has_r:
+            row.append(_number(results.indicator.get(model, math.nan), 3))
+        rows[escape(model)] = row
+    frame = pandas.DataFrame.from_dict(rows, orient="index", columns=pandas.MultiIndex.from_tuples(columns))
+    about = results.manifest["about"]
+    names = [str(about[key]) for key in ("model", "dataset") if about.get(key)]
+    table: str = frame.style.to_latex(
+        hrules=True,
+        multicol_align="c",
+        column_format="l" + "rl" * len(results.attacks) + "r" * has_r,
+        position="tbp",
+        position_float="centering",
+        caption=latex_caption(results, " on ".join(map(escape, names))),
+        label="tab:" + re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join([*names, results.manifest["suite"]["name"]])),
+    )
+    return "% \\usepackage{booktabs}\n" + table
+
+
+def _rate_and_interval(results: Results, model: str, attack: str) -> tuple[str, str]:
+    rate = _number(100 * results.rate(model, attack))
+    if not results.seeds(model, attack):
+        return rate, "--"
+    over_trainings = results.level == "frameworks"
+    low, high = results.trainings.interval(model, attack) if over_trainings else results.interval(model, attack)
+    return rate, "--" if math.isnan(low + high) else f"[{_number(100 * low)}, {_number(100 * high)}]"
+
+
+def _number(value: float, digits: int = 1) -> str:
+    return "--" if math.isnan(value) else fixed(value, digits)
+
+
+def escape(text: str) -> str:
+    """Return text with the characters that LaTeX reads as commands written out."""
+    return "".join(SPECIAL.get(character, character) for character in printable(text))
+
+
+# BibTeX ----------------------------------------------------------------------------------------------------------
+
+SOFTWARE = """\
+@software{{robustcmp,
+  title   = {{robustcmp: is one trained model easier to fool than another, and is the difference real?}},
+  author  = {{{{The robustcmp developers}}}},
+  version = {{{version}}},
+  year    = {{2026}}
+}}"""
+
+
+def to_bibtex(results: Results) -> str:
+    """Return an entry for each of what a run used: the method, attacks, frameworks, datasets and networks."""
+    entries: dict[str, str] = {}
+    for entry in _entries(results):
+        key = re.match(r"\s*@\w+\{([^,\s]+),", entry)
+        entries.setdefault(key[1] if key else entry, entry.strip())
+    return printable("\n\n".join(entries.values())) + "\n"
+
+
+def _entries(results: Results) -> Iterator[str]:
+    manifest, models = results.manifest, results.manifest["models"]
+    references = read_toml(files("robustcmp.resources") / "references.toml", "the references")
+    cited_for, entries = references["cited_for"], references["entries"]
+    yield SOFTWARE.format(version=manifest["environment"]["versions"].get("robustcmp") or "unknown")
+    yield from (entries[key] for key in cited_for["every_run"])
+    for record in results.attack_records.values():
+        if record.cite:
+            yield from record.cite.split("\n\n")
+    used = {"framework": [model["framework"].partition("@")[0] for model in models]}
+    for kind in ("dataset", "model"):
+        used[kind] = [manifest["about"].get(kind), *(model["info"].get(kind) for model in models)]
+    for kind, names in used.items():
+        yield from (entries[key] for name in names for key in cited_for[kind].get(name, ()))

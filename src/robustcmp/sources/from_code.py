@@ -1,0 +1,178 @@
+"""Networks from a function of the user's own. Code is run only where the user names it, as ``module:function``."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any, ClassVar
+
+import foolbox as fb
+import msgspec
+
+from ..errors import ModelError, UsageError, nearest
+from ..frameworks import Device, recognise
+from ..models.classifier import Classifier
+from ..models.functions import is_estimator, of_estimator, wrap_functions
+
+RETURNED = "a function of images (N, H, W, C), a classifier of scikit-learn, or what robustcmp.wrap_functions makes"
+NUMPY = "numpy"  # functions of arrays and classifiers of scikit-learn, in the place of a framework
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def is_function(source: str) -> bool:
+    """Say whether something names code, ``module:function``, and not a file."""
+    return FUNCTION.fullmatch(source) is not None and not Path(source).exists()
+
+
+class FromFunction(msgspec.Struct, frozen=True, tag="function"):
+    """A model that a function of the user's own makes, so that other processes can make it, too.
+
+    Attributes
+    ----------
+    source : str
+        The function, ``module:function``.
+    """
+
+    source: str
+
+    @property
+    def label(self) -> str:
+        """What it is called: as its function."""
+        return self.source.partition(":")[2]
+
+    fingerprint: ClassVar[None] = None
+    """Code has a part in it, so nothing is known before it is run."""
+    frameworks: ClassVar[tuple[str, ...]] = ()
+    """Which it takes is known once it is loaded."""
+    files: ClassVar[dict[str, Path]] = {}
+
+    def load(self, device: Device = "auto") -> fb.models.base.Model:
+        """Call the function, and return the model that it returns."""
+        model = call_function(self.source)
+        if not isinstance(model, fb.models.base.Model):
+            raise ModelError(
+                f"{self.source} should return a Foolbox model, as robustcmp.wrap does; received {type(model).__name__}"
+            )
+        return model
+
+    def load_from(self, files: Mapping[str, Path], device: Device = "auto") -> fb.models.base.Model:
+        """Load it, as `load` does."""
+        return self.load(device)
+
+
+def from_function(function: str) -> FromFunction:
+    """Return a model that a function makes, to be loaded wherever it is needed.
+
+    `evaluate` takes it in the place of a model. Other processes, of executors that have any, call the function again,
+    so it should return the same model every time. A model that you pass itself is attacked in this process.
+
+    Parameters
+    ----------
+    function : str
+        ``"module:function"``: a function without arguments that returns a Foolbox model, such as `wrap` makes. Its
+        module has to be importable where it is called; the working directory is looked at.
+
+    Raises
+    ------
+    UsageError
+        The text has another form.
+
+    Examples
+    --------
+    >>> from_function("nets:mine")
+    FromFunction(source='nets:mine')
+    """
+    if not isinstance(function, str) or not FUNCTION.fullmatch(function):
+        raise UsageError(f"expected a function as 'module:function', received {function!r}")
+    return FromFunction(function)
+
+
+def call_function(name: str, *arguments: Any) -> Any:
+    """Import a function, ``module:function``, and return what it returns; the working directory is looked at."""
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
+    if module.endswith(".py"):
+        raise UsageError(f"{name}: name the module without .py, {module.removesuffix('.py')}:{function}")
+    try:
+        loaded = import_module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise _no_module(str(error.name)) from None
+        raise ModelError(f"{module} failed when it was imported: {type(error).__name__}: {error}") from error
+    try:
+        imported = getattr(loaded, function)
+    except AttributeError:
+        raise _no_attribute(loaded, function) from None
+    _check_takes(imported, name, arguments)
+    try:
+        return imported(*arguments)
+    except Exception as error:
+        raise ModelError(f"{name} failed: {type(error).__name__}: {error}") from error
+
+
+def _no_module(module: str) -> UsageError:
+    """Return the error for a module that is not there, which names the nearest one beside where it should be."""
+    *parents, _ = module.split(".")
+    directory = os.path.join(os.getcwd(), *parents)
+    near = nearest(module, [entry.name for entry in iter_modules([directory], ".".join([*parents, ""]))])
+    return UsageError(f"there is no module {module!r} in {os.getcwd()}, and none is installed{suggest(near)}")
+
+
+def _no_attribute(module: ModuleType, function: str) -> UsageError:
+    """Return the error for a function that a module does not have, with those that it defines."""
+    names = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    message = f"{module.__file__ or module.__name__} has no attribute {function!r}{suggest(nearest(function, names))}"
+    return UsageError(f"{message} It has {', '.join(names)}" if names else message)
+
+
+def suggest(near: str | None) -> str:
+    """Return the end of a sentence about an unknown name."""
+    return f": did you mean {near!r}?" if near else "."
+
+
+def _check_takes(imported: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    """Raise `ModelError` for what is no function of so many arguments, such as the network itself."""
+    function = name.partition(":")[2]
+    remedy = f"Name a function that returns it, such as: def made(): return {function}"
+    if isinstance(imported, fb.models.base.Model) or framework_of(imported):
+        raise ModelError(f"{name} is a network itself. {remedy}")
+    if not callable(imported):
+        raise ModelError(f"{name} should be a function, received {type(imported).__name__}")
+    with suppress(ValueError):  # some have no signature
+        parameters = signature(imported)
+        try:
+            parameters.bind(*arguments)
+        except TypeError:
+            wanted = "of the weights" if arguments else "without arguments"
+            raise ModelError(f"{name} should be a function {wanted}, received one of {parameters}. {remedy}") from None
+
+
+def wrap_numpy(result: Any, source: str) -> fb.models.base.Model:
+    """Return a model of what code for ``numpy`` returns."""
+    owner = getattr(result, "__self__", result)  # of a method
+    if is_estimator(owner):
+        return of_estimator(owner, {"source": source})
+    if not callable(result):
+        raise ModelError(f"{source} should return {RETURNED}; received {type(result).__name__}")
+    return wrap_functions(logits=result, info={"source": source})
+
+
+def framework_of(native: Any) -> str | None:
+    """Return the framework that an object belongs to, None for a plain function."""
+    if isinstance(native, fb.models.base.Model):
+        return Classifier(native).framework.name
+    if is_estimator(native):
+        return NUMPY
+    try:
+        return recognise(native).name
+    except ModelError:
+        return None
