@@ -175,17 +175,17 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     table = LiveTable()
     try:
         console = Console(file=screen, width=80, force_terminal=False)
-        console.print(table._drawn())
+        console.print(table._draw())
         table.begin("attacks on 6 images", 0)
-        console.print(table._drawn())
+        console.print(table._draw())
         table.begin("loading models", 6)
         table.step()
-        console.print(table._drawn())
+        console.print(table._draw())
         table.begin_attacks(cells())
         for cell in list(cells())[:4]:
             table.asked(cell.attack, 10)
             table.finished(cell, np.array([True, False, False, False]))
-        console.print(table._drawn())
+        console.print(table._draw())
     finally:
         table.end()
     text = screen.getvalue()

@@ -12,6 +12,7 @@ import pytest
 
 import robustcmp as rc
 from robustcmp.analysis.transfer import as_dataset, blocks
+from robustcmp.cli import command
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import StoreError, UsageError
@@ -130,8 +131,9 @@ def test_the_command_makes_it_of_a_few_images(
     monkeypatch.chdir(tmp_path)
     given = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--suite", "smoke"]
     given += ["--images", "4", "--repeats", "1", "--batch-size", "64", "--training-seeds", "0", "1"]
-    assert eval_command.main([*given, "--transfer", "--full"]) == 0
+    assert eval_command.main([*given, "--also", "transfer"]) == 0
+    assert command.main(["report", "runs/lenet1-digits-smoke", "--format", "text"]) == 0
     assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
     assert rc.open_run("runs/lenet1-digits-smoke").transfer().sizes["source"] == 2
-    assert eval_command.main([*given, "--transfer", "--no-images"]) == 2
-    assert "--transfer needs the adversarial images" in capfd.readouterr().err
+    assert eval_command.main([*given, "--also", "transfer", "--no-images"]) == 2
+    assert "--also transfer needs the adversarial images" in capfd.readouterr().err

@@ -1,9 +1,10 @@
 """Attack the images that some models of a published run classify correctly and others do not.
 
 ``python docs/results/conditioning.py RUN [--attacks NAME ...]`` loads the run's models from the zoo, attacks them as
-``python -m robustcmp.eval ... --conditioning`` does, and stores the outcomes in docs/results/RUN/contested.h5, which
-``ev.conditioning()`` and ``ev.prediction()`` read. The cells of a published run are not done again. Models of hosts
-need their environments: ``robustcmp hosts create theano tensorflow@1.15 torch@1.0``.
+``python -m robustcmp.eval ... --also conditioning`` does, and stores the outcomes in
+docs/results/RUN/contested.h5, which ``ev.conditioning()`` and ``ev.prediction()`` read. The cells of a published run
+are not done again. Models of hosts need their environments:
+``robustcmp hosts create theano tensorflow@1.15 torch@1.0``.
 """
 
 from __future__ import annotations
