@@ -182,8 +182,8 @@ def _evaluate(given: Sequence[str]) -> None:
     from ..attacks.suite import load_suite
     from ..frameworks import check_device
     from ..processes import Limits
-    from ..runs.conditioning import check_conditional
     from ..runs.executors import choose_executor
+    from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
 
     suite = _add_own(load_suite(options.suite[0]), options.suite[1:])
