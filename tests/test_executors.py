@@ -581,7 +581,7 @@ def test_a_command_with_a_failure_prints_and_ends_with_1(
     monkeypatch.setenv(planted.HEAD, str(os.getpid()))
     of_run = ["--images", "5", "--repeats", "1", "--batch-size", "32", "--out", str(tmp_path / "run")]
     command = [*NETWORKS, *of_run, "--executor", "isolated"]
-    assert main([*command, "--full"]) == 1
+    assert main(command) == 1
     shown = capsys.readouterr()
     assert "failed" in shown.out
     assert (tmp_path / "run" / "report.html").exists()

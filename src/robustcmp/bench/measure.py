@@ -28,7 +28,7 @@ from ..limits import BATCH_SIZE, EPOCHS
 from ..networks.architecture import get_architecture
 from ..networks.weights import file_bytes
 from ..provenance import made_with, processor
-from ..runs.control import agreement
+from ..runs.related import measure_agreement
 from ..sources.deployed import AnyOrigin, FromDeployedFile, FromDeployment, deployments_of
 from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
@@ -349,7 +349,7 @@ class _Question:
         for name in answers:
             if first is None or name == first:
                 continue
-            measured = agreement({first: [answers[first]], name: [answers[name]]})
+            measured = measure_agreement({first: [answers[first]], name: [answers[name]]})
             origin = carried[name]
             exact = not isinstance(origin, FromDeployment) or conversion(origin.name).is_exact
             said = f"logits differ by {measured['logits']:.1g} of their spread"

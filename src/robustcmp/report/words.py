@@ -1061,7 +1061,7 @@ def _own_file_notes(results: Results) -> list[str]:
         f"differ by up to {number(entry['logits'])} of their standard deviation, and "
         f"{percent_2(entry['changed'])} of the classes change. "
         "It is quantised, ends with a softmax, normalises its images itself (they are normalised for it as for its "
-        "source, unless --mean NAME=0 --std NAME=1 says otherwise), or was not converted from that network."
+        "source, unless FILE,mean=0,std=1 says otherwise), or was not converted from that network."
         for entry in results.manifest.get("deployments", [])
         if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])
