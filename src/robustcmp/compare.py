@@ -22,6 +22,7 @@ from .errors import ControlError, SealError, UsageError, enough_memory
 from .evaluation import Evaluation
 from .files import digest
 from .frameworks import DataFormat, Device
+from .models.batches import measure_rate
 from .models.functions import FINITE_DIFFERENCES
 from .processes import Limits
 from .provenance import made_with, processor
@@ -381,7 +382,7 @@ class Comparison:
                 continue
             if cell.model not in rates:
                 classifier = self.plan.model((cell.model, cell.training_seed)).classifier
-                rates[cell.model] = classifier.rate(self.plan.images, classifier.batch_size, RATE_SECONDS)
+                rates[cell.model] = measure_rate(classifier, self.plan.images, classifier.batch_size, RATE_SECONDS)
             taken[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
         return taken
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..attacks.suite import Suite
 from ..errors import NoGradientError, UsageError, is_name
 from ..frameworks import Device
-from ..models.batches import largest_batch_size
+from ..models.batches import largest_batch_size, measure_batch_size
 from ..models.classifier import Classifier
 from ..models.preflight import check_model, in_unit_bounds
 from ..records.store import Run
@@ -146,7 +146,7 @@ def with_batch_sizes(
         classifier, label = model.classifier, batch_size_label(model.name, model.classifier)
         if batch_size is None and label not in measured:
             what = f"measuring the batch size of {model.label}"
-            measured[label] = blaming(what, classifier.measured_batch_size, images, queries)
+            measured[label] = blaming(what, measure_batch_size, classifier, images, queries)
         classifier = classifier.with_batch_size(batch_size or min(measured[label], largest_batch_size(images)))
         _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
         sized.append(replace(model, classifier=classifier))

@@ -16,7 +16,7 @@ from ..attacks.suite import RunnableAttack, Suite
 from ..errors import ModelError
 from ..files import digest, json_digest
 from ..frameworks import Device
-from ..models.classifier import Classifier, unwrapped
+from ..models.classifier import Classifier, unwrap
 from ..records.cell import Cell, Extras
 from ..sources.deployed import Origin
 from .blame import blaming
@@ -68,7 +68,7 @@ class TrainedModel:
     @property
     def info(self) -> dict[str, Any]:
         """What is known of its training."""
-        info: dict[str, Any] = getattr(unwrapped(self.classifier.model), "info", {})
+        info: dict[str, Any] = getattr(unwrap(self.classifier.model), "info", {})
         return info
 
 

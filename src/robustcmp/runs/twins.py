@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.classifier import unwrapped
+from ..models.classifier import unwrap
 from ..models.model import Model
 from ..networks.weights import Weights
 from .control import is_control
@@ -53,7 +53,7 @@ def twins(models: Sequence[TrainedModel]) -> list[dict[str, Any]]:
 
 def _known_weights(models: Iterable[TrainedModel]) -> Iterator[tuple[Key, Weights]]:
     for model in models:
-        network = unwrapped(model.classifier.model)
+        network = unwrap(model.classifier.model)
         weights = network.weights if isinstance(network, Model) else None
         if weights is not None:
             yield model.key, weights
