@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brought import SUITE, compared
+from brought import ONE_ATTACK, SUITE, compared
 from numpy.typing import NDArray
 
 import robustcmp as rc
@@ -567,7 +567,7 @@ def test_networks_that_are_all_asked_wrongly_give_no_answer() -> None:
 
     def answer(**bounds: Any) -> str:
         models = {name: rc.wrap(Scaled(network).eval(), **bounds) for name, network in zip("ab", trained, strict=True)}
-        ev = rc.evaluate(models, data.images, data.labels, suite="smoke", n=20, repeats=1, progress=False)
+        ev = rc.evaluate(models, data.images, data.labels, suite=ONE_ATTACK, n=20, repeats=1, progress=False)
         return " ".join(ev.summary(width=1000).split())
 
     expected = "No answer yet: a (9.6 %), b (9.6 %) have no more accuracy than naming the most frequent class each time"
@@ -728,7 +728,7 @@ def test_weights_that_are_loaded_into_a_wrapped_network_make_two_models_one() ->
     labels = rc.predict(models["a"], images)
 
     def said(models: dict[str, Any]) -> str:
-        ev = rc.evaluate(models, images, labels, suite="smoke", n=5, repeats=1, progress=False)
+        ev = rc.evaluate(models, images, labels, suite=ONE_ATTACK, n=5, repeats=1, progress=False)
         return " ".join(ev.summary().split())
 
     assert "a/0, b/0 are one network: their weights and answers are the same in every bit." in said(models)
@@ -773,7 +773,7 @@ def test_a_gradient_that_is_not_whole_is_named(make: Any) -> None:
     model = rc.wrap(make().eval())
     models = {"m": model, "beside": rc.wrap(convolutional())}
     labels = rc.predict(model, images)
-    ev = rc.evaluate(models, images, labels, suite="smoke", n=5, repeats=1, progress=False)
+    ev = rc.evaluate(models, images, labels, suite=ONE_ATTACK, n=5, repeats=1, progress=False)
     text = " ".join(ev.summary().split())
     assert "The gradient of m is not that of its logits" in text
     assert "gradient of beside" not in text

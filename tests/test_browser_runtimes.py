@@ -149,19 +149,6 @@ def in_page(model: Model, folder: Path, kind: str = "") -> Session:
 # TensorFlow.js
 
 
-@needs_browser
-@pytest.mark.usefixtures("needs_tfjs")
-@pytest.mark.parametrize("name", ["lenet1", "lenet5"])
-def test_a_network_of_the_zoo_answers_in_tfjs_as_its_source_does(tmp_path: Path, name: str) -> None:
-    model = rc.load_model(name, framework="torch", dataset="digits", seed=0)
-    images = rc.load_dataset("digits", split="test").images[:200]
-    source = asked(model, images)
-    session = in_page(model, tmp_path)
-    assert session.shape == (28, 28, 1)
-    assert session.notes == []
-    assert distance(session(images), source) < 1e-5
-
-
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.usefixtures("needs_tfjs")
@@ -185,7 +172,8 @@ def test_every_layer_is_converted(tmp_path: Path, architecture: Architecture) ->
     model = built(architecture)
     images = drawn(architecture.input_shape)
     source = asked(model, images)
-    for kind, most in (("", 1e-5), ("float16", 1e-2), ("int8", 0.2)):
+    kinds = [("", 1e-5), ("float16", 1e-2), ("int8", 0.2)]
+    for kind, most in kinds if architecture == ODD else kinds[:1]:
         folder = tmp_path / f"kind{kind}"
         folder.mkdir()
         session = in_page(model, folder, kind)
@@ -194,7 +182,7 @@ def test_every_layer_is_converted(tmp_path: Path, architecture: Architecture) ->
 
 @needs_browser
 @pytest.mark.usefixtures("needs_tfjs")
-def test_answers_do_not_depend_on_the_other_images_in_any_bit(tmp_path: Path) -> None:
+def test_answers_depend_neither_on_other_images_nor_on_threads_nor_on_an_event_loop(tmp_path: Path) -> None:
     images = drawn(ODD.input_shape, browser.BATCH + 9)
     session = in_page(built(ODD), tmp_path)
     whole = session(images)
@@ -203,6 +191,15 @@ def test_answers_do_not_depend_on_the_other_images_in_any_bit(tmp_path: Path) ->
         parts = [session(images[start : start + size]) for start in range(0, len(images), size)]
         np.testing.assert_array_equal(np.concatenate(parts), whole)
     np.testing.assert_array_equal(session(images[::-1]), whole[::-1])
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda i: session(images[i : i + 5]), [0, 5, 10, 15] * 5))
+    for start, answer in zip([0, 5, 10, 15] * 5, answers, strict=True):
+        np.testing.assert_array_equal(answer, whole[start : start + 5])
+
+    async def in_a_notebook() -> NDArray[np.float32]:
+        return tfjs.RUNTIME.open(tmp_path / "model.json")(images)
+
+    np.testing.assert_array_equal(asyncio.run(in_a_notebook()), whole)
 
 
 @needs_browser
@@ -238,23 +235,6 @@ def test_smaller_weights_are_those_of_the_converter(tmp_path: Path) -> None:
     np.testing.assert_allclose(back, [-1, 0, 0.3, 2], atol=3 / 255)
     constant, stored = tfjs._stored("w", np.full(3, 0.7, np.float32), "int8")
     np.testing.assert_allclose(stored * constant["quantization"]["scale"] + constant["quantization"]["min"], 0.7)
-
-
-@needs_browser
-@pytest.mark.usefixtures("needs_tfjs")
-def test_threads_and_a_running_event_loop_may_ask(tmp_path: Path) -> None:
-    images = drawn(ODD.input_shape)
-    session = in_page(built(ODD), tmp_path)
-    whole = session(images)
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda i: session(images[i : i + 5]), [0, 5, 10, 15] * 5))
-    for start, answer in zip([0, 5, 10, 15] * 5, answers, strict=True):
-        np.testing.assert_array_equal(answer, whole[start : start + 5])
-
-    async def in_a_notebook() -> NDArray[np.float32]:
-        return tfjs.RUNTIME.open(tmp_path / "model.json")(images)
-
-    np.testing.assert_array_equal(asyncio.run(in_a_notebook()), whole)
 
 
 def test_a_network_of_ones_own_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -578,19 +558,13 @@ def test_nothing_is_left_of_a_browser_however_its_program_ends(tmp_path: Path, n
 
 
 @needs_browser
+@needs_proc
 @pytest.mark.usefixtures("needs_tfjs")
-def test_a_session_belongs_to_its_process(tmp_path: Path) -> None:
+def test_a_session_belongs_to_its_process_and_closes_its_page_when_it_is_forgotten(tmp_path: Path) -> None:
     session: Any = in_page(built(ODD), tmp_path)
     session._page._owner += 1  # as after a fork
     with pytest.raises(DeploymentError, match="another process"):
         session(drawn(ODD.input_shape))
-
-
-@needs_browser
-@needs_proc
-@pytest.mark.usefixtures("needs_tfjs")
-def test_a_session_that_is_forgotten_closes_its_page(tmp_path: Path) -> None:
-    session = in_page(built(ODD), tmp_path)
     before = len(browser._running().exchanges)
     del session
     assert waited_for(lambda: len(browser._running().exchanges) < before)
@@ -760,7 +734,6 @@ def onnx_file(path: Path, shape: list[Any], kind: str = "FLOAT", axes: tuple[int
 @pytest.mark.parametrize(
     ("shape", "axes", "notes"),
     [
-        (["n", 3, 5, 7], (2, 3), 0),
         (["n", 5, 7, 3], (1, 2), 0),
         ([None, 3, 5, 7], (2, 3), 0),
         ([1, 3, 5, 7], (2, 3), 1),

@@ -31,7 +31,7 @@ def runtime() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", deployed.ALL_SOURCES, ids=str)
+@pytest.mark.parametrize("source", deployed.SOURCES, ids=str)
 def test_a_float_conversion_answers_as_its_source(source: deployed.Source, tmp_path: Path) -> None:
     model, images = deployed.asked(source)
     session = deployed.converted(RUNTIME, model, "", None, tmp_path)

@@ -25,6 +25,7 @@ from conftest import PIXEL_AND_WALK, answers
 import robustcmp as rc
 from robustcmp import compare as comparison
 from robustcmp.cli.eval import main
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
 from robustcmp.frameworks import NAMES
@@ -34,6 +35,7 @@ from robustcmp.records.store import Run
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
 from robustcmp.report.words import notes
+from robustcmp.runs import plan
 from robustcmp.runs.child import Bench
 from robustcmp.runs.identity import Identity
 from robustcmp.runs.question import validate
@@ -101,7 +103,7 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
-def test_trained_models_are_the_same_in_another_process(framework: str, digits: rc.Dataset, tmp_path: Path) -> None:
+def test_trained_models_are_the_same_in_another_process(framework: str, digits: Dataset, tmp_path: Path) -> None:
     from robustcmp.sources.from_zoo import zoo_origins
 
     pytest.importorskip(framework)
@@ -563,7 +565,7 @@ def test_what_takes_long_is_isolated_by_itself(
     monkeypatch.setattr(comparison, "LONG", seconds)
     ev = evaluate({"a": made("sound")}, "auto")
     assert {*ev.costs().worker} == {worker}
-    monkeypatch.setattr(comparison, "measure_rate", None)  # nothing is missing, so nothing is measured
+    monkeypatch.setattr(plan, "measure_rate", None)  # nothing is missing, so nothing is measured
     evaluate({"a": made("sound")}, "auto")
 
 
@@ -580,7 +582,7 @@ def test_a_command_with_a_failure_prints_and_ends_with_1(
     monkeypatch.setenv(planted.HEAD, str(os.getpid()))
     of_run = ["--images", "5", "--repeats", "1", "--batch-size", "32", "--out", str(tmp_path / "run")]
     command = [*NETWORKS, *of_run, "--executor", "isolated"]
-    assert main([*command, "--full"]) == 1
+    assert main(command) == 1
     shown = capsys.readouterr()
     assert "failed" in shown.out
     assert (tmp_path / "run" / "report.html").exists()

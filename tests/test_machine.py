@@ -26,7 +26,7 @@ def watched(looks: int = 3, powercap: Path = Path("/nowhere")) -> Resources:
     watch = machine.Watch(os.getpid(), time.monotonic(), [], powercap)
     for _ in range(looks):
         watch.look()
-    return watch.ended(0.0)
+    return watch.finish(0.0)
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -139,7 +139,7 @@ def test_a_temperature_that_is_gone_has_its_reason(monkeypatch: pytest.MonkeyPat
     watch = machine.Watch(os.getpid(), time.monotonic(), [], Path("/nowhere"))
     shown.clear()
     watch.look()
-    seen = watch.ended(0.0)
+    seen = watch.finish(0.0)
     assert seen.missing["cpu_temperature"] == "it could not be read: k10temp is no longer there"
     assert "cpu_temperature" not in seen.series
 
@@ -201,7 +201,7 @@ def test_energy_is_looked_at_before_it_can_wrap_twice(powercap: Path, monkeypatc
             watch.look()
         counted(powercap, "intel-rapl:1", 1_000_000)
         watch.look()
-    assert watch.ended(0.0).energy == pytest.approx(3 * RANGE / 1e6)
+    assert watch.finish(0.0).energy == pytest.approx(3 * RANGE / 1e6)
 
 
 def test_without_counters_of_energy_the_reason_is_said(tmp_path: Path) -> None:

@@ -21,12 +21,13 @@ from robustcmp.sources.named_files import file_origins
 pytestmark = pytest.mark.skipif(bool(RUNTIME.missing()), reason=RUNTIME.missing() or "it is there")
 
 
-@pytest.mark.parametrize("source", deployed.ALL_SOURCES, ids=str)
+@pytest.mark.parametrize("source", deployed.SLOW_SOURCES, ids=str)
 def test_a_float_conversion_answers_as_its_source(source: deployed.Source, tmp_path: Path) -> None:
     model, images = deployed.asked(source)
     session = deployed.converted(RUNTIME, model, "", None, tmp_path)
     deployed.check_agreement(model, session, images)
     deployed.check_independence(session, images)
+    deployed.check_threads(session, images)
 
 
 @pytest.mark.parametrize("source", deployed.SLOW_SOURCES, ids=str)
@@ -71,12 +72,6 @@ def test_int8_needs_images(tmp_path: Path) -> None:
     model, _ = deployed.asked(deployed.SOURCES[0])
     with pytest.raises(DeploymentError, match="needs images to calibrate"):
         RUNTIME.convert(model, "int8", None, tmp_path / "a.xml")
-
-
-def test_a_session_is_asked_from_several_threads(tmp_path: Path) -> None:
-    model, images = deployed.asked(deployed.SOURCES[0])
-    session = deployed.converted(RUNTIME, model, "", None, tmp_path)
-    deployed.check_threads(session, images)
 
 
 def written(tmp_path: Path, shape: list[int], make: Any = None) -> Path:

@@ -168,7 +168,7 @@ class Watch:
             return [self._pid, *(process.pid for process in others)]
         return list(self._family)
 
-    def ended(self, cpu_seconds: float) -> Resources:
+    def finish(self, cpu_seconds: float) -> Resources:
         """Return all that was seen, given the processor time that the system counted in the end."""
         energy, why = self._energy.joules()
         if why:

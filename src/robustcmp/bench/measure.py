@@ -28,21 +28,18 @@ from ..limits import BATCH_SIZE, EPOCHS
 from ..networks.architecture import get_architecture
 from ..networks.weights import file_bytes
 from ..provenance import made_with, processor
-from ..runs.control import agreement
+from ..runs.related import measure_agreement
 from ..sources.deployed import AnyOrigin, FromDeployedFile, FromDeployment, deployments_of
 from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
 from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
-from .child import Job
+from .jobs import ControlJob, NotApplicable, Outcome, PredictionJob, TrainingJob
 from .machine import need_device, need_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
-from .outcome import NotApplicable, Outcome
-from .prediction import ControlJob, PredictionJob
-from .process import Done, Failure, run
+from .process import Done, Failure, Job, run
 from .store import FORMAT, BenchmarkStore, Manifest, Planned
-from .training import TrainingJob
 
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
@@ -148,7 +145,7 @@ def benchmark(
     --------
     >>> found = benchmark("train", "lenet1", frameworks=["torch"], dataset="digits", epochs=0.1, batch_sizes=[32],
     ...                   repetitions=1)
-    >>> found.training.sizes["epoch"]
+    >>> len(found.measurements[0].epochs)
     1
     """
     question = _Question(
@@ -352,7 +349,7 @@ class _Question:
         for name in answers:
             if first is None or name == first:
                 continue
-            measured = agreement({first: [answers[first]], name: [answers[name]]})
+            measured = measure_agreement({first: [answers[first]], name: [answers[name]]})
             origin = carried[name]
             exact = not isinstance(origin, FromDeployment) or conversion(origin.name).is_exact
             said = f"logits differ by {measured['logits']:.1g} of their spread"

@@ -21,10 +21,10 @@ from test_executors import children
 import robustcmp as rc
 from robustcmp.bench import machine, process
 from robustcmp.bench import measure as measuring
+from robustcmp.bench.jobs import ControlJob, TrainingJob
 from robustcmp.bench.measurement import Measurement, Resources
 from robustcmp.bench.process import Failure
 from robustcmp.bench.store import BenchmarkStore
-from robustcmp.bench.training import TrainingJob
 from robustcmp.cli import bench
 from robustcmp.errors import ControlError, DataError, StoreError, UsageError
 from robustcmp.networks.architecture import get_architecture
@@ -221,8 +221,6 @@ def test_a_slow_network_is_slow(tmp_path: Path, others: Callable[[str], Any]) ->
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system keeps no process to some processors")
 def test_a_process_has_the_threads_that_it_was_given(others: Callable[[str], Any]) -> None:
-    from robustcmp.bench.prediction import ControlJob
-
     done = process.run(ControlJob(others("threads"), "digits", 2), 1)
     assert done.outcome.logits == [[1, 1], [1, 1]]
 
@@ -374,7 +372,7 @@ def watched(code: str) -> tuple[Resources, float]:
         while process.poll() is None:
             watch.look()
             time.sleep(machine.LOOK_SECONDS)
-        return watch.ended(0.0), cpu_seconds()
+        return watch.finish(0.0), cpu_seconds()
 
 
 def test_what_a_process_and_its_children_use_is_seen() -> None:
