@@ -29,7 +29,7 @@ from ..limits import BATCH_SIZE, EPOCHS
 from ..networks.architecture import get_architecture
 from ..networks.weights import file_bytes
 from ..provenance import made_with, processor
-from ..runs.control import agreement
+from ..runs.related import measure_agreement
 from ..sources.deployed import AnyOrigin, FromDeployedFile, FromDeployment, deployments_of
 from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
@@ -348,7 +348,7 @@ class _Question:
                 control[name] = f"it did not answer: {failure}"
         first, *others = answers or [""]
         for name in others:
-            measured = agreement({first: [answers[first]], name: [answers[name]]})
+            measured = measure_agreement({first: [answers[first]], name: [answers[name]]})
             origin = carried[name]
             is_exact = not isinstance(origin, FromDeployment) or conversion(origin.name).is_exact
             difference = f"logits differ by {measured['logits']:.1g} of their spread"

@@ -135,7 +135,7 @@ def _to_keywords(options: Namespace, arguments: Sequence[str]) -> dict[str, Any]
 
 @contextmanager
 def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress of measurements as a bar, from the first one on: errors before it stand without one."""
+    """Show the progress of measurements as a bar, from the first one on: errors before it stand without one."""
     from tqdm import tqdm
 
     bars: list[tqdm[NoReturn]] = []
