@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .bench.measure import benchmark
     from .compare import evaluate
     from .data import Dataset, load_dataset
-    from .deployments.deploying import deploy, open_deployed
+    from .deployments.deploy import deploy, open_deployed
     from .errors import RobustcmpError
     from .evaluation import Evaluation, open_run
     from .models.averaged import averaged
@@ -69,7 +69,7 @@ _HOME = {
     "averaged": "models.averaged",
     "benchmark": "bench.measure",
     "common_subset": "runs.subset",
-    "deploy": "deployments.deploying",
+    "deploy": "deployments.deploy",
     "evaluate": "compare",
     "fit": "sources.training",
     "from_function": "sources.from_code",
@@ -77,7 +77,7 @@ _HOME = {
     "load_model": "sources.from_zoo",
     "metered": "models.metered",
     "open_benchmark": "bench.benchmark",
-    "open_deployed": "deployments.deploying",
+    "open_deployed": "deployments.deploy",
     "open_run": "evaluation",
     "predict": "models.model",
     "robustness_indicator": "analysis.indicator",
