@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+import robustcmp as rc
+from robustcmp.bench.benchmark import Benchmark
 from robustcmp.bench.measurement import Asked, Epoch, Measurement, Resources
 from robustcmp.bench.store import FORMAT, BenchmarkStore, Manifest, Planned
 from robustcmp.files import json_digest
@@ -105,6 +107,11 @@ def write(
             store.save(each)
         store.write_manifest(msgspec.structs.replace(manifest, **changed))
     return store
+
+
+def make(directory: Path, measurements: Iterable[Measurement], also: Iterable[Asked] = (), **changed: Any) -> Benchmark:
+    """Write a benchmark as `write` does, and open it."""
+    return rc.open_benchmark(write(directory, measurements, also, **changed).directory)
 
 
 def trainings(

@@ -834,7 +834,7 @@ def saved_as_hdf5(model: Any, path: Path) -> str:
 @pytest.mark.parametrize("ending", ["h5", "hdf5"])
 def test_a_whole_model_in_hdf5(ending: str, tmp_path: Path) -> None:
     path = saved_as_hdf5(sequential("softmax"), tmp_path / f"a.{ending}")
-    (origin,) = file_origins([f"tensorflow={path}"], cut_softmax=[])["tensorflow"]
+    (origin,) = file_origins([f"tensorflow={path},softmax"])["tensorflow"]
     model = origin.load("cpu")
     np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(sequential(), drawn()), atol=1e-5)
     compared(model, drawn(), tmp_path)

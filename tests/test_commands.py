@@ -382,8 +382,7 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"deploy": "onnx-int8"},
         ["unknown deployment 'onnx-int8': did you mean 'onnxruntime-int8'?"],
     ),
-    "page in a file": ({"html": "quick.toml/x.html"}, ["quick.toml/x.html cannot be written"]),
-    "page that is a directory": ({"html": "."}, [". cannot be written: it is a directory. Name a file"]),
+    "another analysis": ({"also": "transfers"}, ["unknown --also 'transfers'", "did you mean 'transfer'"]),
     "no model": ({"model": None}, ["one of the arguments --model --weights is required", "--help"]),
 }
 
@@ -853,18 +852,27 @@ def test_lines_at_a_terminal_are_broken_between_words() -> None:
 
 def test_the_users_directory_in_options(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    given = ["--weights", "torch=~/x.pt", "a:jax=~/y.h5", "--dataset=npz:~/d.npz", "--out=~/run", "--html", "x/~/a~b"]
+    given = [
+        "--weights",
+        "torch=~/x.pt",
+        "a:jax=~/y.h5",
+        "--dataset=npz:~/d.npz",
+        "--out=~/run",
+        "--data-dir",
+        "x/~/a~b",
+    ]
     options = eval_command._parser().parse_args(given)
     assert options.weights == ["torch=/home/me/x.pt", "a:jax=/home/me/y.h5"]
-    assert (options.dataset, options.out, options.html) == ("npz:/home/me/d.npz", "/home/me/run", "x/~/a~b")
+    assert (options.dataset, options.out, options.data_dir) == ("npz:/home/me/d.npz", "/home/me/run", "x/~/a~b")
 
 
 def test_networks_of_ones_own_are_not_told_of_training_seeds(run: Call, elsewhere: Path) -> None:
     for name, seed in (("a.h5", 1), ("b.h5", 2)):
         (elsewhere / name).write_bytes((SHIPPED / "weights" / f"lenet1-digits-torch-default-{seed}.h5").read_bytes())
     options = ["--architecture", "lenet1", "--dataset", "digits", "--suite", "quick.toml", "--batch-size", 64]
-    done = run(eval_command.main, "--weights", "torch=a.h5", "jax=b.h5", *options, "--full")
+    done = run(eval_command.main, "--weights", "torch=a.h5", "jax=b.h5", *options, "--out", "run")
     assert done.status == 0, done.err
+    done = Done(0, run(command.main, "report", "run", "--format", "text").out, done.err)
     assert "training-seeds" not in done.out + done.err
     assert "To compare how networks were trained, pass several networks of each kind." in " ".join(done.out.split())
 

@@ -25,6 +25,7 @@ from test_own_network import NETWORK
 
 import robustcmp as rc
 from robustcmp import frameworks
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import RobustcmpError, UsageError
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
@@ -246,7 +247,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.mark.slow
 def test_workers_with_different_frameworks_share_the_work(
-    cluster: Cluster, digits: rc.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("torch", "jax"):
         pytest.importorskip(name)
@@ -283,7 +284,7 @@ def test_two_comparisons_share_a_worker(cluster: Cluster, evaluate: Evaluate, tm
 
 
 @pytest.mark.slow
-def test_what_nobody_can_do_is_an_error_before_work(cluster: Cluster, digits: rc.Dataset, tmp_path: Path) -> None:
+def test_what_nobody_can_do_is_an_error_before_work(cluster: Cluster, digits: Dataset, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     cluster.start_worker("plain", hidden=["jax"])
     origins = {"jax": FromZoo("lenet1", "digits", "jax"), "torch": FromZoo("lenet1", "digits", "torch")}
@@ -365,7 +366,7 @@ def test_no_scheduler_is_a_usage_error_before_anything_else(
 
 @pytest.mark.slow
 def test_files_and_images_go_to_a_worker_once(
-    cluster: Cluster, digits: rc.Dataset, random_weights: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, digits: Dataset, random_weights: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)

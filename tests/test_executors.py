@@ -25,6 +25,7 @@ from conftest import PIXEL_AND_WALK, answers
 import robustcmp as rc
 from robustcmp import compare as comparison
 from robustcmp.cli.eval import main
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
 from robustcmp.frameworks import NAMES
@@ -101,7 +102,7 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
-def test_trained_models_are_the_same_in_another_process(framework: str, digits: rc.Dataset, tmp_path: Path) -> None:
+def test_trained_models_are_the_same_in_another_process(framework: str, digits: Dataset, tmp_path: Path) -> None:
     from robustcmp.sources.from_zoo import zoo_origins
 
     pytest.importorskip(framework)
@@ -580,7 +581,7 @@ def test_a_command_with_a_failure_prints_and_ends_with_1(
     monkeypatch.setenv(planted.HEAD, str(os.getpid()))
     of_run = ["--images", "5", "--repeats", "1", "--batch-size", "32", "--out", str(tmp_path / "run")]
     command = [*NETWORKS, *of_run, "--executor", "isolated"]
-    assert main([*command, "--full"]) == 1
+    assert main(command) == 1
     shown = capsys.readouterr()
     assert "failed" in shown.out
     assert (tmp_path / "run" / "report.html").exists()

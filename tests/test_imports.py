@@ -31,6 +31,8 @@ RUNNING = [
 READING = [[*GROUND], ["records"], ["analysis"], ["report"], ["evaluation"]]
 TOP = [["compare", "bench"], ["cli"], ["eval", "train", "__main__"]]  # they may import both wings
 
+MEASURING = ["__main__.py", "jobs.py", "machine.py", "measure.py", "process.py"]  # the rest of bench/ only reads
+
 WINGS = {"running": RUNNING, "reading": READING}
 ONLY_IN = {
     "torch": {
@@ -63,7 +65,7 @@ ONLY_IN = {
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},
-    "sklearn": {"data/digits.py"},
+    "sklearn": set(),
     "onnx": {"deployments/onnx_files.py"},
     "onnxruntime": {"deployments/onnxruntime.py"},
     "ai_edge_litert": {"deployments/litert.py"},
@@ -125,6 +127,18 @@ def test_a_room_imports_what_it_may() -> None:
         for path in SOURCES
         if (room := room_of(path)) != "resources"
         for other in rooms_imported(path) - {room} - allowed(room)
+    ]
+    assert mistakes == []
+
+
+def test_reading_a_benchmark_needs_nothing_that_runs() -> None:
+    readable = {room for line in READING for room in line} | {"bench"}
+    measuring = {f"robustcmp.bench.{name.removesuffix('.py')}" for name in MEASURING}
+    mistakes = [
+        path.relative_to(SOURCE).as_posix()
+        for path in (SOURCE / "bench").rglob("*.py")
+        if path.relative_to(SOURCE / "bench").as_posix() not in MEASURING
+        and (rooms_imported(path) - readable or measuring & {*imports(path)})
     ]
     assert mistakes == []
 

@@ -492,9 +492,9 @@ def test_images_of_bytes_are_told_by_the_format_of_a_file(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("mean", "std", "remedy"),
     [
-        (0.5, 0.5, "--mean NAME=0.5 --std NAME=0.5"),
+        (0.5, 0.5, "FILE,mean=0.5,std=0.5"),
         (0, 1 / 240, "preprocessing={'mean': 0, 'std': 1/255}"),
-        (0.13, 0.31, "--mean NAME=MEAN --std NAME=STD"),
+        (0.13, 0.31, "FILE,mean=MEAN,std=STD"),
     ],
 )
 def test_levels_of_other_images_than_a_file_would_get_are_one_error(

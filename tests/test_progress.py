@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.cli.ending import format_command
 from robustcmp.data.dataset import Dataset
+from robustcmp.models.model import Model
 from robustcmp.records.cell import Cell
 from robustcmp.report import progress as shown
 from robustcmp.report.progress import Lines, LiveTable, Tallies
@@ -51,7 +52,7 @@ class Told:
 
 
 @pytest.fixture
-def asked(zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path: Path) -> dict[str, Any]:
+def asked(zoo_model: Callable[..., Model], digits: Dataset, tmp_path: Path) -> dict[str, Any]:
     suite = tmp_path / "two.toml"
     suite.write_text(
         'images = 6\nrepeats = 2\n[attacks.pixel]\nattack = "SinglePixel"\nmax_pixels = 20\n'
@@ -174,17 +175,17 @@ def test_the_table_fills_in(monkeypatch: pytest.MonkeyPatch) -> None:
     table = LiveTable()
     try:
         console = Console(file=screen, width=80, force_terminal=False)
-        console.print(table._drawn())
+        console.print(table._draw())
         table.begin("attacks on 6 images", 0)
-        console.print(table._drawn())
+        console.print(table._draw())
         table.begin("loading models", 6)
         table.step()
-        console.print(table._drawn())
+        console.print(table._draw())
         table.begin_attacks(cells())
         for cell in list(cells())[:4]:
             table.asked(cell.attack, 10)
             table.finished(cell, np.array([True, False, False, False]))
-        console.print(table._drawn())
+        console.print(table._draw())
     finally:
         table.end()
     text = screen.getvalue()

@@ -109,7 +109,7 @@ def deployed(run: str) -> str:
 def clipping() -> str:
     """Return single pixel on networks whose quantiser clips beside those whose does not, image by image."""
     pairs = []
-    for run in ("resnet20-cifar10-deployed-percentiles", "resnet20-cifar10-deployed-5"):
+    for run in ("resnet20-cifar10-deployed-percentiles", "resnet20-cifar10-deployed-minmax-five-trainings"):
         success = rc.open_run(HERE / run).dataset.success.sel(attack="single_pixel", repeat=0)
         for name, seed in product(success.model.values.tolist(), success.training_seed.values.tolist()):
             if name.startswith("onnxruntime-int8") and not name.endswith("minmax"):

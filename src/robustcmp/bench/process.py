@@ -10,16 +10,32 @@ from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from ..processes import Process, start_child
+from ..errors import RobustcmpError
+from ..processes import start_child
 from ..threads import processors
-from .child import Answer, Job, Request
-from .machine import LOOK_SECONDS, Watch, load, waited_children
+from .jobs import ControlJob, NotApplicable, Outcome, PredictionJob, TrainingJob
+from .machine import LOOK_SECONDS, Watch, load, read_children_seconds
 from .measurement import Resources
-from .outcome import NotApplicable, Outcome
+
+Job = TrainingJob | PredictionJob | ControlJob
 
 
 class Failure(Exception):
     """A process measured nothing; the message says why."""
+
+
+class Request(NamedTuple):
+    """What a process is to do, and on which processors; none where the system knows no such thing."""
+
+    job: Job
+    processors: list[int]
+
+
+class Answer(NamedTuple):
+    """What a process measured, or why it did not, and when it was ready, on the system's monotonic clock."""
+
+    result: Outcome | NotApplicable | Failure
+    ready: float
 
 
 class Done(NamedTuple):
@@ -44,46 +60,52 @@ def run(job: Job, threads: int) -> Done:
     NotApplicable
         There is no such thing to measure.
     """
-    on = processors()[:threads]
-    before, moment, began = load(), datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    with waited_children() as cpu_seconds:
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        process, connection = start_child(f"{__package__}.child:measure", environment)
-        try:
-            watch = Watch(process.pid, began, on)
-            answers: list[Answer] = []
-            ended = _await_answer(process, connection, Request(job, on), answers)
-            next_look = began + LOOK_SECONDS
-            while not ended.wait(max(0.0, next_look - time.monotonic())):
-                watch.look()
-                next_look = max(next_look + LOOK_SECONDS, time.monotonic())
-            seconds = time.monotonic() - began
-            resources = watch.ended(cpu_seconds())
-            if not answers:
-                raise Failure(process.describe_end())
-        finally:
-            connection.close()
-            process.close()
-    answer = answers[0]
-    if not answer.applicable:
-        raise NotApplicable(answer.error)
-    if answer.error:
-        raise Failure(answer.error)
-    return Done(answer.outcome or Outcome(), resources, moment, seconds, max(0.0, answer.ready - began), before, load())
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    request = Request(job, processors()[:threads])
+    load_before, start = load(), time.monotonic()
+    answers: list[Answer] = []
+    children_seconds = read_children_seconds()
+    process, connection = start_child(f"{__name__}:measure", os.environ | {"OMP_NUM_THREADS": str(threads)})
+    try:
+        watch = Watch(process.pid, start, request.processors)
+        has_ended = threading.Event()  # a wait with a timeout would poll, which costs as much as a look
+
+        def wait() -> None:
+            with suppress(EOFError, OSError):  # it died
+                connection.send(request)
+                answers.append(connection.recv())
+            process.wait()
+            has_ended.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        next_look = start + LOOK_SECONDS
+        while not has_ended.wait(max(0.0, next_look - time.monotonic())):
+            watch.look()
+            next_look = max(next_look + LOOK_SECONDS, time.monotonic())
+        seconds = time.monotonic() - start
+        resources = watch.finish(read_children_seconds() - children_seconds)
+        result, ready = answers[0] if answers else Answer(Failure(process.describe_end()), start)
+    finally:
+        connection.close()
+        process.close()
+    if isinstance(result, Exception):
+        raise result
+    return Done(result, resources, began, seconds, max(0.0, ready - start), load_before, load())
 
 
-def _await_answer(
-    process: Process, connection: Connection[Any, Any], request: Request, answers: list[Answer]
-) -> threading.Event:
-    """Return what is set when a process has ended; a wait with a timeout would poll, which costs as much as a look."""
-    ended = threading.Event()
-
-    def wait() -> None:
-        with suppress(EOFError, OSError):  # it died
-            connection.send(request)
-            answers.append(connection.recv())
-        process.wait()
-        ended.set()
-
-    threading.Thread(target=wait, daemon=True).start()
-    return ended
+def measure(connection: Connection[Any, Any]) -> None:
+    """Receive a request and send the answer: what the process does."""
+    request: Request = connection.recv()
+    if request.processors:  # frameworks differ in which variables they heed, and none can leave these
+        os.sched_setaffinity(0, request.processors)
+    moments = [time.monotonic()]
+    result: Outcome | NotApplicable | Failure
+    try:
+        result = request.job.do(lambda: moments.append(time.monotonic()))
+    except NotApplicable as reason:
+        result = reason
+    except RobustcmpError as error:
+        result = Failure(str(error))
+    except Exception as error:
+        result = Failure(f"{type(error).__name__}: {error}")
+    connection.send(Answer(result, moments[-1]))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..untrusted import read_toml
-from .performance import Performance
-from .speed import Setting
+from .pairs import Setting
 
-EACH = ("an epoch", "a step", "a call")  # other times are not of one design
-PUBLISHED = files("robustcmp.resources") / "published_performance.toml"
-OURS = {"keras": "keras-tensorflow", "pytorch": "torch"}  # what a framework is called here
+if TYPE_CHECKING:
+    from .benchmark import Benchmark
+
+COMPARABLE = ("an epoch", "a step", "a call")  # other times are not of one design
+TIMES = files("robustcmp.resources") / "published_performance.toml"
+OUR_NAMES = {"keras": "keras-tensorflow", "pytorch": "torch"}
 
 
 class Published(NamedTuple):
@@ -48,43 +50,50 @@ class Published(NamedTuple):
     our_batch_size: int | None
 
 
-def sources() -> list[dict[str, Any]]:
+def list_sources() -> list[dict[str, Any]]:
     """Return what is published, by its source."""
-    return list(read_toml(PUBLISHED, "the published times")["source"])
+    return list(read_toml(TIMES, "the published times")["source"])
 
 
-def beside(results: Performance) -> list[Published]:
+def list_published(benchmark: Benchmark) -> list[Published]:
     """Return the published times of the data set and the tasks of a benchmark."""
-    found = []
-    for source in sources():
+    published: list[Published] = []
+    for source in list_sources():
         for table in source["table"]:
-            if table["dataset"] == results.manifest.about.get("dataset") and table["task"] in results.tasks:
-                found += _beside(results, source["name"], table)
-    return found
+            if table["dataset"] == benchmark.manifest.about.get("dataset") and table["task"] in benchmark.tasks:
+                published += _set_beside(benchmark, source["name"], table)
+    return published
 
 
-def _beside(results: Performance, source: str, table: Mapping[str, Any]) -> list[Published]:
+def _set_beside(benchmark: Benchmark, source: str, table: Mapping[str, Any]) -> Iterator[Published]:
     batch_size = table.get("batch_size")
-    setting = _nearest(results, table["task"], batch_size)
-    times = sorted(results.times(setting).items(), key=lambda named: "@" not in named[0])  # torch comes after torch@1.0
-    medians = {name.partition("@")[0]: float(own.median()) for name, own in times if len(own)}
-    ours = {framework: medians.get(OURS.get(framework, framework), math.nan) for framework in table["seconds"]}
+    setting = _find_nearest(benchmark, table["task"], batch_size)
+    times = benchmark.times(setting)
+    in_order = sorted(times, key=lambda subject: "@" not in subject)  # torch comes after torch@1.0
+    medians = {name.partition("@")[0]: float(times[name].median()) for name in in_order if len(times[name])}
+    ours = {framework: medians.get(OUR_NAMES.get(framework, framework), math.nan) for framework in table["seconds"]}
     seconds = {framework: total / table["count"] for framework, total in table["seconds"].items()}
-    common = [framework for framework in seconds if not math.isnan(ours[framework]) and table["of"] in EACH]
-    base = min(common if len(common) > 1 else seconds, key=seconds.__getitem__)
-    return [
-        Published(
-            *(source, table["of"], table["hardware"], framework, batch_size, taken, base, taken / seconds[base]),
-            ours[framework] / ours[base] if len(common) > 1 else math.nan,
-            setting.batch_size if len(common) > 1 else None,
+    common = [name for name in seconds if not math.isnan(ours[name]) and table["of"] in COMPARABLE]
+    has_common = len(common) > 1
+    base = min(common if has_common else seconds, key=seconds.__getitem__)
+    for framework in seconds:
+        yield Published(
+            source=source,
+            of=table["of"],
+            hardware=table["hardware"],
+            framework=framework,
+            batch_size=batch_size,
+            seconds=seconds[framework],
+            relative_to=base,
+            ratio=seconds[framework] / seconds[base],
+            ours=ours[framework] / ours[base] if has_common else math.nan,
+            our_batch_size=setting.batch_size if has_common else None,
         )
-        for framework, taken in seconds.items()
-    ]
 
 
-def _nearest(results: Performance, task: str, batch_size: int | None) -> Setting:
+def _find_nearest(benchmark: Benchmark, task: str, batch_size: int | None) -> Setting:
     """Return our setting of a task whose batch size is nearest, by its ratio."""
-    of_task = [setting for setting in results.settings if setting.task == task]
+    settings = [setting for setting in benchmark.settings if setting.task == task]
     if batch_size is None:
-        return of_task[-1]
-    return min(of_task, key=lambda setting: abs(math.log(setting.batch_size / batch_size)))
+        return settings[-1]
+    return min(settings, key=lambda setting: abs(math.log(setting.batch_size / batch_size)))

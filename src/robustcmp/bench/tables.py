@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.significance import ALPHA
@@ -21,242 +21,250 @@ from ..report.format import (
     size,
     whole,
 )
-from ..report.layout import Column, Table, names
-from .performance import Performance
-from .processes import QUANTILES, TOO_FEW
-from .speed import MARGIN
+from ..report.layout import Column, Table
+from .figures import QUANTILES
+from .pairs import MARGIN, get_measure
+from .published import Published
 from .words import TASKS, UNITS
 
 if TYPE_CHECKING:
-    import pandas
+    from .benchmark import Benchmark
 
-Write = Callable[[float], str]
+Columns = dict[str, Column]
 Row = Mapping[Any, Any]
 INTERVAL = "95 %"
-NO_REPETITION = "no pair"
+TOO_FEW = "too few calls"  # after warm-up, of which a quantile would be the slowest
+TASK = {"task": Column("task")}
+WHO = {"subject": Column("subject"), "batch": Column("batch")}
+USED = {
+    "cpu_seconds": Column("processor time, imports included", seconds),
+    "processors": Column("processors used", significant),
+    "cpu_temperature": Column("processor, °C", significant),
+    "peak_memory": Column("peak memory", size),
+    "gpu": Column("GPU used", percent),
+    "gpu_memory": Column("GPU memory", size),
+    "gpu_temperature": Column("GPU, °C", significant),
+    "gpu_power": Column("GPU, W", significant),
+    "energy": Column("energy, J", significant),
+    "parameters": Column("parameters", whole),
+    "bytes": Column("size", size),
+    "file_bytes": Column("file on disk", size),
+}
 
 
-def tables(results: Performance) -> list[Table]:
+def list_tables(benchmark: Benchmark) -> list[Table]:
     """Return the tables of a benchmark: times, what is used, pairs, steadiness, and what is not there."""
-    found = [training(results), learned(results)] if "train" in results.tasks else []
-    found += [prediction(results)] if any(task != "train" for task in results.tasks) else []
-    found += [used(results)]
-    if len(results.tests()):
-        found += [pairs(results)]
-        reached = results.processes.validation_accuracy.dropna()  # of trainings
-        found += [accuracies(results)] if len(reached) and reached.all() and not results.has_one_training else []
-    return [*found, steadiness(results), *([absent(results)] if results.absent else [])]
+    tables = []
+    if "train" in benchmark.tasks:
+        tables += [tabulate_training(benchmark), tabulate_learning(benchmark)]
+    if any(task != "train" for task in benchmark.tasks):
+        tables.append(tabulate_prediction(benchmark))
+    tables.append(tabulate_resources(benchmark))
+    if len(benchmark.tests()):
+        tables.append(tabulate_pairs(benchmark))
+        accuracies = benchmark.processes.validation_accuracy.dropna()  # of trainings
+        if len(accuracies) and accuracies.all() and not benchmark.has_one_training:
+            tables.append(tabulate_accuracies(benchmark))
+    tables.append(tabulate_steadiness(benchmark))
+    if benchmark.absent:
+        tables.append(tabulate_absent(benchmark))
+    return tables
 
 
-def training(results: Performance, brief: bool = False) -> Table:
-    """How long training takes; what is most asked for alone if it is brief."""
-    is_of_epochs = results.measure("train") == "epoch"
-    figures: dict[str, str] = {"epoch_seconds": "an epoch"} if is_of_epochs else {}
-    figures |= {"call_seconds": "a step", "first_epoch_seconds": "first epoch"}
-    first, *others = [name for name in figures if not brief or name != "call_seconds" or not is_of_epochs]
-    accuracy = results.manifest.accuracy
-    columns = [*names("subject", "batch"), Column("n", str), Column(figures[first], seconds)]
-    columns += [Column(INTERVAL, interval(seconds)), *(Column(figures[name], seconds) for name in others)]
-    columns += [Column(f"to {percent(accuracy)}", seconds), Column("reached", str)] if accuracy is not None else []
-    columns += [Column("accuracy", percent_2)] if brief else [Column("ready after", seconds)]
-    rows = []
-    for row in results.summary_of_training().to_dict("records"):
-        values: list[Any] = [row["subject"], _batch(row), row["n"], row[first], _ends(row, first)]
-        values += [row[name] for name in others]
-        values += [row["seconds_to_accuracy"], f"{row['reached']} of {row['n']}"] if accuracy is not None else []
-        rows.append(_or_status(row, [*values, row["validation_accuracy" if brief else "ready_seconds"]], 3))
-    return Table("Training: medians over processes, without the accuracies between epochs", columns, rows)
+def list_times(benchmark: Benchmark, brief: bool = False) -> list[Table]:
+    """Return the tables of the times of what was measured; what is most asked for alone if it is brief."""
+    tables = [tabulate_training(benchmark, brief)] if "train" in benchmark.tasks else []
+    if any(task != "train" for task in benchmark.tasks):
+        tables.append(tabulate_prediction(benchmark, brief))
+    return tables
 
 
-def learned(results: Performance) -> Table:
-    """How well, and how soon, networks learn."""
-    columns = [*names("subject", "batch"), Column("last loss", number)]
-    columns += [Column("training accuracy", percent_2), Column("validation accuracy", percent_2)]
-    repeated = not results.has_one_training
-    columns += [Column(INTERVAL, interval(percent_2))] * repeated + [Column("converged in epoch", _epoch)]
-    rows = [
-        _or_status(
-            row,
-            [
-                *(row["subject"], _batch(row), row["loss"], row["training_accuracy"], row["validation_accuracy"]),
-                *[_ends(row, "validation_accuracy")] * repeated,
-                row["convergence_epoch"],
-            ],
-            2,
-        )
-        for row in results.summary_of_training().to_dict("records")
-    ]
-    return Table("Learning: medians over processes, after the last epoch", columns, rows)
-
-
-def prediction(results: Performance, brief: bool = False) -> Table:
-    """How long predictions take; what is most asked for alone if it is brief."""
-    figures: dict[str, tuple[str, Write]] = {name: (name, seconds) for name in QUANTILES}
-    figures |= {"throughput": ("images a second", significant), "first_seconds": ("first call", seconds)}
-    figures |= {"ready_seconds": ("ready after", seconds)}
-    shown = ["p90", "throughput"] if brief else [*figures]
-    columns = [*names("task", "subject", "batch"), Column("n", str), Column("a call", seconds)]
-    columns += [Column(INTERVAL, interval(seconds)), *(Column(*figures[name]) for name in shown)]
-    columns += [] if brief else [Column(f"{INTERVAL} of images a second", interval(significant))]
-    rows = [
-        _or_status(
-            row,
-            [
-                *(TASKS[row["task"]], row["subject"], _batch(row), row["n"], row["call_seconds"]),
-                *(_ends(row, "call_seconds"), *(_known(row, name) for name in shown)),
-                *([] if brief else [_ends(row, "throughput")]),
-            ],
-            4,
-        )
-        for row in results.summary_of_prediction().to_dict("records")
-    ]
-    return Table("Prediction: medians over processes, of the calls after warm-up", columns, rows)
-
-
-def used(results: Performance) -> Table:
-    """What processes use."""
-    frame = _summaries(results)
-    figures: dict[str, tuple[str, Write]] = {
-        "cpu_seconds": ("processor time, imports included", seconds),
-        "processors": ("processors used", significant),
-        "cpu_temperature": ("processor, °C", significant),
-        "peak_memory": ("peak memory", size),
-        "gpu": ("GPU used", percent),
-        "gpu_memory": ("GPU memory", size),
-        "gpu_temperature": ("GPU, °C", significant),
-        "gpu_power": ("GPU, W", significant),
-        "energy": ("energy, J", significant),
-        "parameters": ("parameters", whole),
-        "bytes": ("size", size),
-        "file_bytes": ("file on disk", size),
-    }
-    figures = {name: told for name, told in figures.items() if name in frame and frame[name].notna().any()}
-    columns = [*names("task", "subject", "batch"), *(Column(*told) for told in figures.values())]
-    rows = [
-        [TASKS[row["task"]], row["subject"], _batch(row), *(row[name] for name in figures), row["busy"]]
-        for row in frame[frame.n > 0].to_dict("records")
-    ]
-    title = "Resources: medians over processes, and the share of them beside busy programs"
-    return Table(title, [*columns, Column("busy", percent)], rows)
-
-
-def pairs(results: Performance) -> Table:
-    """Every pair in every setting."""
-    equivalent = results.equivalence().equivalent.tolist()
-    columns = [*names("time of", "batch", "subject", "versus"), Column("n", str), Column("ratio", ratio)]
-    columns += [Column("95 %, not adjusted", interval(ratio)), Column("p adjusted", p_value), Column("verdict", str)]
-    columns += [Column("p", p_value), Column("KS p", p_value), Column("A12", _two_decimals)]
-    rows = [
-        [
-            *(_time_of(test), _batch(test), test["a"], test["b"], test["n"], test["ratio"]),
-            *((test["low"], test["high"]), test["p_adjusted"], _verdict(test, same)),
-            *(test["p"], test["ks_p"], test["a12"]),
-        ]
-        for test, same in zip(results.tests().to_dict("records"), equivalent, strict=True)
-    ]
-    return Table("Pairs: the first one's time over the other's, paired by repetition", columns, rows)
-
-
-def accuracies(results: Performance) -> Table:
-    """Whether networks learn as well in every pair, at every batch size."""
-    columns = [*names("batch", "subject", "versus"), Column("n", str), Column("ratio", ratio)]
-    columns += [Column("95 %, not adjusted", interval(ratio)), Column("p adjusted", p_value)]
-    columns += [Column("p", p_value), Column("KS p", p_value), Column("A12", _two_decimals)]
-    rows = [
-        [
-            *(_batch(test), test["a"], test["b"], test["n"], test["ratio"], (test["low"], test["high"])),
-            *(test["p_adjusted"], test["p"], test["ks_p"], test["a12"]),
-        ]
-        for test in results.tests("validation_accuracy").to_dict("records")
-    ]
-    return Table(
-        "Accuracies: the first one's validation accuracy over the other's, paired by repetition", columns, rows
+def tabulate_training(benchmark: Benchmark, brief: bool = False) -> Table:
+    """Return how long training takes."""
+    is_of_epochs = get_measure(benchmark.processes, "train") == "epoch"
+    first = "epoch_seconds" if is_of_epochs else "call_seconds"
+    accuracy = benchmark.manifest.accuracy
+    columns = WHO | {"n": Column("n", str), first: Column("an epoch" if is_of_epochs else "a step", seconds)}
+    columns[f"{first}_interval"] = Column(INTERVAL, interval(seconds))
+    if is_of_epochs and not brief:
+        columns["call_seconds"] = Column("a step", seconds)
+    columns["first_epoch_seconds"] = Column("first epoch", seconds)
+    if accuracy is not None:
+        columns["seconds_to_accuracy"] = Column(f"to {percent(accuracy)}", seconds)
+        columns["reached_of"] = Column("reached", str)
+    columns |= (
+        {"validation_accuracy": Column("accuracy", percent_2)}
+        if brief
+        else {"ready_seconds": Column("ready after", seconds)}
     )
+    rows = _read(benchmark.summary_of_training().to_dict("records"))
+    for row in rows:
+        row["reached_of"] = f"{row['reached']} of {row['n']}"
+    title = "Training: medians over processes, without the accuracies between epochs"
+    return _lay_out(title, columns, rows, status_at=first)
 
 
-def steadiness(results: Performance) -> Table:
-    """Warm-up and drift."""
-    columns = [*names("task", "subject", "batch"), Column("calls", whole), Column("with warm-up", percent)]
-    columns += [Column("calls of it", whole), Column("its time", seconds)]
-    columns += [Column("drift", _signed), Column("drift by > 5 %", percent)]
-    rows = [
-        [
-            *(TASKS[row["task"]], row["subject"], _batch(row), row["calls"], row["warmed_up"], row["warm_up"]),
-            *(row["warm_up_seconds"], row["drift"], row["drifts"]),
-        ]
-        for row in results.steadiness().to_dict("records")
-    ]
-    return Table("Steadiness: warm-up and drift within processes (shares of them, and medians)", columns, rows)
+def tabulate_learning(benchmark: Benchmark) -> Table:
+    """Return how well, and how soon, networks learn."""
+    columns = WHO | {
+        "loss": Column("last loss", number),
+        "training_accuracy": Column("training accuracy", percent_2),
+        "validation_accuracy": Column("validation accuracy", percent_2),
+    }
+    if not benchmark.has_one_training:
+        columns["validation_accuracy_interval"] = Column(INTERVAL, interval(percent_2))
+    columns["convergence_epoch"] = Column("converged in epoch", _write_epoch)
+    rows = _read(benchmark.summary_of_training().to_dict("records"))
+    return _lay_out("Learning: medians over processes, after the last epoch", columns, rows, status_at="loss")
 
 
-def absent(results: Performance) -> Table:
-    """What is not there, and why."""
-    rows = [
-        [
-            *(TASKS[each.task], each.subject, "all" if each.batch_size is None else str(each.batch_size)),
-            *("all" if each.batch_size is None else str(each.repetitions), each.status, each.reason),
-        ]
-        for each in results.absent
-    ]
-    columns = [*names("task", "subject"), Column("batch", str), Column("processes", str), *names("status", "reason")]
-    return Table("Not measured, and why", columns, rows)
+def tabulate_prediction(benchmark: Benchmark, brief: bool = False) -> Table:
+    """Return how long predictions take."""
+    columns = TASK | WHO | {"n": Column("n", str), "call_seconds": Column("a call", seconds)}
+    columns["call_seconds_interval"] = Column(INTERVAL, interval(seconds))
+    columns |= {name: Column(name, seconds) for name in QUANTILES if name == "p90" or not brief}
+    columns["throughput"] = Column("images a second", significant)
+    if not brief:
+        columns["first_seconds"] = Column("first call", seconds)
+        columns["ready_seconds"] = Column("ready after", seconds)
+        columns["throughput_interval"] = Column(f"{INTERVAL} of images a second", interval(significant))
+    rows = _read(benchmark.summary_of_prediction().to_dict("records"))
+    for row in rows:
+        row |= {name: TOO_FEW for name in QUANTILES if math.isnan(row[name])}
+    title = "Prediction: medians over processes, of the calls after warm-up"
+    return _lay_out(title, columns, rows, status_at="call_seconds")
 
 
-def _batch(row: Row) -> str:
-    """Write the size of batches, and of how many images they are."""
-    return f"{row['batch_size']} of {row['images']:,}" if row["images"] else str(row["batch_size"])
+def tabulate_resources(benchmark: Benchmark) -> Table:
+    """Return what processes use."""
+    summaries = [benchmark.summary_of_training(), benchmark.summary_of_prediction()]
+    rows = _read(row for frame in summaries for row in frame.to_dict("records") if row["n"])
+    columns = {name: column for name, column in USED.items() if any(_is_known(row.get(name)) for row in rows)}
+    rows = [dict.fromkeys(columns, math.nan) | row for row in rows]
+    title = "Resources: medians over processes, and the share of them beside busy programs"
+    return _lay_out(title, TASK | WHO | columns | {"busy": Column("busy", percent)}, rows)
 
 
-def _known(row: Row, name: str) -> float | str:
-    """Return a figure, or why there is none."""
-    return TOO_FEW if name in QUANTILES and row["n"] and math.isnan(row[name]) else float(row[name])
+def tabulate_pairs(benchmark: Benchmark) -> Table:
+    """Return every pair in every setting."""
+    columns = {"time_of": Column("time of"), "batch": Column("batch"), "a": Column("subject"), "b": Column("versus")}
+    columns |= {"n": Column("n", str), "ratio": Column("ratio", ratio)}
+    columns |= {"interval": Column("95 %, not adjusted", interval(ratio)), "p_adjusted": Column("p adjusted", p_value)}
+    columns |= {"verdict": Column("verdict", str), "p": Column("p", p_value), "ks_p": Column("KS p", p_value)}
+    columns["a12"] = Column("A12", _write_share)
+    rows = _read(benchmark.tests().to_dict("records"))
+    for row, is_equivalent in zip(rows, benchmark.equivalence().equivalent, strict=True):
+        row["time_of"] = f"{row['task']}, {UNITS[row['measure']]}"
+        row["verdict"] = _give_verdict(row, bool(is_equivalent))
+    return _lay_out("Pairs: the first one's time over the other's, paired by repetition", columns, rows)
 
 
-def _two_decimals(value: float) -> str:
-    return NOTHING if math.isnan(value) else fixed(value, 2)
+def tabulate_accuracies(benchmark: Benchmark) -> Table:
+    """Return whether networks learn as well in every pair, at every batch size."""
+    columns = {"batch": Column("batch"), "a": Column("subject"), "b": Column("versus"), "n": Column("n", str)}
+    columns |= {"ratio": Column("ratio", ratio), "interval": Column("95 %, not adjusted", interval(ratio))}
+    columns |= {"p_adjusted": Column("p adjusted", p_value), "p": Column("p", p_value)}
+    columns |= {"ks_p": Column("KS p", p_value), "a12": Column("A12", _write_share)}
+    rows = _read(benchmark.tests("validation_accuracy").to_dict("records"))
+    title = "Accuracies: the first one's validation accuracy over the other's, paired by repetition"
+    return _lay_out(title, columns, rows)
 
 
-def _ends(row: Row, name: str) -> tuple[float, float]:
-    return row[f"{name}_low"], row[f"{name}_high"]
+def tabulate_steadiness(benchmark: Benchmark) -> Table:
+    """Return warm-up and drift."""
+    columns = TASK | WHO | {"calls": Column("calls", whole), "warmed_up": Column("with warm-up", percent)}
+    columns |= {"warm_up": Column("calls of it", whole), "warm_up_seconds": Column("its time", seconds)}
+    columns |= {"drift": Column("drift", _write_change), "drifts": Column("drift by > 5 %", percent)}
+    title = "Steadiness: warm-up and drift within processes (shares of them, and medians)"
+    return _lay_out(title, columns, _read(benchmark.steadiness().to_dict("records")))
 
 
-def _or_status(row: Row, values: list[Any], at: int) -> list[Any]:
-    """Return a row's values, or in the place of the figures from `at` on why there are none."""
-    if row["n"]:
-        return values
-    status = str(row["reason"]).partition(":")[0] or "not measured yet"
-    return [*values[:at], status, *[""] * (len(values) - at - 1)]
+def tabulate_absent(benchmark: Benchmark) -> Table:
+    """Return what is not there, and why."""
+    columns = TASK | {
+        "subject": Column("subject"),
+        "batch": Column("batch", str),
+        "processes": Column("processes", str),
+    }
+    columns |= {"status": Column("status"), "reason": Column("reason")}
+    rows = []
+    for absent in benchmark.absent:
+        size = "all" if absent.batch_size is None else str(absent.batch_size)
+        processes = "all" if absent.batch_size is None else str(absent.repetitions)
+        rows.append(absent._asdict() | {"task": TASKS[absent.task], "batch": size, "processes": processes})
+    return _lay_out("Not measured, and why", columns, rows)
 
 
-def _summaries(results: Performance) -> pandas.DataFrame:
-    import pandas
+def tabulate_published(published: list[Published]) -> list[Table]:
+    """Return the table of published times of the same data set; none where there are none."""
+    if not published:
+        return []
+    columns = {"source": Column("source"), "of": Column("time of"), "hardware": Column("hardware")}
+    columns |= {"framework": Column("framework"), "seconds": Column("published", seconds)}
+    columns |= {"batch_size": Column("batch", str), "relative_to": Column("ratio to", str)}
+    columns |= {"ratio": Column("published ratio", ratio), "ours": Column("ours", ratio)}
+    columns["our_batch_size"] = Column("our batch", str)
+    rows = []
+    for time in published:
+        row = time._asdict()
+        row["batch_size"] = NOTHING if time.batch_size is None else time.batch_size
+        row["our_batch_size"] = NOTHING if math.isnan(time.ours) else time.our_batch_size
+        rows.append(row)
+    return [_lay_out("Published times beside ours: only ratios within a source can be compared", columns, rows)]
 
-    both = [results.summary_of_training(), results.summary_of_prediction()]
-    return pandas.concat([frame for frame in both if len(frame)], ignore_index=True)
+
+def _read(records: Iterable[Row]) -> list[dict[str, Any]]:
+    """Return rows with what a reader sees: the task's word, batches, and the two ends of each interval as one."""
+    rows = []
+    for record in records:
+        row = {str(name): value for name, value in record.items()}
+        row["task"] = TASKS[row["task"]]
+        row["batch"] = f"{row['batch_size']} of {row['images']:,}" if row["images"] else str(row["batch_size"])
+        for name in record:
+            if f"{name}_low" in record:
+                row[f"{name}_interval"] = (row[f"{name}_low"], row[f"{name}_high"])
+        if "low" in record:
+            row["interval"] = (row["low"], row["high"])
+        rows.append(row)
+    return rows
 
 
-def _time_of(test: Row) -> str:
-    return f"{TASKS[test['task']]}, {UNITS[test['measure']]}"
+def _lay_out(title: str, columns: Columns, rows: Iterable[Row], status_at: str = "") -> Table:
+    """Return a table; a row without processes has its status in one column, and nothing in those after it."""
+    cells = []
+    for row in rows:
+        values = [row[name] for name in columns]
+        if status_at and not row["n"]:
+            start = list(columns).index(status_at)
+            status = row["reason"].partition(":")[0]
+            values[start:] = [status, *[""] * (len(values) - start - 1)]
+        cells.append(values)
+    return Table(title, list(columns.values()), cells)
 
 
-def _verdict(test: Row, equivalent: bool) -> str:
+def _give_verdict(test: Row, is_equivalent: bool) -> str:
     if not test["n"]:
-        return NO_REPETITION
+        return "no pair"
+    margin = f"within {percent(MARGIN - 1, 0)}"
     if test["p_adjusted"] < ALPHA:
         verdict = "slower" if test["ratio"] > 1 else "faster"
-        return f"{verdict}, within {_margin()}" if equivalent else verdict
-    if equivalent:
-        return f"equivalent within {_margin()}"
+        return f"{verdict}, {margin}" if is_equivalent else verdict
+    if is_equivalent:
+        return f"equivalent {margin}"
     return "not significant" if test["family"] * test["smallest_p"] <= ALPHA else "too few repetitions"
 
 
-def _margin() -> str:
-    return percent(MARGIN - 1, 0)
+def _is_known(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
 
 
-def _epoch(value: float) -> str:
+def _write_share(value: float) -> str:
+    return NOTHING if math.isnan(value) else fixed(value, 2)
+
+
+def _write_epoch(value: float) -> str:
     return significant(value) if value % 1 else whole(value)
 
 
-def _signed(value: float) -> str:
+def _write_change(value: float) -> str:
     return percent(value) if math.isnan(value) else f"{100 * value:+.1f} %"

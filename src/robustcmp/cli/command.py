@@ -103,7 +103,7 @@ OPTIONS = {
     "data_dir": "--data-dir",
     "dataset": "--dataset",
     "epochs": "--epochs",
-    "expected_accuracy": "--expect-accuracy",
+    "expected_accuracy": "--weights",
     "framework": "--framework",
     "group_memory": "--group-memory",
     "executor": "--executor",

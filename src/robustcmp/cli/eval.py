@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ControlError, GroupError, ModelError, UsageError, unknown
+from ..errors import ControlError, GroupError, ModelError, UsageError
 from .command import Parser, run_command, say
 from .screen import screen_width, show, use_color
 from .streams import drop_log_lines
@@ -62,32 +60,12 @@ def _add_models(group: _ArgumentGroup) -> None:
         metavar="[NAME:]FRAMEWORK=FILE",
         help="networks trained elsewhere: a file each, or module:function, a function without arguments that returns "
         "the network, or robustcmp.wrap(network, ...) with its bounds and preprocessing. Networks of one name are "
-        "trainings of one model; without names, those of one framework are",
+        "trainings of one model; without names, those of one framework are. After a file, mean=0.1307,std=0.3081 say "
+        "that it expects (images - mean) / std, softmax that it ends in one, which is cut, and accuracy=97.2 the "
+        "percentage that it classifies correctly where it was trained: torch=mine.pt,mean=0.1307,std=0.3081",
     )
     group.add_argument(
         "--architecture", metavar="NAME", help="the network of --weights: a name, FILE.toml or module:function"
-    )
-    for name, default in (("mean", 0), ("std", 1)):
-        group.add_argument(
-            f"--{name}",
-            nargs="+",
-            metavar=("X", "NAME=X"),
-            help="files of --weights expect (images - mean) / std: a number, or one for each channel; for one model "
-            f"after its name, mine=0.1307 (default: {default})",
-        )
-    group.add_argument(
-        "--cut-softmax",
-        nargs="*",
-        metavar="NAME",
-        help="these models of --weights end in a softmax, which is cut: they are attacked through their logits "
-        "(without NAME: all)",
-    )
-    group.add_argument(
-        "--expect-accuracy",
-        nargs="+",
-        metavar=("X", "NAME=X"),
-        help="the percentage of the images that models classify correctly where they were trained, 97.2, or for one "
-        "model after its name, mine=97.2: nothing is attacked if it is missed (default: not compared)",
     )
     group.add_argument(
         "--framework",
@@ -134,14 +112,13 @@ def _add_models(group: _ArgumentGroup) -> None:
 
 
 def _add_attacks(group: _ArgumentGroup) -> None:
-    group.add_argument("--suite", default="guo2019", metavar="NAME", help="a suite's name or TOML file")
     group.add_argument(
-        "--attack",
+        "--suite",
         nargs="+",
-        action="extend",
-        metavar="NAME=CODE",
-        help="attacks of your own beside the suite's: module:function, a function without arguments that returns an "
-        "attack, such as robustcmp.attacks.FunctionAttack",
+        default=["guo2019"],
+        metavar=("NAME", "NAME=CODE"),
+        help="a suite's name or TOML file, and attacks of your own beside it: mine=module:function, a function without "
+        "arguments that returns an attack, such as robustcmp.attacks.FunctionAttack",
     )
     group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's; digits: 200)")
     group.add_argument(
@@ -152,11 +129,14 @@ def _add_attacks(group: _ArgumentGroup) -> None:
         "spread over the trainings of a framework",
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="the attacks' seed")
-    group.add_argument("--transfer", action="store_true", help="also test each model on the others' adversarial images")
     group.add_argument(
-        "--conditioning",
-        action="store_true",
-        help="also attack images that some models misclassify",
+        "--also",
+        nargs="+",
+        default=[],
+        choices=("transfer", "conditioning"),
+        metavar="WHAT",
+        help="test each model on the others' adversarial images (transfer), attack images that some models misclassify "
+        "(conditioning)",
     )
 
 
@@ -187,10 +167,7 @@ def _add_output(group: _ArgumentGroup) -> None:
     )
     group.add_argument("--no-images", action="store_true", help="do not store adversarial images")
     group.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    group.add_argument("--full", action="store_true", help="print all tables and notes before the summary")
-    group.add_argument("--html", metavar="FILE", help="the page's file (default: report.html in the run)")
     group.add_argument("--quiet", action="store_true", help="print nothing but the results")
-    group.add_argument("--verbose", action="store_true", help="log how each model is run")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -201,28 +178,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @drop_log_lines()
 def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
-    if options.verbose:
-        logging.basicConfig(format="%(message)s")
-        logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
-    from ..compare import evaluate
-    from ..files import check_writable
     from ..frameworks import check_device
     from ..processes import Limits
-    from ..runs.conditioning import check_conditional
     from ..runs.executors import choose_executor
+    from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
 
-    suite = _with_own(load_suite(options.suite), options.attack or [])
+    suite = _add_own(load_suite(options.suite[0]), options.suite[1:])
     repeats = suite.repeated(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     memory = None if options.group_memory is None else options.group_memory * 2**30
     choose_executor(options.executor, Limits(options.group_seconds, memory))
-    if options.transfer and options.no_images:
-        raise UsageError("--transfer needs the adversarial images, so it cannot be combined with --no-images")
-    if options.conditioning:
+    if "transfer" in options.also and options.no_images:
+        raise UsageError("--also transfer needs the adversarial images, so it cannot be combined with --no-images")
+    if "conditioning" in options.also:
         check_conditional(suite)
     tell: Say = (lambda text: None) if options.quiet else say
     asked = _deployed(options, _from_files(options) if options.weights else _of_the_zoo(options, tell))
@@ -233,10 +205,10 @@ def _evaluate(given: Sequence[str]) -> None:
     if options.dry_run:
         tell(beginning)
         return _estimate(asked, suite, arguments)
-    if options.html:
-        check_writable(options.html)
     evaluation = _finished(options, arguments)
     if evaluation is None:
+        from ..compare import evaluate
+
         tell(beginning)
         where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
         evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, **where, **arguments)
@@ -254,7 +226,7 @@ def _evaluate(given: Sequence[str]) -> None:
     return None
 
 
-def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
+def _add_own(suite: Suite, given: Sequence[str]) -> Suite:
     """Return a suite with attacks of the user's, ``NAME=module:function``, beside its own."""
     if not given:
         return suite
@@ -265,14 +237,14 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
     for text in given:
         name, _, source = text.partition("=")
         if not is_function(source):
-            raise UsageError(f"--attack: expected NAME=module:function, received {text!r}")
+            raise UsageError(f"--suite: expected NAME=module:function, received {text!r}")
         if name in suite.attacks or name in own:
-            raise UsageError(f"--attack: {name} is the name of another attack of the suite {suite.name}")
+            raise UsageError(f"--suite: {name} is the name of another attack of the suite {suite.name}")
         try:
             own[name] = call_function(source)
         except ModelError as error:
             raise UsageError(
-                f"--attack: {error}. Name a function without arguments that returns an attack, such as "
+                f"--suite: {error}. Name a function without arguments that returns an attack, such as "
                 "robustcmp.attacks.FunctionAttack(function, epsilon=0.1)"
             ) from error
         check_attack(name, own[name])
@@ -284,8 +256,9 @@ def _arguments(
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
     from ..sources.deployed import fingerprints
+    from ..sources.named_files import expected_accuracies
 
-    expected = _expected(options.expect_accuracy or [], asked.origins)
+    expected = expected_accuracies(options.weights or [])
     question = _question(options, suite, repeats) | {"models": fingerprints(asked.origins)}
     if expected:
         question["expected_accuracy"] = expected
@@ -305,26 +278,6 @@ def _arguments(
         "progress": not options.quiet,
         "expected_accuracy": expected,
     }
-
-
-def _expected(given: Sequence[str], models: Iterable[str]) -> dict[str, float]:
-    """Read percentages of images, of all models (``97.2``) or of one (``mine=97.2``), as fractions by name."""
-    expected: dict[str, float] = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        if name and name not in models:
-            raise unknown("model of --expect-accuracy", name, models)
-        try:
-            percent = float(number.removesuffix("%"))
-        except ValueError:
-            percent = math.nan
-        if not 1 < percent <= 100:
-            raise UsageError(
-                "--expect-accuracy: expected a percentage above 1 and up to 100, such as 97.2, or mine=97.2 for one "
-                f"model, received {text!r}"
-            )
-        expected = expected | {name: percent / 100} if name else dict.fromkeys(models, percent / 100) | expected
-    return expected
 
 
 def _in_path(dataset: str) -> str:
@@ -383,10 +336,12 @@ def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict
 def _unmeasured(options: Namespace, evaluation: Evaluation) -> list[Callable[..., object]]:
     """Return how to measure what was asked for beside the attacks and is not there."""
     measures: list[Callable[..., object]] = []
-    if options.transfer and evaluation.transferred is None:
+    if "transfer" in options.also and evaluation.transferred is None:
         measures.append(evaluation.run_transfer)
     measured = evaluation.conditioned.attacks if evaluation.conditioned else []
-    if options.conditioning and (missing := [attack for attack in evaluation.attacks if attack not in measured]):
+    if "conditioning" in options.also and (
+        missing := [attack for attack in evaluation.attacks if attack not in measured]
+    ):
         measures.append(partial(evaluation.run_conditioning, missing))
     return measures
 
@@ -410,14 +365,12 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     from ..report.words import name_stronger_suite
 
     remove_left_over(evaluation.run.directory)  # by a command that was killed while it wrote its page
-    page = Path(options.html or evaluation.run.directory / "report.html")
+    page = evaluation.run.directory / "report.html"
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
         evaluation.to_html(page)
         return
     width, color = screen_width(), use_color(sys.stdout)
-    if options.full:
-        print(evaluation.to_text(width=width, color=color))
     print(evaluation.summary(width=width, color=color), flush=True)
     if line := name_stronger_suite(evaluation):
         tell(line)
@@ -456,10 +409,6 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
 
     if options.architecture is not None:
         raise UsageError("--architecture describes the network of --weights and cannot be combined with --model")
-    if options.mean or options.std or options.cut_softmax is not None:
-        raise UsageError(
-            "--mean, --std and --cut-softmax describe the networks of --weights and cannot be combined with --model"
-        )
     named = {"frameworks": options.framework, "recipe": options.recipe, "weights_of": options.same_weights}
     seeds = options.training_seeds
     check_names(
@@ -492,11 +441,9 @@ def _from_files(options: Namespace) -> _Asked:
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
     check_gradient_kind(options.gradient)
-    given = file_origins(
-        options.weights, options.architecture, options.mean or (), options.std or (), options.cut_softmax
-    )
-    origins, lines = with_sources(given, options.gradient)
-    lines += pooled(given)
+    unpaired = file_origins(options.weights, options.architecture)
+    origins, lines = with_sources(unpaired, options.gradient)
+    lines += pooled(unpaired)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
     dataset = options.dataset or (design and default_dataset(design))
@@ -514,7 +461,8 @@ def _from_files(options: Namespace) -> _Asked:
     }
     if data.notes:
         about["data_notes"] = [f"{data.name}: {note}" for note in data.notes]
-    suffix = f"-weights-{directory_part(origins)}{'-normalised' if options.mean or options.std else ''}"
+    is_normalised = any(origin.mean or origin.std for each in unpaired.values() for origin in each)
+    suffix = f"-weights-{directory_part(origins)}{'-normalised' if is_normalised else ''}"
     return _Asked(about, suffix, dataset, data, origins, lines)
 
 

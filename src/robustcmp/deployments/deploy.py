@@ -292,7 +292,7 @@ def _check_levels(main: Path, session: Session, received: NDArray[np.float32], i
     raise DeploymentError(
         f"{main} was made for images from {session.levels[0]:.4g} to {session.levels[1]:.4g}, by the levels of its "
         f"input, and would get images from {lower:.4g} to {upper:.4g}. State what it expects of images in [0, 1], "
-        f"(images - mean) / std: --mean NAME={mean} --std NAME={std}, or in Python "
+        f"(images - mean) / std: FILE,mean={mean},std={std}, or in Python "
         f"preprocessing={{'mean': {mean}, 'std': {std}}}. Mean 0 and std 1 leave them as they are"
     )
 

@@ -252,12 +252,12 @@ def wrap(
         raise UsageError(
             f"the network scales images from [0, 255] itself, in its layer {layer}; images in [0, 1] would be "
             "black to it. Pass bounds=(0, 255) to robustcmp.wrap, or bounds=(0, 1) if it does take them. For a file, "
-            "load it in a function of your own and name that, module:function; or give the command --std 1/255."
+            "load it in a function of your own and name that, module:function; or write FILE,std=1/255 in the command."
         )
     if outputs == "logits" and not cut_softmax and adapter.ends_in_softmax(native):
         raise ModelError(
             f"the network returns probabilities, as it ends in a softmax, {LOGITS_EXPECTED} Cut its last softmax with "
-            "robustcmp.wrap(..., cut_softmax=True), which for networks of a command is --cut-softmax, or keep it with "
+            "robustcmp.wrap(..., cut_softmax=True), which in a command is FILE,softmax, or keep it with "
             'robustcmp.wrap(..., outputs="probabilities").'
         )
     layout = adapter.layout(native)

@@ -92,7 +92,8 @@ def bound(value: float) -> str:
     >>> [bound(value) for value in (0.1, 8 / 255, 2.5)]
     ['0.1', '8/255', '2.5']
     """
-    plain, part = f"{value:g}", 255 * value
+    plain = f"{value:g}"
+    part = 255 * value
     return f"{round(part)}/255" if abs(part - round(part)) < 1e-6 and len(plain) > 6 else plain
 
 

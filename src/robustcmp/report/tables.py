@@ -120,12 +120,18 @@ def success(results: Results) -> Table:
     columns += [Column("P", number)] * beside + [Column("paper", percent)] * bool(published)
     rows = []
     for attack in results.attacks:
-        deterministic, within_noise = results.deterministic(attack), attack in results.within_noise
+        within_noise = attack in results.within_noise
         for model in results.models:
             ran = bool(results.seeds(model, attack))
             row: list[Any] = [attack, model, results.rate(model, attack) if ran else absent(results, model, attack)]
             row += [results.interval(model, attack)]
-            row += ["deterministic" if deterministic else results.repeat_std(model, attack) if ran else math.nan]
+            row += [
+                "deterministic"
+                if results.deterministic(attack)
+                else results.repeat_std(model, attack)
+                if ran
+                else math.nan
+            ]
             if several:
                 row += [results.trainings.interval(model, attack) if ran else (math.nan, math.nan)]
                 row += [results.trainings.std(model, attack) if ran else math.nan]
@@ -192,12 +198,12 @@ def _pairs(results: Results, pairs: pandas.DataFrame) -> Table:
     columns += [Column("p adjusted", p_value), Column("verdict", str)]
     rows = []
     for pair in pairs.to_dict("records"):
-        attack, a, b = pair["attack"], pair["a"], pair["b"]
-        row = [attack, a, b, pair["test"], pair["effect"], (pair["low"], pair["high"])]
-        row += [results.trainings.difference_interval(attack, a, b)] if of_frameworks else []
+        compared = [pair["attack"], pair["a"], pair["b"]]
+        row = [*compared, pair["test"], pair["effect"], (pair["low"], pair["high"])]
+        row += [results.trainings.difference_interval(*compared)] if of_frameworks else []
         rows.append([*row, pair["p_adjusted"], pair["verdict"]])
-    what = "frameworks, from their trainings" if of_frameworks else "these models, from their images"
-    return Table(f"Differences between {what}, in points", columns, rows)
+    source = "frameworks, from their trainings" if of_frameworks else "these models, from their images"
+    return Table(f"Differences between {source}, in points", columns, rows)
 
 
 def _verdict(pair: dict[Hashable, Any], not_compared: Collection[str]) -> str:
@@ -239,7 +245,8 @@ def indicator(results: Results) -> Table:
             [Column("model"), Column("clean accuracy", percent_2)],
             accuracies,
         )
-    rates, failed = results.indicator_rates(), [a for a in results.starts.failed if a in results.indicator_attacks]
+    rates = results.indicator_rates()
+    failed = [attack for attack in results.starts.failed if attack in results.indicator_attacks]
     ranges = results.indicator_ranges if len(results.models) > 1 else {}
     ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
     published = robustness_indicator(results.paper) if results.paper else {}
@@ -410,8 +417,8 @@ def deployments(results: Results) -> Table:
         [
             row["deployment"],
             name_comparison(row),
-            _written(row, row["source_value"]),
-            _written(row, row["value"]),
+            _write(row, row["source_value"]),
+            _write(row, row["value"]),
             write_difference(row),
             row["p_adjusted"],
             write_apart(row, row["detectable"]),
@@ -433,7 +440,7 @@ def deployments(results: Results) -> Table:
     return Table(title, columns, rows)
 
 
-def _written(row: Row, value: float) -> str:
+def _write(row: Row, value: float) -> str:
     return percent_2(value) if row["measure"] == SUCCESS else distance(value)
 
 

@@ -196,12 +196,12 @@ def _causes(name: str, classifier: Classifier, shape: tuple[int, ...], classes: 
 def _of_range(name: str, classifier: Classifier, model: Model, values: Range, axis: int) -> Cause:
     preprocessing = {"mean": list(values.mean), "std": list(values.std), "axis": axis}
     wrapping = values.bounds or f"bounds=(0, 1), preprocessing={preprocessing}".replace("'", '"')
-    mean, std = (" ".join(map(_number, numbers)) for numbers in (values.mean, values.std))
+    mean, std = (":".join(map(_number, numbers)) for numbers in (values.mean, values.std))
     _, stated = model.wrapped_as
     flip_axis = {"flip_axis": stated.get("flip_axis")}
     return Cause(
         f"it is given {values.name}",
-        f"pass {wrapping} to robustcmp.wrap, or --mean {name}={mean} --std {name}={std} to the command",
+        f"pass {wrapping} to robustcmp.wrap, or in the command write FILE,mean={mean},std={std}",
         lambda images, _: logits_outside(
             classifier, model, preprocessed(classifier, images, UNIT_BOUNDS, preprocessing | flip_axis)
         ),

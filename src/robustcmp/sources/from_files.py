@@ -26,7 +26,6 @@ from ..untrusted import check_archive, check_file, check_no_program
 from .from_code import NUMPY, RETURNED, call_function, framework_of, is_function, suggest, wrap_numpy
 
 ONNX = ".onnx"
-OF_ONE = "For other models of the command, name them: --mean NAME=X, --cut-softmax NAME"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
 CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
 
@@ -107,15 +106,15 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
             check_framework(self.framework)
         elif self.cut_softmax:
             raise UsageError(
-                f"--cut-softmax is for networks of frameworks: let {self.source} return logits, or "
-                f'robustcmp.wrap_functions(..., outputs="probabilities"). {OF_ONE}'
+                f"softmax is for networks of frameworks: let {self.source} return logits, or "
+                f'robustcmp.wrap_functions(..., outputs="probabilities")'
             )
         check_normalisation(self.mean, self.std)
         if is_function(self.source):
             if self.mean or self.std:
                 raise UsageError(
-                    f"--mean and --std are for files: let {self.source} return robustcmp.wrap(network, "
-                    f"preprocessing=dict(mean=..., std=..., axis=...)). {OF_ONE}"
+                    f"mean and std are for files: let {self.source} return robustcmp.wrap(network, "
+                    f"preprocessing=dict(mean=..., std=..., axis=...))"
                 )
             return
         if self.framework == NUMPY:

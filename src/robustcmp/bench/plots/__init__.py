@@ -1,16 +1,17 @@
-"""Reading: pictures of a benchmark, one a file, as Matplotlib axes."""
+"""Pictures of a benchmark, one a file, as Matplotlib axes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...report.plots import Drawing, picture
-from ..performance import Performance
-from . import latency, learning, resources, time_to_accuracy
+from . import latency, resources, trainings
 
 
-class BenchmarkPlots(Drawing[Performance]):
+class BenchmarkPlots(Drawing[Any]):
     """The pictures of a benchmark; each method returns its Matplotlib axes."""
 
-    learning = picture(learning.draw)
-    time_to_accuracy = picture(time_to_accuracy.draw)
+    learning = picture(trainings.draw)
+    time_to_accuracy = picture(trainings.draw_times)
     latency = picture(latency.draw)
     resources = picture(resources.draw)

@@ -9,31 +9,31 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ...report.plots.style import bare, color, line, panels
-from ..measurement import Measurement
-from ..performance import Performance
-from ..processes import steadiness
-from ..speed import Setting
+from ..figures import drop_warm_up
+from ..pairs import Setting
 from ..words import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..benchmark import Benchmark
+
 MOST_POINTS = 200  # of a curve: more are not seen
 CROWDED = 30  # times the shortest: ticks at powers of ten alone
 WIDE = 5  # times the shortest: longer ones are on a logarithmic axis
 
 
-def with_calls(results: Performance) -> list[Setting]:
+def list_settings(benchmark: Benchmark) -> list[Setting]:
     """Return the settings in which there are calls or steps after warm-up."""
     return [
         setting
-        for setting in results.settings
-        if any(len(after_warm_up(each)) for subject in results.subjects for each in results.of(setting, subject))
+        for setting in benchmark.settings
+        if any(measured.calls for subject in benchmark.subjects for measured in benchmark.select(setting, subject))
     ]
 
 
-def draw(results: Performance, *, setting: Setting | None = None, figure: Figure | None = None) -> NDArray[np.object_]:
+def draw(benchmark: Benchmark, *, setting: Setting | None = None, figure: Figure | None = None) -> NDArray[np.object_]:
     """Draw the share of calls, or of the steps of a training, that take no longer than a time, a line a process.
 
     After warm-up; a panel a setting.
@@ -54,46 +54,29 @@ def draw(results: Performance, *, setting: Setting | None = None, figure: Figure
     UsageError
         There are no calls.
     """
-    chosen = with_calls(results) if setting is None else [setting]
+    chosen = list_settings(benchmark) if setting is None else [setting]
     if not chosen:
         raise UsageError("no calls and no steps were measured after the first, so there is nothing to draw")
-    [row] = panels(len(chosen), figure)
-    for axes, each in zip(row, chosen, strict=True):
-        _panel(axes, results, each)
-    drawn: NDArray[np.object_] = row
-    return drawn
+    row: NDArray[np.object_] = panels(len(chosen), figure)[0]
+    for axes, panel in zip(row, chosen, strict=True):
+        _draw_panel(axes, benchmark, panel)
+    return row
 
 
-def after_warm_up(measurement: Measurement) -> NDArray[np.float64]:
-    """Return the times of calls or steps after warm-up."""
-    calls = np.array(measurement.calls, np.float64)
-    return calls[steadiness(calls).warm_up :]
-
-
-def _panel(axes: Axes, results: Performance, setting: Setting) -> None:
+def _draw_panel(axes: Axes, benchmark: Benchmark, setting: Setting) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    for place, subject in enumerate(results.subjects):
-        label: str | None = subject
-        for measured in results.of(setting, subject):
-            calls = 1000 * after_warm_up(measured)
-            if not len(calls):
-                continue
+    for place, subject in enumerate(benchmark.subjects):
+        style = {"color": color(place), "linestyle": line(place)}
+        for number, measured in enumerate(benchmark.select(setting, subject)):
+            calls = 1000 * drop_warm_up(measured)
             shares = np.linspace(0, 1, min(len(calls), MOST_POINTS))
             times = np.quantile(calls, shares, method="inverted_cdf")
-            axes.plot(
-                times,
-                100 * shares,
-                color=color(place),
-                linestyle=line(place),
-                linewidth=1,
-                alpha=0.7,
-                label=label,
-            )
-            label = None
+            label = subject if number == 0 else None
+            axes.plot(times, 100 * shares, linewidth=1, alpha=0.7, label=label, **style)
     of = f" of {setting.images:,}" if setting.images else ""
     axes.set(title=f"{TASKS[setting.task]}, batch {setting.batch_size}{of}, %", xlabel="milliseconds", ylim=(0, 100))
-    shown = [time for drawn in axes.get_lines() for time in np.asarray(drawn.get_xdata()) if time > 0]
+    shown = [time for curve in axes.get_lines() for time in np.asarray(curve.get_xdata()) if time > 0]
     if shown and max(shown) > WIDE * min(shown):
         axes.set_xscale("log")
         crowded = max(shown) > CROWDED * min(shown)

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ...report.plots.style import bare, color, line, panels
-from ..performance import Performance
-from ..speed import Setting
+from ..pairs import Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from ..benchmark import Benchmark
 
 SERIES = {
     "cpu": ("processors used", 1.0),
@@ -30,16 +31,16 @@ SERIES = {
 MOST_POINTS = 400  # of a line: more are not seen
 
 
-def with_series(results: Performance) -> list[Setting]:
+def list_settings(benchmark: Benchmark) -> list[Setting]:
     """Return the settings in which resources were looked at."""
     return [
         setting
-        for setting in results.settings
-        if any(each.resources.seconds for subject in results.subjects for each in results.of(setting, subject))
+        for setting in benchmark.settings
+        if any(each.resources.seconds for subject in benchmark.subjects for each in benchmark.select(setting, subject))
     ]
 
 
-def draw(results: Performance, *, setting: Setting | None = None, figure: Figure | None = None) -> NDArray[np.object_]:
+def draw(benchmark: Benchmark, *, setting: Setting | None = None, figure: Figure | None = None) -> NDArray[np.object_]:
     """Draw what processes use over time, a thin line a process, a panel a kind of resource.
 
     Parameters
@@ -58,33 +59,30 @@ def draw(results: Performance, *, setting: Setting | None = None, figure: Figure
     UsageError
         Resources were not looked at.
     """
-    there = with_series(results)
-    if not there:
+    settings = list_settings(benchmark)
+    if not settings:
         raise UsageError("resources were not looked at while this was measured, so there is nothing to draw")
-    setting = there[0] if setting is None else setting
-    measured = {subject: results.of(setting, subject) for subject in results.subjects}
-    looked = [each.resources.series for own in measured.values() for each in own]
-    kinds = [name for name in SERIES if any(value is not None for series in looked for value in series.get(name, []))]
-    [row] = panels(max(1, len(kinds)), figure)
+    setting = settings[0] if setting is None else setting
+    measured = {subject: benchmark.select(setting, subject) for subject in benchmark.subjects}
+    series = [each.resources.series for measurements in measured.values() for each in measurements]
+    kinds = [name for name in SERIES if any(value is not None for of in series for value in of.get(name, []))]
+    row: NDArray[np.object_] = panels(max(1, len(kinds)), figure)[0]
     for axes, name in zip(row, kinds, strict=False):
         title, scale = SERIES[name]
-        for place, subject in enumerate(results.subjects):
-            label: str | None = subject
-            for each in measured[subject]:
-                seconds, values = _thinned(each.resources.seconds, each.resources.series.get(name, []))
-                style = {"color": color(place), "linestyle": line(place)}
+        for place, subject in enumerate(benchmark.subjects):
+            style = {"color": color(place), "linestyle": line(place)}
+            for number, each in enumerate(measured[subject]):
+                seconds, values = _thin_out(each.resources.seconds, each.resources.series.get(name, []))
+                label = subject if number == 0 else None
                 axes.plot(seconds, scale * values, label=label, linewidth=1, alpha=0.7, **style)
-                label = None
         axes.set(title=title, xlabel="seconds from the start")
         axes.set_ylim(bottom=0)
         bare(axes)
     row[0].legend(frameon=False, loc="best")
-    drawn: NDArray[np.object_] = row
-    return drawn
+    return row
 
 
-def _thinned(seconds: list[float], values: list[float | None]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _thin_out(seconds: list[float], values: list[float | None]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a line with few points: of more, every so many-th."""
     step = max(1, math.ceil(len(values) / MOST_POINTS))
-    known = np.array([math.nan if value is None else value for value in values], np.float64)
-    return np.array(seconds[: len(known)], np.float64)[::step], known[::step]
+    return np.array(seconds[: len(values)], np.float64)[::step], np.array(values, np.float64)[::step]

@@ -1,0 +1,251 @@
+"""What a process does that measures a training, predictions, or the answers for the same-weights control."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+
+import foolbox as fb
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import load_dataset
+from ..data.dataset import Dataset, stratified_split
+from ..frameworks import Device, get_framework
+from ..models.classifier import Classifier
+from ..models.model import wrap
+from ..models.preflight import in_unit_bounds
+from ..networks.architecture import Architecture, get_architecture
+from ..sources.deployed import AnyOrigin
+from ..sources.recipes import Recipe, load_for, load_recipe
+from ..sources.training import (
+    VALIDATION_FRACTION,
+    Augmentation,
+    Fitting,
+    accuracy,
+    batch_order,
+    check_batches,
+    check_fit,
+    steps_an_epoch,
+)
+from .measurement import Epoch, Task
+
+FEWEST_CALLS = 40  # p95 takes 20, and up to half of the calls may be warm-up; images are asked about again for them
+
+
+class NotApplicable(Exception):
+    """What is measured has no such thing; the message says why."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a process measured of itself; its fields are as in `robustcmp.bench.measurement.Measurement`.
+
+    Attributes
+    ----------
+    first : float
+        Seconds of the first step or call, and of compiling before it.
+    calls : list of float
+        Seconds of each other one, in their order.
+    logits : list of list of float
+        What a network answered, of a job that asks for that alone.
+    """
+
+    first: float = 0.0
+    calls: list[float] = []
+    version: str = ""
+    device: str = "cpu"
+    epochs: list[Epoch] = []
+    parameters: int | None = None
+    bytes: int | None = None
+    logits: list[list[float]] = []
+
+
+class TrainingJob(msgspec.Struct, frozen=True):
+    """A training that is measured.
+
+    Attributes
+    ----------
+    model, dataset, recipe, framework : str
+        As for `robustcmp.fit`.
+    seed : int
+        The training seed.
+    batch_size : int
+        In the place of the recipe's; the learning rate stays.
+    epochs : float
+        How many; 0.1 is the first tenth of the steps of one.
+    device : str
+        ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    data_dir : str, optional
+        Where the dataset is.
+    """
+
+    model: str
+    dataset: str
+    recipe: str
+    framework: str
+    seed: int
+    batch_size: int
+    epochs: float
+    device: Device = "auto"
+    data_dir: str | None = None
+
+    @property
+    def settings(self) -> Recipe:
+        """The recipe as it is followed here; its schedule ends with the last epoch."""
+        recipe = load_recipe(self.model, self.dataset, self.recipe)
+        return msgspec.structs.replace(recipe, batch_size=self.batch_size, epochs=math.ceil(self.epochs))
+
+    def check(self, images: int) -> None:
+        """Raise `UsageError` for a batch size that a training set of so many images does not allow."""
+        check_batches(get_architecture(self.model), self.settings, images)
+
+    def do(self, ready: Callable[[], None]) -> Outcome:
+        """Train, and return what was measured; `ready` is called before the first step."""
+        framework, architecture, recipe = get_framework(self.framework), get_architecture(self.model), self.settings
+        data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
+        check_fit(architecture, data)
+        rest, held_out = stratified_split(data.labels, VALIDATION_FRACTION)
+        native = framework.build(architecture, self.seed, self.device)
+        model = wrap(native, framework=framework.name, device=self.device)
+        fitting = Fitting(framework, native, architecture, recipe)
+        seen, unseen = _part(data, rest[: len(held_out)]), _part(data, held_out)
+        calls: list[float] = []
+        epochs: list[Epoch] = []
+        ready()
+        for epoch in range(recipe.epochs):
+            order = rest[batch_order(self.seed, epoch, len(rest))]
+            augmented = Augmentation(recipe, self.seed, epoch, len(data.images))
+            whole = steps_an_epoch(recipe, len(order))
+            steps = max(1, round(min(1.0, self.epochs - epoch) * whole))
+            losses: list[tuple[float, int]] = []
+            last = began = time.perf_counter()
+            for step in islice(fitting.steps(data, order, augmented, epoch), steps):
+                now = time.perf_counter()
+                calls.append(now - last)
+                losses.append((step.loss, step.images))
+                last = now
+            seconds = last - began
+            loss = sum(each * images for each, images in losses) / sum(images for _, images in losses)
+            right = [accuracy(model, each) for each in (seen, unseen)]
+            epochs.append(Epoch(steps / whole, seconds, loss if math.isfinite(loss) else None, *right))
+        weights = framework.get_weights(native, architecture)
+        return Outcome(
+            first=calls[0],
+            calls=calls[1:],
+            epochs=epochs,
+            parameters=architecture.parameters,
+            bytes=sum(array.nbytes for array in weights.values()),
+            version=framework.version(),
+            device="cuda" if Classifier(model).on_gpu else "cpu",
+        )
+
+
+def _part(data: Dataset, which: NDArray[np.int64]) -> Dataset:
+    return replace(data, images=data.images[which], labels=data.labels[which])
+
+
+class PredictionJob(msgspec.Struct, frozen=True):
+    """Predictions that are measured.
+
+    Attributes
+    ----------
+    origin : AnyOrigin
+        Where the network comes from.
+    dataset : str
+        Whose test images are asked about, again from the first one where there are too few.
+    task : str
+        ``"forward"`` or ``"forward-backward"``, to the gradient of one logit's sum with respect to the images.
+    images, batch_size : int
+        As in `robustcmp.bench.measurement.Asked`.
+    device, data_dir
+        As for `robustcmp.bench.training.TrainingJob`.
+    """
+
+    origin: AnyOrigin
+    dataset: str
+    task: Task
+    images: int
+    batch_size: int
+    device: Device = "auto"
+    data_dir: str | None = None
+
+    def do(self, ready: Callable[[], None]) -> Outcome:
+        """Ask, and return what was measured; `ready` is called before the network is compiled."""
+        model = self.origin.load(self.device)
+        data = load_dataset(self.dataset, "test", data_dir=self.data_dir)
+        batches = self.images // self.batch_size
+        some = np.resize(data.images, (self.images, *data.images.shape[1:]))
+        classifier = Classifier(in_unit_bounds(model), self.batch_size)
+        if self.task == "forward-backward" and (reason := classifier.no_gradient):
+            raise NotApplicable(reason)
+        ready()
+        began = time.perf_counter()
+        classifier = classifier.compiled(some[: self.batch_size])
+        call = _call(classifier, self.task)
+        call(some[: self.batch_size])
+        first = time.perf_counter() - began
+        calls: list[float] = []
+        for number in range(max(batches, FEWEST_CALLS)):
+            start = number % batches * self.batch_size
+            batch = some[start : start + self.batch_size]
+            began = time.perf_counter()
+            call(batch)
+            calls.append(time.perf_counter() - began)
+        return Outcome(
+            first=first,
+            calls=calls,
+            version=classifier.framework.version(),
+            device="cuda" if classifier.on_gpu else "cpu",
+            parameters=_parameters(model),
+            bytes=_bytes(model, classifier),
+        )
+
+
+class ControlJob(msgspec.Struct, frozen=True):
+    """What a network answers to the first test images: for the same-weights control, before anything is measured."""
+
+    origin: AnyOrigin
+    dataset: str
+    images: int
+    device: Device = "auto"
+    data_dir: str | None = None
+
+    def do(self, ready: Callable[[], None]) -> Outcome:
+        """Ask, and return the logits."""
+        images = load_dataset(self.dataset, "test", data_dir=self.data_dir).images[: self.images]
+        classifier = Classifier(in_unit_bounds(self.origin.load(self.device))).compiled(images)
+        ready()
+        return Outcome(logits=classifier.logits(images).tolist(), version=classifier.framework.version())
+
+
+def _call(classifier: Classifier, task: Task) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """Return what is timed: it ends when its answer is in NumPy."""
+    if task == "forward":
+        return classifier.forward
+
+    def backward(images: NDArray[np.float32]) -> NDArray[np.float32]:
+        logits = classifier.forward(images)
+        v = np.zeros_like(logits)
+        v[:, 0] = 1
+        return classifier.vjp(images, v)
+
+    return backward
+
+
+def _parameters(model: fb.models.base.Model) -> int | None:
+    """Return how many numbers a network of the zoo has learned."""
+    architecture: Architecture | None = getattr(model, "architecture", None)
+    return None if architecture is None else architecture.parameters
+
+
+def _bytes(model: fb.models.base.Model, classifier: Classifier) -> int | None:
+    """Return the size of a deployed network's file, or of a network's parameters."""
+    said = getattr(model, "info", {}).get("deployment", {})
+    if "bytes" in said:
+        return int(said["bytes"])
+    parameters = classifier.parameters()
+    return None if parameters is None else sum(array.nbytes for array in parameters)

@@ -1,0 +1,347 @@
+"""Training and prediction measured: real processes, one for each measurement."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import made_up
+import numpy as np
+import pytest
+from test_executors import children
+
+import robustcmp as rc
+from robustcmp.bench import machine, measure, process
+from robustcmp.bench.jobs import ControlJob, Outcome, TrainingJob
+from robustcmp.bench.measurement import Epoch, Measurement
+from robustcmp.bench.process import Done, Failure
+from robustcmp.bench.store import BenchmarkStore, Planned
+from robustcmp.cli import bench
+from robustcmp.errors import ControlError, DataError, UsageError
+from robustcmp.networks.architecture import get_architecture
+from robustcmp.sources.from_zoo import FromZoo
+
+OTHERS = """
+import os, signal, time
+import numpy as np
+import robustcmp as rc
+
+def plain(images):
+    return images.reshape(len(images), -1)[:, 300:310]
+
+def slow():
+    def ask(images):
+        time.sleep(0.01)
+        return plain(images)
+    return rc.wrap_functions(logits=ask, bounds=(0, 1))
+
+def crashes():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def raises():
+    raise ValueError("no such network")
+
+def threads():
+    count = float(len(os.sched_getaffinity(0)))
+    return rc.wrap_functions(logits=lambda images: np.full((len(images), 2), count, np.float32), bounds=(0, 1))
+"""
+COMMAND = ["train", "--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--epochs", "1.25"]
+COMMAND += ["--batch-size", "32", "--repetitions", "1"]
+SHORT: dict[str, Any] = {"dataset": "digits", "repetitions": 1, "batch_sizes": [32, 32]}  # the same twice is one
+
+
+@pytest.fixture
+def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    (tmp_path / "other_networks.py").write_text(OTHERS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return lambda name: rc.from_function(f"other_networks:{name}")
+
+
+def stored(directory: Path) -> list[Measurement]:
+    store = BenchmarkStore(directory)
+    return [store.load(planned.key) for planned in store.manifest().plan if planned.key in store]
+
+
+@pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_has_gpu", lambda: False)
+
+
+@pytest.fixture
+def never_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(job: object, threads: int) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(measure, "run", run)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that the command measured in a process."""
+    out = tmp_path_factory.mktemp("measured") / "run"
+    assert bench.main([*COMMAND, "--out", str(out), "--quiet"]) == 0
+    return out
+
+
+def test_a_training_is_measured_step_by_step(run: Path) -> None:
+    [measured] = stored(run)
+    whole = 37  # steps of an epoch: nine tenths of 1,297 images in batches of 32
+    assert len(measured.calls) == whole + 9 - 1
+    assert [epoch.share for epoch in measured.epochs] == [1, 9 / 37], "a quarter has no whole steps"
+    seconds = sum(epoch.seconds for epoch in measured.epochs)
+    assert seconds == pytest.approx(measured.first_seconds + sum(measured.calls))
+    assert measured.parameters == get_architecture("lenet1").parameters
+    assert measured.bytes == 4 * get_architecture("lenet1").parameters
+    shipped = FromZoo("lenet1", "digits", "torch").files["weights"].stat().st_size
+    assert measured.file_bytes == pytest.approx(shipped, rel=0.5), "which also has curves"
+    assert measured.file_bytes > measured.bytes
+    assert measured.version == version("torch")
+    assert 0 < measured.ready_seconds < measured.seconds
+    assert measured.epochs[-1].loss is not None
+    assert measured.epochs[-1].loss < np.log(10) + 0.1
+    assert measured.device == "cpu"
+    assert measured.resources.cpu_seconds > 0
+
+
+def test_the_command_writes_a_page_and_measures_nothing_again(
+    run: Path, never_run: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*.json")}
+    assert "<html" in (run / "report.html").read_text()
+    assert bench.main([*COMMAND, "--out", str(run), "--json"]) == 0
+    assert '"torch"' in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in run.rglob("*.json") if path.name != "manifest.json"} == {
+        path: content for path, content in before.items() if path.name != "manifest.json"
+    }
+    assert bench.main([*COMMAND, "--batch-size", "0", "--out", str(run)]) == 2
+    error = "error: batch_sizes should be 1 or more, received 0\nSee --batch-size.\n"
+    assert capsys.readouterr().err == error, "no bar before it"
+
+
+@pytest.mark.parametrize(("epochs", "shares"), [(1.01, [1, 0.1]), (0.26, [0.3]), (0.001, [0.1]), (2.0, [1, 1])])
+def test_the_share_of_an_epoch_is_that_of_its_steps(epochs: float, shares: list[float]) -> None:
+    job = TrainingJob("lenet1", "digits", "default", "torch", 0, 128, epochs)
+    outcome = job.do(lambda: None)
+    assert [epoch.share for epoch in outcome.epochs] == shares
+    assert 1 + len(outcome.calls) == round(10 * sum(shares))
+
+
+@pytest.mark.slow
+def test_a_measured_training_takes_the_steps_of_fit(tmp_path: Path) -> None:
+    job = TrainingJob("lenet1", "digits", "default", "torch", 0, 32, 1)
+    measured = job.do(lambda: None)
+    fitted = rc.fit("lenet1", framework="torch", dataset="digits", epochs=1, out=tmp_path)
+    assert fitted.info["validation_accuracy"] == measured.epochs[0].validation_accuracy
+
+
+@pytest.mark.slow
+def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    deployments = ["onnxruntime", "onnxruntime-int8"]
+    rc.benchmark(
+        "predict",
+        "lenet1",
+        frameworks=["torch", "jax"],
+        deployments=deployments,
+        images=[100],
+        out=tmp_path / "run",
+        **SHORT,
+    )
+    manifest = BenchmarkStore(tmp_path / "run").manifest()
+    assert (manifest.control["jax"], manifest.control["onnxruntime"]) == ("passed", "passed")
+    assert manifest.control["onnxruntime-int8"].startswith("quantised: logits differ by ")
+    assert manifest.about["weights_of"] == "torch"
+    assert manifest.failed == {}
+    assert {*manifest.not_applicable} == {f"{name} forward-backward" for name in deployments}
+    by = {(each.asked.subject, each.asked.task): each for each in stored(tmp_path / "run")}
+    assert {*by} == {*product(["torch", "jax"], ["forward", "forward-backward"]), *product(deployments, ["forward"])}
+    assert len(by["jax", "forward"].calls) == 40, "three full batches, again and again: enough for p95"
+    for subject in ("torch", "jax"):
+        assert by[subject, "forward"].parameters == get_architecture("lenet1").parameters
+    sizes = {subject: (by[subject, "forward"].bytes, by[subject, "forward"].file_bytes) for subject, _ in by}
+    assert sizes["onnxruntime"][0] > sizes["onnxruntime-int8"][0] > 0  # type: ignore[operator]
+    assert all(sizes[name][0] == sizes[name][1] for name in deployments)
+    assert sizes["torch"][1] == FromZoo("lenet1", "digits", "torch").files["weights"].stat().st_size
+
+
+def test_frameworks_that_answer_differently_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+
+    def run(job: object, threads: int) -> Done:
+        assert isinstance(job, ControlJob)
+        return done(Outcome(logits=rng.normal(size=(200, 10)).tolist()))
+
+    monkeypatch.setattr(measure, "run", run)
+    with pytest.raises(ControlError, match="jax does not answer as torch with the same weights"):
+        rc.benchmark("predict", "lenet1", frameworks=["torch", "jax"], images=[32], out=tmp_path / "run", **SHORT)
+    assert not list((tmp_path / "run" / "measurements").iterdir())
+
+
+def test_a_process_that_dies_fails_alone(tmp_path: Path, others: Callable[[str], Any]) -> None:
+    models = {name: others(name) for name in ("slow", "crashes", "raises")}
+    found = rc.benchmark("predict", models=models, frameworks=[], images=[32], out=tmp_path / "run", **SHORT)
+    assert found.manifest.not_applicable.keys() == {"slow forward-backward"}, "it has no vjp"
+    assert "SIGSEGV" in found.failed["crashes, forward, batch 32, 32 images, repetition 0"]
+    assert "no such network" in found.failed["raises, forward, batch 32, 32 images, repetition 0"]
+    [measured] = found.measurements
+    assert min(measured.calls) >= 0.01, "it sleeps so long"
+    assert measured.parameters is None
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system keeps no process to some processors")
+def test_a_process_has_its_threads_and_is_ended(others: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    job = ControlJob(others("threads"), "digits", 2)
+    assert process.run(job, 1).outcome.logits == [[1, 1], [1, 1]]
+
+    def interrupt(watch: machine.Watch) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(machine.Watch, "look", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        process.run(job, 1)
+    assert not [pid for pid in children() if b"bench.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def done(outcome: Outcome) -> Done:
+    return Done(outcome, made_up.resources(), "2026-11-25T01:00:00+00:00", 10.0, 2.0, 0.2, 1.4)
+
+
+def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds = []
+    endings: list[Exception | KeyboardInterrupt | None] = []
+
+    def run(job: TrainingJob, threads: int) -> Done:
+        seeds.append(job.seed)
+        if (ending := endings.pop(0)) is not None:
+            raise ending
+        return done(Outcome(first=0.1, calls=[0.1] * 3, epochs=[Epoch(0.1, 0.4, 2.0, 0.1, 0.1)]))
+
+    monkeypatch.setattr(measure, "run", run)
+    command = ["train", "--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--batch-size", "32"]
+    command += ["--repetitions", "3", "--out", str(tmp_path / "run"), "--quiet"]
+    for round_endings, status, measured in (
+        ([None, KeyboardInterrupt()], 130, 1),
+        ([Failure("its process ended by SIGKILL."), None], 1, 2),
+        ([None], 0, 3),
+        ([], 0, 3),
+    ):
+        endings[:] = round_endings
+        assert bench.main(command) == status
+        assert not endings
+        assert ("its process ended by SIGKILL." in capsys.readouterr().err) == (status == 1)
+        assert len(stored(tmp_path / "run")) == measured
+    assert seeds == [0, 1, 1, 2, 1], "each repetition is another training"
+
+
+def test_each_repetition_has_a_random_order_of_its_own() -> None:
+    question = measure._Question("train", "lenet1", "default", 0, "auto", "digits", None)
+    subjects = question.list_trainings({"a": "torch", "b": "torch"}, [8, 16, 32, 64], 1)
+    assert {subject.name for subject in subjects} == {"a", "b"}, "one framework can stand twice"
+
+    def plan(seed: int) -> list[Planned]:
+        return [planned for planned, _ in measure._plan(question, subjects, 5, seed, 2)]
+
+    asked = [planned.asked for planned in plan(0)]
+    orders = [[(a.subject, a.batch_size) for a in asked if a.repetition == repetition] for repetition in range(5)]
+    assert [a.repetition for a in asked] == sorted(a.repetition for a in asked)
+    assert all(sorted(order) == sorted(orders[0]) for order in orders)
+    assert len({tuple(order) for order in orders}) == 5
+    assert plan(0) == plan(0) != plan(1)
+    assert {planned.key for planned in plan(0)} == {planned.key for planned in plan(1)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"what": "learn"}, "expected 'train' or 'predict'"),
+        ({"batch_sizes": [0]}, "batch_sizes should be 1 or more"),
+        ({"device": "tpu"}, "unknown device 'tpu'"),
+        ({"device": "cuda:7"}, "unknown device 'cuda:7': did you mean 'cuda'"),
+        ({"device": "cuda"}, "no such device: 'cuda' was requested, but this machine shows no GPU"),
+        ({"frameworks": ["torhc"]}, "did you mean 'torch'"),
+        ({"frameworks": ["torch", "torch"]}, "each framework can be given once"),
+        ({"repetitions": 0}, "repetitions should be 1 or more"),
+        ({"epochs": 0}, "epochs should be more than 0"),
+        ({"accuracy": 1.5}, "accuracy should be above 0 and at most 1"),
+        ({"threads": 0}, "threads should be 1 or more"),
+        ({"threads": 4096}, "threads should be at most"),
+        ({"deployments": ["onnxruntime"]}, "deployments, models and weights_of are for predictions"),
+        ({"what": "predict", "images": [16]}, "images should be at least the largest batch size, 32, received 16"),
+        ({"what": "predict", "images": [1000, 16]}, "the largest batch size, 32, received 16"),
+        ({"what": "predict", "images": []}, "the largest batch size, 32, received 0"),
+        ({"what": "predict", "deployments": ["onnxruntime-int9"]}, "unknown"),
+        ({"dataset": "svhn"}, "svhn"),
+    ],
+)
+def test_what_cannot_be_is_said_before_any_work(
+    arguments: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    never_run: None,
+    without_gpu: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for load in ("load_for", "load_dataset"):
+        monkeypatch.setattr(measure, load, None)  # images are not needed to say it
+    given = {"what": "train", "frameworks": ["torch"], "out": tmp_path / "run", **SHORT, **arguments}
+    with pytest.raises(UsageError, match=message):
+        rc.benchmark(given.pop("what"), "lenet1", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_host_sees_no_gpu_and_that_is_said_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never_run: None
+) -> None:
+    monkeypatch.setattr(machine, "_has_gpu", lambda: True)
+    monkeypatch.setattr(measure, "check_framework", lambda name: None)  # no environment is needed to say so
+    with pytest.raises(UsageError, match="'cuda' was requested, but theano sees no GPU"):
+        rc.benchmark("train", "lenet1", frameworks=["theano"], device="cuda", out=tmp_path / "run", **SHORT)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("model", "short"), [("lenet1", ("digits", 2.0)), ("resnet20", ("cifar10", 0.05))])
+def test_a_training_is_short_by_default_and_whole_on_request(model: str, short: tuple[str, float]) -> None:
+    assert (measure.usual_dataset("train", model), measure.usual_epochs(model)) == short
+    assert measure.usual_dataset("predict", "lenet1") == "mnist", "whose weights the zoo has"
+
+
+def test_a_share_of_an_epoch_is_said_before_it_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def benchmark(*arguments: object, **named: Any) -> None:
+        raise UsageError(f"{named['epochs']} of {named['dataset']}")
+
+    monkeypatch.setattr(measure, "benchmark", benchmark)
+    out = ["--out", str(tmp_path / "run")]
+    bench.main(["train", "--model", "resnet20", *out])
+    said = "Trains for 5.0 % of an epoch; --epochs 1 measures a whole one.\n"
+    assert capsys.readouterr().err == f"{said}error: 0.05 of cifar10\n"
+    bench.main(["train", "--model", "resnet20", "--epochs", "1", *out])
+    bench.main(["train", "--model", "lenet1", *out])
+    assert capsys.readouterr().err == "error: 1.0 of cifar10\nerror: 2.0 of digits\n"
+
+
+def test_a_dataset_that_is_not_there_is_said_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never_run: None
+) -> None:
+    with pytest.raises(DataError, match="mnist"):
+        rc.benchmark("train", frameworks=["torch"], dataset="mnist", data_dir=tmp_path, out=tmp_path / "run")
+
+
+def test_a_directory_with_something_else_is_left_alone(tmp_path: Path, never_run: None) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty and is not a benchmark"):
+        rc.benchmark("train", "lenet1", frameworks=["torch"], out=tmp_path, **SHORT)
+
+
+def test_without_psutil_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    with pytest.raises(UsageError, match=r"pip install 'robustcmp\[bench\]'"):
+        rc.benchmark("train", "lenet1", frameworks=["torch"], out=tmp_path / "run", **SHORT)
