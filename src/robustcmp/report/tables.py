@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,14 @@ from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
 from ..analysis.indicator import indicator_terms, robustness_indicator
 from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
+from ..analysis.statistics import Interval
 from ..errors import UsageError
 from .format import (
     EVERYTHING,
     NO_INFORMATION,
     NOTHING,
     UNBOUNDED,
+    Write,
     count_of,
     distance,
     duration,
@@ -149,13 +151,18 @@ def differences(results: Results) -> list[Table]:
     pairs = tests[(tests.a != ALL) & tests.attack.isin(results.attacks)]
     if pairs.empty:
         return []
-    of_frameworks = results.level == "frameworks"
     not_compared = {outcomes.attack for outcomes in results.outcomes if outcomes.not_compared}
-    verdicts = [_verdict(pair, not_compared) for pair in pairs.to_dict("records")]
-    pairs = pairs.assign(verdict=verdicts)
-    far = of_frameworks & of_distances(pairs)  # in the unit of the distance; between models it is a share of images
-    joint = [_joint(tests)] if of_frameworks else []
-    return [*joint, _pairs(results, pairs[~far]), *_distances(pairs[far])]
+    pairs = pairs.assign(verdict=[_verdict(pair, not_compared) for pair in pairs.to_dict("records")])
+    if results.level != "frameworks":  # here, a difference of distances is a share of images
+        return [_pairs("Differences between these models, from their images, in points", pairs, points, "images")]
+    far = of_distances(pairs)
+    title = "Differences between frameworks, from their trainings, in points"
+    shown = [_joint(tests), _pairs(title, pairs[~far], points, "trainings", results.trainings.difference_interval)]
+    if far.any():
+        norms = " and ".join(norm for norm, end in OF_DISTANCES.items() if pairs.test.str.endswith(end).any())
+        title = f"Differences of the median {norms} between frameworks, from their trainings"
+        shown.append(_pairs(title, pairs[far], distance, "trainings"))
+    return shown
 
 
 def _joint(tests: pandas.DataFrame) -> Table:
@@ -169,41 +176,22 @@ def _joint(tests: pandas.DataFrame) -> Table:
     return Table("All frameworks together: Brown-Forsythe decides", columns, rows)
 
 
-def _distances(pairs: pandas.DataFrame) -> list[Table]:
-    """The pairs of frameworks, from the median distances of their trainings."""
-    if pairs.empty:
-        return []
-    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", distance)]
-    columns += [Column("95 % over trainings, not adjusted", interval(distance))]
-    columns += [Column("p adjusted", p_value), Column("verdict", str)]
-    rows = [
-        [
-            *(pair[name] for name in ("attack", "a", "b", "test", "effect")),
-            (pair["low"], pair["high"]),
-            pair["p_adjusted"],
-            pair["verdict"],
-        ]
-        for pair in pairs.to_dict("records")
-    ]
-    norms = " and ".join(norm for norm, end in OF_DISTANCES.items() if pairs.test.str.endswith(end).any())
-    return [Table(f"Differences of the median {norms} between frameworks, from their trainings", columns, rows)]
-
-
-def _pairs(results: Results, pairs: pandas.DataFrame) -> Table:
-    of_frameworks = results.level == "frameworks"
-    over = "trainings" if of_frameworks else "images"
-    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", points)]
-    columns += [Column(f"95 % over {over}, not adjusted", interval(points))]
-    columns += [Column("95 % over trainings and images", interval(points))] * of_frameworks
+def _pairs(
+    title: str, pairs: pandas.DataFrame, write: Write, over: str, over_images: Callable[..., Interval] | None = None
+) -> Table:
+    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", write)]
+    columns.append(Column(f"95 % over {over}, not adjusted", interval(write)))
+    if over_images:
+        columns.append(Column("95 % over trainings and images", interval(points)))
     columns += [Column("p adjusted", p_value), Column("verdict", str)]
     rows = []
     for pair in pairs.to_dict("records"):
         compared = [pair["attack"], pair["a"], pair["b"]]
         row = [*compared, pair["test"], pair["effect"], (pair["low"], pair["high"])]
-        row += [results.trainings.difference_interval(*compared)] if of_frameworks else []
+        if over_images:
+            row.append(over_images(*compared))
         rows.append([*row, pair["p_adjusted"], pair["verdict"]])
-    source = "frameworks, from their trainings" if of_frameworks else "these models, from their images"
-    return Table(f"Differences between {source}, in points", columns, rows)
+    return Table(title, columns, rows)
 
 
 def _verdict(pair: dict[Hashable, Any], not_compared: Collection[str]) -> str:
