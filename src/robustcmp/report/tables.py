@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable
-from itertools import combinations
+from collections.abc import Callable, Collection, Hashable, Iterable
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
@@ -44,6 +44,12 @@ NOT_APPLICABLE = "not applicable"
 NOT_COMPARED = "not compared"
 MOST_MODELS = 12  # one row each; the page and the full report have them all
 MOST_RANKS = 4
+Columns = dict[Column, Callable[..., Any]]  # and what stands in them
+
+
+def _fill(title: str, columns: Columns, keys: Iterable[tuple[str, ...]]) -> Table:
+    """Return a table with a row for each key."""
+    return Table(title, list(columns), [[value(*key) for value in columns.values()] for key in keys])
 
 
 def tables(results: Results) -> list[Table]:
@@ -112,37 +118,46 @@ def _rate(results: Results, model: str, attack: str, between: str) -> str:
 
 def success(results: Results) -> Table:
     """Success rates, with their intervals and standard deviations."""
-    several = results.has_several_trainings
     terms = indicator_terms(results.indicator_rates())
-    beside = not results.same_weights  # each other, and the paper
-    published = results.paper if beside else {}
-    columns = [*names("attack", "model"), Column("success rate", percent)]
-    columns += [Column("95 % over images", interval(percent)), Column("sd over repeats", percent)]
-    columns += [Column("95 % over trainings", interval(percent)), Column("sd over trainings", percent)] * several
-    columns += [Column("P", number)] * beside + [Column("paper", percent)] * bool(published)
-    rows = []
-    for attack in results.attacks:
-        within_noise = attack in results.within_noise
-        for model in results.models:
-            ran = bool(results.seeds(model, attack))
-            row: list[Any] = [attack, model, results.rate(model, attack) if ran else absent(results, model, attack)]
-            row += [results.interval(model, attack)]
-            row += [
-                "deterministic"
-                if results.deterministic(attack)
-                else results.repeat_std(model, attack)
-                if ran
-                else math.nan
-            ]
-            if several:
-                row += [results.trainings.interval(model, attack) if ran else (math.nan, math.nan)]
-                row += [results.trainings.std(model, attack) if ran else math.nan]
-            term = terms[model].get(attack, math.nan)
-            noise = within_noise and model in results.sources
-            row += [Marked(term, WITHIN_NOISE) if noise else term] * beside
-            row += [published.get(without_version(model), {}).get(attack, math.nan)] * bool(published)
-            rows.append(row)
-    return Table("Success rates: the share of images on which the attack succeeds", columns, rows)
+
+    def rate(attack: str, model: str) -> Any:
+        return results.rate(model, attack) if results.seeds(model, attack) else absent(results, model, attack)
+
+    def deviation(attack: str, model: str) -> Any:
+        if results.deterministic(attack):
+            return "deterministic"
+        return results.repeat_std(model, attack) if results.seeds(model, attack) else math.nan
+
+    def over_trainings(attack: str, model: str) -> Any:
+        return results.trainings.interval(model, attack) if results.seeds(model, attack) else (math.nan, math.nan)
+
+    def deviation_of_trainings(attack: str, model: str) -> float:
+        return results.trainings.std(model, attack) if results.seeds(model, attack) else math.nan
+
+    def term(attack: str, model: str) -> Any:
+        value = terms[model].get(attack, math.nan)
+        is_noise = attack in results.within_noise and model in results.sources
+        return Marked(value, WITHIN_NOISE) if is_noise else value
+
+    def published(attack: str, model: str) -> float:
+        return results.paper.get(without_version(model), {}).get(attack, math.nan)
+
+    columns: Columns = {
+        Column("attack"): lambda attack, model: attack,
+        Column("model"): lambda attack, model: model,
+        Column("success rate", percent): rate,
+        Column("95 % over images", interval(percent)): lambda attack, model: results.interval(model, attack),
+        Column("sd over repeats", percent): deviation,
+    }
+    if results.has_several_trainings:
+        columns[Column("95 % over trainings", interval(percent))] = over_trainings
+        columns[Column("sd over trainings", percent)] = deviation_of_trainings
+    if not results.same_weights:
+        columns[Column("P", number)] = term
+        if results.paper:
+            columns[Column("paper", percent)] = published
+    title = "Success rates: the share of images on which the attack succeeds"
+    return _fill(title, columns, product(results.attacks, results.models))
 
 
 def differences(results: Results) -> list[Table]:
@@ -226,38 +241,30 @@ def variance(results: Results) -> list[Table]:
 
 def indicator(results: Results) -> Table:
     """R of each model, with its bootstrap range and rank shares; clean accuracy alone where no attack is for R."""
+    models = [(model,) for model in results.models]
+    accuracy = Column("clean accuracy", percent_2)
+    columns: Columns = {Column("model"): str}
     if not results.has_indicator:
-        accuracies = [[model, results.clean_accuracy[model]] for model in results.models]
-        return Table(
-            "Accuracy on all images, without an attack",
-            [Column("model"), Column("clean accuracy", percent_2)],
-            accuracies,
+        columns[accuracy] = results.clean_accuracy.__getitem__
+        return _fill("Accuracy on all images, without an attack", columns, models)
+    columns[Column("R", number)] = results.indicator.__getitem__
+    if len(models) > 1:
+        ranges = results.indicator_ranges
+        ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(models)))
+        columns[Column("bootstrap range", interval(number))] = lambda model: ranges[model][:2]
+        columns[Column(ranks, shares)] = lambda model: ranges[model].ranks
+    for attack in results.starts.failed:
+        if attack in results.indicator_attacks:
+            rates = results.indicator_rates()
+            without = robustness_indicator({m: {a: r for a, r in of.items() if a != attack} for m, of in rates.items()})
+            columns[Column(f"R without {attack}", number)] = without.__getitem__
+    columns[accuracy] = results.clean_accuracy.__getitem__
+    if results.paper:
+        published = robustness_indicator(results.paper)
+        columns[Column("paper's R, with Theano", number)] = lambda model: published.get(
+            without_version(model), math.nan
         )
-    rates = results.indicator_rates()
-    failed = [attack for attack in results.starts.failed if attack in results.indicator_attacks]
-    ranges = results.indicator_ranges if len(results.models) > 1 else {}
-    ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
-    published = robustness_indicator(results.paper) if results.paper else {}
-    columns = [Column("model"), Column("R", number)]
-    columns += [Column("bootstrap range", interval(number)), Column(ranks, shares)] if ranges else []
-    columns += [*(Column(f"R without {attack}", number) for attack in failed), Column("clean accuracy", percent_2)]
-    columns += [Column("paper's R, with Theano", number)] if published else []
-    without = [
-        robustness_indicator({m: {a: r for a, r in of.items() if a != attack} for m, of in rates.items()})
-        for attack in failed
-    ]
-    rows = [
-        [
-            model,
-            results.indicator[model],
-            *([ranges[model][:2], ranges[model].ranks] if ranges else []),
-            *(other[model] for other in without),
-            results.clean_accuracy[model],
-            *([published.get(without_version(model), math.nan)] if published else []),
-        ]
-        for model in results.models
-    ]
-    return Table("Robustness indicator R: smaller is more robust", columns, rows)
+    return _fill("Robustness indicator R: smaller is more robust", columns, models)
 
 
 def indicator_variants(results: Results) -> list[Table]:
