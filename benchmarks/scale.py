@@ -44,7 +44,10 @@ from robustcmp.runs import dask
 from robustcmp.runs.assembly import assemble
 from robustcmp.runs.child import Lacking
 from robustcmp.runs.executors import Finished
-from robustcmp.runs.plan import Plan, Task, TrainedModel
+from robustcmp.runs.loading import TrainedModel
+from robustcmp.runs.plan import Plan, Task
+from robustcmp.runs.question import validate
+from robustcmp.runs.subset import Subset
 from robustcmp.runs.tasks import Timed
 from robustcmp.sources.from_zoo import FromZoo
 from robustcmp.threads import cores
@@ -263,7 +266,9 @@ def simulated_plan(suite: Suite, models: int, images: int) -> Plan:
     ]
     many = np.resize(data.images, (images, *data.images.shape[1:]))
     labels = np.resize(data.labels, images)
-    plan = Plan(suite, many, labels, 0, trained, {}, {}, {}, cells)
+    question = validate(many, labels, suite, images, None, False, 0, None)
+    subset = Subset(np.arange(images), np.ones((models, images), np.bool_))
+    plan = Plan(question, subset, trained, {}, {}, {}, cells)
     identity = type("Known", (), {"logits": "0" * 64})()
     return replace(plan, identities={model.key: identity for model in trained})
 

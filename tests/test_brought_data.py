@@ -29,7 +29,7 @@ from robustcmp.errors import DataError, OutOfMemoryError, UsageError
 from robustcmp.files import digest
 from robustcmp.models.model import Model
 from robustcmp.report.plots.style import as_picture
-from robustcmp.runs.subset import chosen
+from robustcmp.runs.subset import choose
 
 Images = NDArray[np.float32]
 
@@ -1054,11 +1054,11 @@ def test_images_in_a_file_are_not_held(in_archive: bool, tmp_path: Path, monkeyp
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images = drawn()
     correct = LABELS > 0
-    whole = chosen(correct, images, 7, seed=3)
+    whole = choose(correct, images, 7, seed=3)
     for size in (1, 4 * images[0].nbytes, images.nbytes - 1):
         monkeypatch.setattr(arrays, "BLOCK_BYTES", size)
         np.testing.assert_array_equal(np.concatenate([block for _, block in in_blocks(images)]), images)
-        np.testing.assert_array_equal(chosen(correct, images, 7, seed=3), whole)
+        np.testing.assert_array_equal(choose(correct, images, 7, seed=3), whole)
         for spoilt, text in ((np.nan, "NaN or infinity, the first in image 17"), (2, "first outside in image 17")):
             broken = images.copy()
             broken[17, 1, 2, 0] = broken[23, 0, 0, 0] = spoilt

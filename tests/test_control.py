@@ -17,7 +17,7 @@ from robustcmp.errors import UsageError
 from robustcmp.frameworks import get_framework, installed
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.runs.control import agreement
+from robustcmp.runs.related import measure_agreement
 from robustcmp.sources import from_zoo
 
 SUITE = """
@@ -182,9 +182,9 @@ def test_agreement_is_the_largest_of_all_pairs_and_trainings() -> None:
     b, c = a.copy(), a.copy()
     b[0, 1] += 0.25
     c[1] = (3, 2)
-    assert agreement({"x": [a, a], "y": [a, b]}) == {"logits": 0.25, "predictions": 0.0}
-    assert agreement({"x": [a, a], "y": [a, b], "z": [c, a]}) == {"logits": 3.0, "predictions": 0.5}
-    undefined = agreement({"x": [a, a], "y": [np.full_like(a, np.nan), a]})
+    assert measure_agreement({"x": [a, a], "y": [a, b]}) == {"logits": 0.25, "predictions": 0.0}
+    assert measure_agreement({"x": [a, a], "y": [a, b], "z": [c, a]}) == {"logits": 3.0, "predictions": 0.5}
+    undefined = measure_agreement({"x": [a, a], "y": [np.full_like(a, np.nan), a]})
     assert not verdict(undefined, {}, [], 10)
 
 

@@ -36,7 +36,8 @@ from robustcmp.models.model import Model
 from robustcmp.report import tables as report
 from robustcmp.report.page import to_html
 from robustcmp.report.words import answer, answer_deployed, deployment_notes, headline
-from robustcmp.runs.loading import load, ready
+from robustcmp.runs.loading import check_models, load
+from robustcmp.runs.question import validate
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -176,7 +177,8 @@ def test_a_network_whose_batch_matters_is_asked_one_image_at_a_time(deployed: De
     model = deployed("onnxruntime-int8-dynamic")  # takes the range of activations from the whole batch
     assert model.info["deployment"]["alone"]
     assert "each image is asked alone" in model.info["deployment"]["notes"][0]
-    [trained] = ready(load({"a": model}), load_suite("smoke"), digits.images, digits.labels)
+    question = validate(digits.images, digits.labels, "smoke", None, None, False, 0, None)
+    [trained] = check_models(load({"a": model}), question)
     assert not trained.depends_on_batch
 
 

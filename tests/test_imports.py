@@ -65,7 +65,7 @@ ONLY_IN = {
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},
-    "sklearn": {"data/digits.py"},
+    "sklearn": set(),
     "onnx": {"deployments/onnx_files.py"},
     "onnxruntime": {"deployments/onnxruntime.py"},
     "ai_edge_litert": {"deployments/litert.py"},

@@ -19,7 +19,7 @@ from robustcmp.errors import StoreError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.report.tables import tables
-from robustcmp.runs.transfer import run_transfer
+from robustcmp.runs.followups import count_transfers
 
 SUITE = """
 images = 30
@@ -101,7 +101,7 @@ def test_targets_are_asked_about_adversarial_images_alone(digits: Dataset) -> No
         return Classifier(model, asked=asked.append)
 
     labels, success = np.array([1, 1, 2, 2]), np.array([True, False, True, True])
-    counts = run_transfer([target(1), target(2)], ["a"], labels, lambda *_: [(digits.images[:4], success)])
+    counts = count_transfers([target(1), target(2)], ["a"], labels, lambda *_: [(digits.images[:4], success)])
     assert counts[..., 0, :].tolist() == [[[3, 3, 4], [1, 3, 4]], [[2, 3, 4], [3, 3, 4]]]
     assert sum(asked) == 6
 

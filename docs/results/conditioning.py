@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 import robustcmp as rc
-from robustcmp.attacks.suite import load_suite
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.cell import Cell
 from robustcmp.report.progress import shown_progress
-from robustcmp.runs.conditioning import repeats_of, run_conditioning
-from robustcmp.runs.plan import TrainedModel
-from robustcmp.runs.subset import common
+from robustcmp.runs.followups import attack_contested, count_repeats
+from robustcmp.runs.loading import TrainedModel
+from robustcmp.runs.question import validate
+from robustcmp.runs.subset import choose_subset, classify
 from robustcmp.sources.from_zoo import FromZoo
 
 HERE = Path(__file__).parent
@@ -45,26 +45,18 @@ def main() -> int:
             sys.exit(f"{entry['name']}, seed {entry['training_seed']}: other weights than when {options.run} was made")
         classifier = Classifier(model, entry["batch_size"]).compiled(data.images)
         models.append(TrainedModel(entry["name"], entry["training_seed"], classifier, origin))
-    subset = common(models, data.images, data.labels, manifest["images"]["asked"], manifest["seed"])
+    asked, suite_name = manifest["images"]["asked"], manifest["suite"]["name"]
+    question = validate(data.images, data.labels, suite_name, asked, None, False, manifest["seed"], None)
+    subset = choose_subset(models, question, classify(models, question))
     if not np.array_equal(subset.indices, ev.dataset.image.values):
         sys.exit(f"the models classify other images correctly here than when {options.run} was made")
-    suite = load_suite(manifest["suite"]["name"])
+    suite = question.suite
     attacks = options.attacks or list(suite.attacks)
     if changed := [name for name in attacks if suite.records[name].outcome != ev.attack_records[name].outcome]:
         sys.exit(f"{', '.join(changed)} of the suite {suite.name} changed since {options.run} was made")
     progress = shown_progress()
-    contested = run_conditioning(
-        models,
-        suite,
-        data.images,
-        data.labels,
-        subset.correct,
-        repeats_of(Cell(**cell) for cell in manifest["cells"]),
-        n=manifest["images"]["asked"],
-        seed=manifest["seed"],
-        attacks=attacks,
-        progress=progress,
-    )
+    repeats = count_repeats(Cell(**cell) for cell in manifest["cells"])
+    contested = attack_contested(models, question, subset.correct, repeats, attacks, progress)
     progress.end()
     ev.run.write_arrays("contested", ev.question, contested.to_arrays())
     print(rc.open_run(HERE / options.run).conditioning().query("models in (1, 3, models.max())").to_string())

@@ -180,11 +180,10 @@ def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
-    from ..compare import evaluate
     from ..frameworks import check_device
     from ..processes import Limits
-    from ..runs.conditioning import check_conditional
     from ..runs.executors import choose_executor
+    from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
 
     suite = _add_own(load_suite(options.suite[0]), options.suite[1:])
@@ -208,6 +207,8 @@ def _evaluate(given: Sequence[str]) -> None:
         return _estimate(asked, suite, arguments)
     evaluation = _finished(options, arguments)
     if evaluation is None:
+        from ..compare import evaluate
+
         tell(beginning)
         where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
         evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, **where, **arguments)

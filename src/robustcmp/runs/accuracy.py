@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from ..errors import ModelError, UsageError, unknown
 from .blame import blaming
 from .causes import POOR, find_cause
-from .plan import TrainedModel
+from .loading import TrainedModel
+from .question import Question
 
 ERRORS = 3  # standard errors by which an expected accuracy may be missed
 
 
-def by_model(expected: float | Mapping[str, float] | None, models: Iterable[str]) -> dict[str, float]:
+def read_expected(expected: float | Mapping[str, float] | None, models: Iterable[str]) -> dict[str, float]:
     """Return the accuracies that the caller expects, by the models' names.
 
     Raises
@@ -28,7 +29,7 @@ def by_model(expected: float | Mapping[str, float] | None, models: Iterable[str]
 
     Examples
     --------
-    >>> by_model(0.97, ["a", "b"]), by_model({"a": 0.97}, ["a", "b"])
+    >>> read_expected(0.97, ["a", "b"]), read_expected({"a": 0.97}, ["a", "b"])
     ({'a': 0.97, 'b': 0.97}, {'a': 0.97})
     """
     if expected is None:
@@ -45,23 +46,19 @@ def by_model(expected: float | Mapping[str, float] | None, models: Iterable[str]
     return {name: float(accuracy) for name, accuracy in by_name.items()}
 
 
-def with_causes(
-    models: Sequence[TrainedModel],
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    correct: NDArray[np.bool_],
-    expected: Mapping[str, float],
+def explain_accuracies(
+    models: Sequence[TrainedModel], question: Question, correct: NDArray[np.bool_]
 ) -> list[TrainedModel]:
     """Return the models, the least accurate training of each name with the cause that explains it, if one does."""
     least: dict[str, int] = {}
     for place in np.argsort(correct.mean(axis=1), kind="stable").tolist():
         least.setdefault(models[place].name, place)
-    explained = [*models]
+    explained, images = [*models], question.images
     for name, place in least.items():
         model = models[place]
         what = f"looking for what costs {model.label} accuracy"
-        accepted = max(POOR, _least(expected.get(name, 0.0), len(images)))
-        cause = blaming(what, find_cause, name, model.classifier, images, labels, correct[place], accepted)
+        accepted = max(POOR, _least(question.expected.get(name, 0.0), len(images)))
+        cause = blaming(what, find_cause, name, model.classifier, images, question.labels, correct[place], accepted)
         explained[place] = replace(model, cause=cause)
     return explained
 

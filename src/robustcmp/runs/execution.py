@@ -13,11 +13,8 @@ from ..records.costs import Cost
 from ..records.journal import Journal
 from ..records.store import Run
 from .executors import Executor, Failed, Finished
-from .plan import Plan, TaskKey
+from .plan import Failures, Plan, TaskKey
 from .progress import Progress, SeesFailures, Unseen
-
-Failures = dict[tuple[str, int], dict[str, str]]
-"""Why attacks failed, by the model's key and the attack's name; only where one did."""
 
 
 def execute(plan: Plan, store: Run, executor: Executor, progress: Progress | None = None) -> Failures:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,9 @@ from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..models.batches import check_batch_size
 from ..records.attack import declared_extras
-from .plan import TrainedModel
+
+if TYPE_CHECKING:
+    from .loading import TrainedModel
 
 
 @dataclass(frozen=True)

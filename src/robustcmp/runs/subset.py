@@ -17,7 +17,8 @@ from ..frameworks import DataFormat
 from ..models.classifier import Classifier, classes_by
 from ..models.preflight import in_unit_bounds
 from .blame import blaming
-from .plan import TrainedModel
+from .loading import TrainedModel
+from .question import Question
 
 Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
 
@@ -76,7 +77,7 @@ def common_subset(
     y = check_labels(labels, len(x))
     answers = [classes_by(f"model {name!r}", each.with_batch_size_for(x, None), x) for name, each in classifiers]
     correct = np.all([answer == y for answer in answers], axis=0)
-    return chosen(correct, x, n, seed)
+    return choose(correct, x, n, seed)
 
 
 @dataclass(frozen=True)
@@ -100,27 +101,18 @@ class Subset:
         return float(np.all(self.correct, axis=0).mean())
 
 
-def classify(
-    models: Sequence[TrainedModel], images: NDArray[np.float32], labels: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def classify(models: Sequence[TrainedModel], question: Question) -> NDArray[np.bool_]:
     """Return which images (models, N) each model classifies correctly."""
     answers = [
-        blaming(f"classifying images with {name}", classes_by, f"model {name!r}", classifier, images)
+        blaming(f"classifying images with {name}", classes_by, f"model {name!r}", classifier, question.images)
         for name, classifier in ((model.label, model.classifier) for model in models)
     ]
-    correct: NDArray[np.bool_] = np.array(answers) == labels
+    correct: NDArray[np.bool_] = np.array(answers) == question.labels
     return correct
 
 
-def common(
-    models: Sequence[TrainedModel],
-    correct: NDArray[np.bool_],
-    images: NDArray[np.float32],
-    n: int,
-    seed: int,
-    all_images: bool = False,
-) -> Subset:
-    """Return at most n images that all models classify correctly, or of all images.
+def choose_subset(models: Sequence[TrainedModel], question: Question, correct: NDArray[np.bool_]) -> Subset:
+    """Return at most n images that all models classify correctly, or of all images where the suite attacks those.
 
     Raises
     ------
@@ -128,7 +120,7 @@ def common(
         There is none.
     """
     common_to_all = np.all(correct, axis=0)
-    indices = chosen(common_to_all | all_images, images, n, seed)
+    indices = choose(common_to_all | (question.suite.subset == "all"), question.images, question.n, question.seed)
     if not common_to_all.any():
         accuracies = [f"{model.name}: {right.mean():.1%}" for model, right in zip(models, correct, strict=True)]
         causes = " ".join(model.cause for model in models if model.cause)
@@ -148,7 +140,7 @@ def each_of(models: Models) -> list[tuple[str, fb.models.base.Model]]:
     ]
 
 
-def chosen(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:
+def choose(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:
     """Return at most n indices of the images that are marked, ranked by a keyed hash of (seed, image), sorted.
 
     Ranked by the image and not by its place: the choice does not depend on which other images there are.

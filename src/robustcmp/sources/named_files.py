@@ -325,5 +325,5 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def _content(origin: FromFile | FromDeployedFile) -> str:
-    """What tells sources apart: a file is the same under every name."""
+    """Return what tells sources apart: a file is the same under every name."""
     return origin.source if is_function(origin.source) else origin.sha256
