@@ -72,7 +72,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def same_weights(results: Results) -> Table:
-    """How many images fool one framework and not another."""
+    """Return how many images fool one framework and not another."""
     assert results.same_weights is not None
     differ: dict[str, dict[str, int]] = results.same_weights["differ"]
     n = results.manifest["images"]["used"]
@@ -117,7 +117,7 @@ def _rate(results: Results, model: str, attack: str, between: str) -> str:
 
 
 def success(results: Results) -> Table:
-    """Success rates, with their intervals and standard deviations."""
+    """Return success rates, with their intervals and standard deviations."""
     terms = indicator_terms(results.indicator_rates())
 
     def rate(attack: str, model: str) -> Any:
@@ -161,7 +161,7 @@ def success(results: Results) -> Table:
 
 
 def differences(results: Results) -> list[Table]:
-    """The pairs of models, or of frameworks where there are several trainings, one attack after the other."""
+    """Return the pairs of models, or of frameworks where there are several trainings, one attack after the other."""
     tests = results.tests(results.level)
     pairs = tests[(tests.a != ALL) & tests.attack.isin(results.attacks)]
     if pairs.empty:
@@ -181,7 +181,7 @@ def differences(results: Results) -> list[Table]:
 
 
 def _joint(tests: pandas.DataFrame) -> Table:
-    """The tests of all frameworks together, with those that stand beside the deciding ones."""
+    """Return the tests of all frameworks together, with those that stand beside the deciding ones."""
     columns = [Column("attack"), Column("test", str), Column("statistic", number), Column("p", p_value)]
     columns += [Column("p adjusted (Holm)", p_value), Column("p adjusted (Westfall-Young)", p_value)]
     rows = [
@@ -223,7 +223,7 @@ def _verdict(pair: dict[Hashable, Any], not_compared: Collection[str]) -> str:
 
 
 def variance(results: Results) -> list[Table]:
-    """The variance components of a trained model's rate, in squared points; negative estimates are kept."""
+    """Return the variance components of a trained model's rate, in squared points; negative estimates are kept."""
     try:
         components = results.variance().reset_index().to_dict("records")
     except UsageError:
@@ -240,7 +240,7 @@ def variance(results: Results) -> list[Table]:
 
 
 def indicator(results: Results) -> Table:
-    """R of each model, with its bootstrap range and rank shares; clean accuracy alone where no attack is for R."""
+    """Return R of each model, with its range and rank shares; clean accuracy alone where no attack is for R."""
     models = [(model,) for model in results.models]
     accuracy = Column("clean accuracy", percent_2)
     columns: Columns = {Column("model"): str}
@@ -268,7 +268,7 @@ def indicator(results: Results) -> Table:
 
 
 def indicator_variants(results: Results) -> list[Table]:
-    """R of each model under other rules; none where there is nothing to rank."""
+    """Return R of each model under other rules; none where there is nothing to rank."""
     if len(results.models) < 2 or not results.indicator_attacks:
         return []
     columns = [Column("variant"), *(Column(model, number) for model in results.models)]
@@ -280,7 +280,7 @@ def indicator_variants(results: Results) -> list[Table]:
 
 
 def of_attack(results: Results, attack: str) -> Table:
-    """The columns that an attack adds to a report, one row per model."""
+    """Return the columns that an attack adds to a report, one row per model."""
     table = results.attack_records[attack].table
     assert table is not None
     columns = [
@@ -295,7 +295,7 @@ def of_attack(results: Results, attack: str) -> Table:
 
 
 def exact_rates(results: Results) -> Table:
-    """The expectation over all draws of positions."""
+    """Return the expectation over all draws of positions."""
     rate = results.exact_pixel.success_rate.mean("training_seed")
     sd = results.exact_pixel.success_sd.mean("training_seed")
     columns = [*names("attack", "model"), Column("expected success", percent_2), Column("sd of a draw", percent_2)]
@@ -308,7 +308,7 @@ def exact_rates(results: Results) -> Table:
 
 
 def common_draws(results: Results) -> list[Table]:
-    """Two models' expected success under the same draws, one row per pair; omitted for several trainings."""
+    """Return two models' expected success under the same draws, one row per pair; omitted for several trainings."""
     if results.has_several_trainings or len(results.models) < 2:
         return []
     columns = [*names("attack", "model", "versus"), Column("difference", points), Column("sd of a draw", points)]
@@ -323,7 +323,7 @@ def common_draws(results: Results) -> list[Table]:
 
 
 def transfer(results: Results) -> list[Table]:
-    """Within and across frameworks; none where transfer was not measured, or there is one training of one source."""
+    """Return transfer within and across frameworks; none where it was not measured or there is one training."""
     if results.transferred is None or (blocks := results.transfer_blocks).empty:
         return []
     tested = bool(blocks.p.notnull().any())
@@ -338,7 +338,7 @@ def transfer(results: Results) -> list[Table]:
 
 
 def conditioning(results: Results) -> list[Table]:
-    """Success rates on the images that one, a few and all models classify correctly; none where not measured."""
+    """Return success rates on the images that one, a few and all models classify correctly; none where not measured."""
     if results.conditioned is None or len(results.labels) < 2:
         return []
     curves = results.conditioning()
@@ -351,7 +351,7 @@ def conditioning(results: Results) -> list[Table]:
 
 
 def lower_bound(results: Results) -> list[Table]:
-    """PGD's success rate, which is not part of R; none where it was not measured."""
+    """Return PGD's success rate, which is not part of R; none where it was not measured."""
     checked = results.checked
     if checked is None or not checked.pgd or results.same_weights:
         return []
@@ -454,7 +454,7 @@ def _time(seconds: float, ratio: float) -> str:
 
 
 def designs(plan: pandas.DataFrame, difference: float, power: float) -> Table:
-    """The designs of each attack, with the time or the queries that they cost, as far as these are known."""
+    """Return the designs of each attack, with the time or the queries that they cost, as far as these are known."""
     plan = plan.assign(time=plan.seconds + plan.training_seconds.fillna(0))
     if plan.seconds.isna().all():
         cost = Column("queries", whole)
