@@ -39,17 +39,23 @@ def to_dataframe(results: Results, *, per_image: bool = False) -> pandas.DataFra
 
 def to_csv(results: Results, *, per_image: bool = False) -> str:
     """Return the data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
+    return as_csv(to_dataframe(results, per_image=per_image))
 
-    def write(value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        return ("'" if value.startswith(FORMULA) else "") + printable(value)
 
-    frame = to_dataframe(results, per_image=per_image)
+def as_csv(frame: pandas.DataFrame) -> str:
+    """Return a data frame as CSV, in which no text is a formula to a spreadsheet, or moves a terminal's cursor."""
+    frame = frame.copy(deep=False)
     texts = frame.select_dtypes(include=["object", "string"]).columns
-    frame[texts] = frame[texts].map(write)
+    frame[texts] = frame[texts].map(_as_text)
     csv: str = frame.to_csv(index=False)
     return csv
+
+
+def _as_text(value: Any) -> Any:
+    """Return text with an apostrophe before what a spreadsheet would compute."""
+    if not isinstance(value, str):
+        return value
+    return ("'" if value.startswith(FORMULA) else "") + printable(value)
 
 
 def _rate(results: Results, about: dict[str, Any], attack: str) -> dict[str, Any]:
