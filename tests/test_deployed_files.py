@@ -32,7 +32,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.sources.deployed import FromDeployedFile
-from robustcmp.sources.named_files import file_origins, normalised, with_sources
+from robustcmp.sources.named_files import describe_normalisation, file_origins, with_sources
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -387,7 +387,7 @@ def test_a_file_that_normalises_its_images_itself_says_so(
     done = {"mean": [*(file.mean or (0.1,))], "std": [*(file.std or (0.5,))], "axis": -3}
     shown = rc.wrap(native, preprocessing=done)
     np.testing.assert_allclose(Classifier(file.load()).logits(images), Classifier(shown).logits(images), atol=1e-4)
-    said = " ".join(normalised(origins, 1))
+    said = " ".join(describe_normalisation(origins, 1))
     assert said.startswith("torch, onnxruntime: given") == (not numbers)
     assert len({str(each.fingerprint) for each in (file, replace(file, mean=(0.7,)))}) == 2
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DeploymentError
-from ..frameworks.base import DataFormat, padded, rounded_up
+from ..frameworks.base import DataFormat, pad, round_up
 from ..limits import LAYER_VALUES
 from .base import Session
 from .layouts import channels_axis
@@ -72,10 +72,10 @@ class BatchSession(Session):
         x = images.transpose(0, 3, 1, 2) if self._channels_first else images
         with self._lock:
             if not self._sizes:
-                return self._rows(padded(x, rounded_up(n, SIZES)))[:n]
+                return self._rows(pad(x, round_up(n, SIZES)))[:n]
             answers, first = [], 0
             for size in parts(n, self._sizes):
-                answers.append(self._rows(padded(x[first : first + size], size)))
+                answers.append(self._rows(pad(x[first : first + size], size)))
                 first += size
             return np.concatenate(answers)[:n]
 

@@ -374,7 +374,7 @@ def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] 
     return json_digest(
         {
             "weights": weights,
-            "architecture": model.architecture.described,
+            "architecture": model.architecture.description,
             "framework": model.framework,
             "name": name,
             "said": conversion(name)._asdict(),

@@ -70,7 +70,7 @@ class ExecuTorch(Runtime):
             )
         if kind == "int8" and (calibration is None or not len(calibration)):
             raise DeploymentError(f"{self.name}-int8 needs images to calibrate: pass some of the training images")
-        described = architecture.described | {
+        described = architecture.description | {
             "inputs": {layer.name: shape for layer, shape in architecture.walk()},
             "flattened": architecture.flattened,
         }

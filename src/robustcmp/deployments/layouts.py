@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import DeploymentError
-from ..frameworks.base import padded
+from ..frameworks.base import pad
 
 CHANNELS = (1, 2, 3, 4)
 BYTES = 255.0
@@ -146,5 +146,5 @@ class Layout:
             return np.asarray(ask(x), np.float32)
         some = x if len(x) else np.zeros((1, *x.shape[1:]), x.dtype)  # one image, for the number of classes
         parts = (some[start : start + self.batch] for start in range(0, len(some), self.batch))
-        answers = [np.asarray(ask(padded(part, self.batch)), np.float32)[: len(part)] for part in parts]
+        answers = [np.asarray(ask(pad(part, self.batch)), np.float32)[: len(part)] for part in parts]
         return np.concatenate(answers)[: len(x)]

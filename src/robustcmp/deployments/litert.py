@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, UsageError, in_one_line
 from ..files import write_bytes_atomically
 from ..frameworks import get_framework
-from ..frameworks.base import padded
+from ..frameworks.base import pad
 from ..frameworks.keras_networks import call_arguments
 from ..models.model import Model
 from ..threads import cores
@@ -266,7 +266,7 @@ class _Network(Session):
         step = self._batch if self._batch > 0 else max(1, len(images))
         for start in range(0, len(images), step):
             part = images[start : start + step]
-            asked = padded(part, step) if self._batch > 0 else part
+            asked = pad(part, step) if self._batch > 0 else part
             logits[start : start + step] = self._ask(asked)[: len(part)]
         return logits
 
