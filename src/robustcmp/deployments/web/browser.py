@@ -236,7 +236,7 @@ class Chromium:
         """Let it close a page; nothing is waited for."""
         self.exchanges.pop(key).questions.put(None)
 
-        def task(browser: Browser) -> None:
+        def task(_: Browser) -> None:
             tab = self._tabs.pop(key)
             if key not in self._crashed:  # for which Playwright would wait for ever
                 tab.close()

@@ -259,7 +259,7 @@ def _keras(layer: Layer) -> tuple[str, dict[str, Any]]:
 
 
 def _zero_initialisers(*weights: str) -> dict[str, Any]:
-    """Initialisers that cost nothing: the weights are in the file."""
+    """Return initialisers that cost nothing: the weights are in the file."""
     return {f"{weight}_initializer": {"class_name": "Zeros", "config": {}} for weight in weights}
 
 
