@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS
-from ..models.classifier import Classifier, unwrapped
-from ..models.model import FunctionsModel, Model
-from ..models.outside import logits_outside, preprocessed
+from ..models.classifier import Classifier, unwrap
+from ..models.model import FunctionsModel, Model, logits_outside, preprocessed
 
 POOR = 0.9  # accuracy below which causes are tried; a cause that is named also has to be confirmed
 TRIED = 50  # images on which the likely causes are chosen
@@ -91,7 +90,7 @@ def find_cause(
     least : float
         The accuracy below which it is poor.
     """
-    model = unwrapped(classifier.model)
+    model = unwrap(classifier.model)
     wrapping = _wrapping(model)
     is_poor = right.mean() < least
     if not is_poor and not wrapping:
@@ -169,7 +168,7 @@ def _score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Score:
 def _causes(name: str, classifier: Classifier, shape: tuple[int, ...], classes: int, is_poor: bool) -> Iterator[Cause]:
     """Yield what may be wrong with a model for images of a shape (H, W, C): the range alone unless it is poor."""
     height, width, channels = shape
-    model = unwrapped(classifier.model)
+    model = unwrap(classifier.model)
     axis = -3 if classifier.data_format == "channels_first" else -1
     if isinstance(model, Model):
         fitting = [values for values in RANGES if values.bounds or len(values.mean) == channels]
