@@ -625,4 +625,4 @@ def test_every_runtime_keeps_the_contract() -> None:
         assert isinstance(found, Runtime)
         assert found.name == name
         assert found.suffix.startswith(".")
-        assert all(said.said and said.precision for said in found.conversions.values())
+        assert all(how.description and how.precision for how in found.conversions.values())
