@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS
 from ..models.classifier import Classifier, unwrap
-from ..models.model import FunctionsModel, Model, logits_outside, preprocessed
+from ..models.model import FunctionsModel, Model, logits_outside, preprocess
 
 POOR = 0.9  # accuracy below which causes are tried; a cause that is named also has to be confirmed
 TRIED = 50  # images on which the likely causes are chosen
@@ -202,7 +202,7 @@ def _of_range(name: str, classifier: Classifier, model: Model, values: Range, ax
         f"it is given {values.name}",
         f"pass {wrapping} to robustcmp.wrap, or in the command write FILE,mean={mean},std={std}",
         lambda images, _: logits_outside(
-            classifier, model, preprocessed(classifier, images, UNIT_BOUNDS, preprocessing | flip_axis)
+            classifier, model, preprocess(classifier, images, UNIT_BOUNDS, preprocessing | flip_axis)
         ),
     )
 
@@ -223,7 +223,7 @@ def _of_layout(classifier: Classifier, model: Model) -> Cause:
         f"it is given {other.replace('_', ' ')}",
         f'pass data_format="{other}" to robustcmp.wrap',
         lambda images, _: logits_outside(
-            classifier, model, preprocessed(classifier, images, *model.wrapped_as).transpose(axes)
+            classifier, model, preprocess(classifier, images, *model.wrapped_as).transpose(axes)
         ),
     )
 
