@@ -42,7 +42,8 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import MissingDataError, UsageError
 from robustcmp.frameworks import get_framework
 from robustcmp.hosts import environments
-from robustcmp.models.classifier import BATCH_SIZES, Classifier
+from robustcmp.models.batches import BATCH_SIZES, measure_batch_size, measure_rate
+from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_gradient
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import made_with, processor
@@ -73,7 +74,7 @@ class Counted:
         native = rc.load_model(model, framework=framework, dataset=data.name, device=self.device)
         self.as_it_is = Classifier(native)
         compiled = self.as_it_is.compiled(data.images)
-        self.classifier = compiled.with_batch_size(compiled.measured_batch_size(data.images)).with_callback(self._count)
+        self.classifier = compiled.with_batch_size(measure_batch_size(compiled, data.images)).with_callback(self._count)
         right = self.classifier.predict(data.images) == data.labels
         self.images, self.labels = data.images[right], data.labels[right]
         check_gradient(model, self.classifier, data.images)  # as before every run; it compiles the gradient
@@ -90,7 +91,10 @@ class Counted:
 
     def rates(self, seconds: float = 0.4) -> dict[str, dict[int, float]]:
         """Return images a second for each way of asking and each batch size."""
-        return {way: {n: its.rate(self.images, n, seconds) for n in BATCH_SIZES} for way, its in self.ways().items()}
+        return {
+            way: {n: measure_rate(its, self.images, n, seconds) for n in BATCH_SIZES}
+            for way, its in self.ways().items()
+        }
 
     def best_ways(self, rates: dict[str, dict[int, float]] | None = None) -> list[Way]:
         """Return the few fastest ways and batch sizes, of rates that were measured or are measured now."""
@@ -100,7 +104,7 @@ class Counted:
     def best_now(self, tried: list[Way]) -> float:
         """Return the best rate of a few ways and batch sizes, at this moment."""
         ways = self.ways()
-        return max(ways[way].rate(self.images, n, 0.3) for way, n in tried)
+        return max(measure_rate(ways[way], self.images, n, 0.3) for way, n in tried)
 
 
 def drawn() -> dict[str, Any]:

@@ -21,8 +21,7 @@ from robustcmp.attacks.base import first_on_grid
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.models.candidates import Candidates
-from robustcmp.models.classifier import Classifier
+from robustcmp.models.classifier import Candidates, Classifier
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.networks.weights import Weights

@@ -25,7 +25,7 @@ from robustcmp.attacks import FGSM, FunctionAttack
 from robustcmp.attacks.suite import FOOLBOX, load_suite
 from robustcmp.cli import eval as eval_command
 from robustcmp.errors import AttackError, ModelError, UsageError
-from robustcmp.models.bridge import as_torch_module
+from robustcmp.frameworks import get_framework
 from robustcmp.models.classifier import Classifier
 
 N, SIDE, CLASSES, EPSILON = 16, 8, 3, 0.1
@@ -86,6 +86,10 @@ def plain(images: NDArray[np.float32]) -> NDArray[np.int64]:
     hidden, out = weights()
     classes: NDArray[np.int64] = (np.maximum(images.reshape(len(images), -1) @ hidden, 0) @ out).argmax(axis=1)
     return classes
+
+
+def as_torch_module(classifier: Classifier) -> Any:
+    return get_framework("torch").module_through(classifier.logits, classifier.vjp)
 
 
 # the bridge -----------------------------------------------------------------------------------------------------------

@@ -29,12 +29,13 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
 from robustcmp.frameworks import NAMES
-from robustcmp.models.classifier import BATCH_SIZES, Classifier
+from robustcmp.models.batches import BATCH_SIZES
 from robustcmp.processes import Child, Died, Limits, last_lines, resident_memory
 from robustcmp.records.store import Run
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
 from robustcmp.report.words import notes
+from robustcmp.runs import plan
 from robustcmp.runs.child import Bench
 from robustcmp.runs.identity import Identity
 from robustcmp.runs.question import validate
@@ -564,7 +565,7 @@ def test_what_takes_long_is_isolated_by_itself(
     monkeypatch.setattr(comparison, "LONG", seconds)
     ev = evaluate({"a": made("sound")}, "auto")
     assert {*ev.costs().worker} == {worker}
-    monkeypatch.setattr(Classifier, "rate", None)  # nothing is missing, so nothing is measured
+    monkeypatch.setattr(plan, "measure_rate", None)  # nothing is missing, so nothing is measured
     evaluate({"a": made("sound")}, "auto")
 
 

@@ -27,6 +27,7 @@ from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Model
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
+from robustcmp.runs import loading
 
 Zoo = Callable[..., Model]
 
@@ -266,12 +267,10 @@ def test_cells_without_images_count_as_finished(
 def test_the_batch_size_that_was_found_is_kept(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from robustcmp.models.model import Classifier
-
-    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images, queries: 32)
+    monkeypatch.setattr(loading, "measure_batch_size", lambda classifier, images, queries: 32)
     compare(out=tmp_path / "run", batch_size=None, repeats=1)
     saved.clear()
-    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images, queries: 128)
+    monkeypatch.setattr(loading, "measure_batch_size", lambda classifier, images, queries: 128)
     again = compare(out=tmp_path / "run", batch_size=None, repeats=1)
     assert saved == []
     assert {model["batch_size"] for model in again.manifest["models"]} == {32}

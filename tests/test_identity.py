@@ -17,7 +17,7 @@ import robustcmp as rc
 from robustcmp import Evaluation
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError
-from robustcmp.models.classifier import Classifier, unwrapped
+from robustcmp.models.classifier import Classifier, unwrap
 from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_model
 from robustcmp.records.cell import Cell
@@ -335,4 +335,4 @@ def test_an_identity_is_plain_data(compare: Compare) -> None:
     [model] = ev.manifest["models"]
     identity = msgspec.convert(model["identity"], Identity)
     assert (identity.logits, identity.weights, identity.noise) == (model["logits"], None, 0.0)
-    assert unwrapped(linear(0)).info == {}
+    assert unwrap(linear(0)).info == {}

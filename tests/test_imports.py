@@ -53,7 +53,7 @@ ONLY_IN = {
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},
     "coremltools": {"deployments/coreml.py"},
-    "playwright": {"deployments/browser.py"},
+    "playwright": {"deployments/web/browser.py"},
     "tensorflow": {
         "frameworks/tensorflow.py",
         "hosts/keras_host.py",
@@ -65,7 +65,7 @@ ONLY_IN = {
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},
-    "sklearn": {"data/digits.py"},
+    "sklearn": set(),
     "onnx": {"deployments/onnx_files.py"},
     "onnxruntime": {"deployments/onnxruntime.py"},
     "ai_edge_litert": {"deployments/litert.py"},

@@ -18,6 +18,8 @@ from robustcmp.data.arrays import check_images, check_labels
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import DataFormat, TrainableFramework
+from robustcmp.models import batches
+from robustcmp.models.batches import measure_batch_size
 from robustcmp.models.model import Classifier, Model
 from robustcmp.models.preflight import check_gradient, check_model
 
@@ -198,7 +200,7 @@ def test_images_are_not_changed_by_being_asked(framework: TrainableFramework) ->
 
 
 def test_the_measured_batch_size_is_an_allowed_one(framework: TrainableFramework) -> None:
-    assert Classifier(wrapped(framework)).measured_batch_size(IMAGES, seconds=0.005) in (32, 64, 128, 256, 512, 1024)
+    assert measure_batch_size(Classifier(wrapped(framework)), IMAGES, seconds=0.005) in (32, 64, 128, 256, 512, 1024)
 
 
 @pytest.mark.needs("tensors")
@@ -292,13 +294,13 @@ def test_an_attack_has_work_of_its_own_for_each_batch(
     """In one round of three the machine is quiet, which counts; a slow model has one, up to a batch of a second."""
     asked: list[int] = []
 
-    def noisy(self: Classifier, images: Any, size: int, seconds: float) -> float:
+    def noisy(classifier: Classifier, images: Any, size: int, seconds: float) -> float:
         asked.append(size)
         busy = size == best and (len(asked) - 1) // len(SIZES) != quiet and rounds > 1
         return rate / 2 if busy else rate
 
-    monkeypatch.setattr(Classifier, "_rate", noisy)
-    assert Classifier(wrapped(TORCH)).measured_batch_size(IMAGES) == best
+    monkeypatch.setattr(batches, "time_batches", noisy)
+    assert measure_batch_size(Classifier(wrapped(TORCH)), IMAGES) == best
     assert asked == rounds * SIZES[: SIZES.index(largest) + 1]
 
 

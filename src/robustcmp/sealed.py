@@ -54,7 +54,7 @@ def seal(kind: str, content: bytes | memoryview) -> str:
 
 
 @contextmanager
-def distrusted() -> Iterator[None]:
+def seal_errors() -> Iterator[None]:
     """Raise `SealError` for whatever h5py, json or a reader of their content raises; `FileNotFoundError` stays."""
     try:
         yield
@@ -70,7 +70,7 @@ def distrusted() -> Iterator[None]:
 
 def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
     """Return the bytes of a regular file, or raise `SealError` for what is none, or larger than the limit."""
-    with distrusted():
+    with seal_errors():
         return read_file(path, limit)
 
 
@@ -88,7 +88,7 @@ def check(path: str | os.PathLike[str], kind: str, limit: int = LARGEST) -> None
 
 def _bytes(path: str | os.PathLike[str], kind: str, limit: int) -> bytes:
     """Return the bytes of a file; one without a seal is refused before it is read whole."""
-    with distrusted():
+    with seal_errors():
         return read_file(path, limit, lambda first, last: _seal_of(first, last, kind))
 
 
@@ -134,7 +134,7 @@ def hdf5(kind: str, write: Callable[[h5py.File], object]) -> bytes:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], kind: str, *, limit: int = LARGEST) -> Iterator[Hdf5]:
+def open_hdf5(path: str | os.PathLike[str], kind: str, *, limit: int = LARGEST) -> Iterator[Hdf5]:
     """Open a sealed HDF5 file for reading.
 
     Parameters
@@ -160,8 +160,8 @@ def opened(path: str | os.PathLike[str], kind: str, *, limit: int = LARGEST) -> 
 
 @contextmanager
 def from_bytes(content: bytes, kind: str) -> Iterator[Hdf5]:
-    """Open the bytes of a sealed HDF5 file, as `opened` opens a file."""
-    with distrusted():
+    """Open the bytes of a sealed HDF5 file, as `open_hdf5` opens a file."""
+    with seal_errors():
         image = _check(content, kind)
         access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
         access.set_fapl_core(backing_store=False)
@@ -295,7 +295,7 @@ def from_json(text: bytes, kind: str) -> dict[str, Any]:
     SealError
         It is no JSON, has no seal, or is not as it was written.
     """
-    with distrusted():
+    with seal_errors():
         content = json.loads(text)
         if not isinstance(content, dict):
             raise SealError(f"expected a JSON object, received {type(content).__name__}")

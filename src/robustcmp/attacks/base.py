@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ..data.arrays import check_images, check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..frameworks import DataFormat
-from ..models.candidates import Candidates
-from ..models.classifier import Classifier
+from ..models.classifier import Candidates, Classifier
 from ..models.preflight import in_unit_bounds
 from ..records.attack import AttackRecord, AttackTable, Convergence, Extra, Norm, PositionDraws
 from ..records.cell import AttackResult, Extras

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from .. import frameworks, limits
 from ..errors import AttackError, RobustcmpError, UsageError, check_size
+from ..frameworks.base import seed_generators
 from ..models.batches import default_batch_size
-from ..models.bridge import as_torch_module
 from ..models.classifier import Classifier
-from ..models.seeded import seeded
 from ..records.attack import Norm
 from ..records.cell import AttackResult
 from .base import Attack, Images, Labels, Perturbed, distances
@@ -214,7 +213,7 @@ class FunctionAttack(Attack):
         try:
             with classifier.full_precision(), ExitStack() as generators:
                 for framework in drawn_from:
-                    generators.enter_context(seeded(framework, f"{self.name}:{number}", seed, repeat))
+                    generators.enter_context(seed_generators(framework, f"{self.name}:{number}", seed, repeat))
                 answer = self._called(classifier, images, labels, offered | self.parameters)
         except RobustcmpError:
             raise
@@ -231,7 +230,8 @@ class FunctionAttack(Attack):
         """Return what the function answers, as an array (N, H, W, C) if it can be one."""
         adapter, model, x, y = classifier.framework, classifier.model, images.copy(), labels.copy()
         if self.takes == "torch":
-            adapter, model = frameworks.get_framework("torch"), as_torch_module(classifier)
+            adapter = frameworks.get_framework("torch")
+            model = adapter.module_through(classifier.logits, classifier.vjp)
             x, y = adapter.tensor(images.transpose(0, 3, 1, 2), model.on), adapter.tensor(labels, model.on)
         elif self.takes == "foolbox":
             x, y = classifier.tensor(images), classifier.tensor(labels)

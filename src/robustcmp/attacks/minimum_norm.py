@@ -15,7 +15,7 @@ from ..errors import check_count, check_size
 from ..models.classifier import Classifier
 from ..records.attack import AttackTable, Column
 from .base import Attack, Images, Labels, Perturbed
-from .gradients import cross_entropy, margin, pulled_back
+from .gradients import cross_entropy, margin, pull_back
 
 CITE = """\
 @inproceedings{pintor2021fast,
@@ -102,7 +102,7 @@ class MinimumNorm(Attack):
             if step + 1 == self.steps or not len(row):
                 break
             (loss, _), (_, v) = margin(z, labels[row]), cross_entropy(z, labels[row])
-            gradient = pulled_back(classifier, x, v).reshape(len(row), -1).astype(np.float64) * scale
+            gradient = pull_back(classifier, x, v).reshape(len(row), -1).astype(np.float64) * scale
             to_boundary = np.abs(loss) / np.maximum(self.dual(gradient), 1e-12)
             shrunk = np.minimum(radius[row] * (1 - gamma), smallest[row])
             grown = np.where(fooled[row], radius[row] * (1 + gamma), size + to_boundary)

@@ -82,7 +82,7 @@ class BenchmarkStore:
     def is_there(self) -> bool:
         """Whether the directory says that it is a benchmark, whole or not."""
         try:
-            with sealed.distrusted():
+            with sealed.seal_errors():
                 content = json.loads(sealed.read_bytes(self.manifest_path, sealed.LARGEST_JSON))
                 return str(content["format"]).startswith("robustcmp benchmark")
         except (FileNotFoundError, SealError):
@@ -148,7 +148,7 @@ class BenchmarkStore:
             The file is broken.
         """
         try:
-            with sealed.distrusted():
+            with sealed.seal_errors():
                 content = sealed.read_json(self.manifest_path, "manifest")
                 found = str(content.get("format"))
                 manifest = msgspec.convert(content, Manifest) if found == FORMAT else None
@@ -190,7 +190,7 @@ class BenchmarkStore:
         """
         path = self.path(key)
         try:
-            with sealed.distrusted():
+            with sealed.seal_errors():
                 content = sealed.read_json(path, f"measurement {key}")
                 measured = msgspec.convert(content, Measurement)
         except FileNotFoundError:

@@ -181,7 +181,6 @@ def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
-    from ..compare import evaluate
     from ..frameworks import check_device
     from ..processes import Limits
     from ..runs.executors import choose_executor
@@ -209,6 +208,8 @@ def _evaluate(given: Sequence[str]) -> None:
         return _estimate(asked, suite, arguments)
     evaluation = _finished(options, arguments)
     if evaluation is None:
+        from ..compare import evaluate
+
         tell(beginning)
         where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
         evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, **where, **arguments)
@@ -412,7 +413,7 @@ class _Asked(NamedTuple):
 def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     """Check and look up what ``--model`` asks for."""
     from ..networks.architecture import get_architecture
-    from ..sources.from_zoo import check_names, common_seeds, sources, zoo_origins
+    from ..sources.from_zoo import check_names, common_seeds, describe_sources, zoo_origins
     from ..sources.recipes import default_dataset, load_test_set
 
     if options.architecture is not None:
@@ -431,7 +432,7 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     alike: dict[str, list[str]] = {}
     for framework, trained in {origin.framework: each for each in origins.values() for origin in each}.items():
         count = f"{len(trained)} trainings" if len(trained) > 1 else "one training"
-        alike.setdefault(f"{count} each, {sources(trained)}", []).append(framework)
+        alike.setdefault(f"{count} each, {describe_sources(trained)}", []).append(framework)
     trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {what}" for what, names in alike.items()]
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
@@ -442,8 +443,14 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
 def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
-    from ..deployments.deploying import check_gradient_kind
-    from ..sources.named_files import directory_part, file_origins, normalised, pooled, with_sources
+    from ..deployments.deploy import check_gradient_kind
+    from ..sources.named_files import (
+        describe_normalisation,
+        describe_pooling,
+        directory_part,
+        file_origins,
+        with_sources,
+    )
     from ..sources.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
@@ -451,14 +458,14 @@ def _from_files(options: Namespace) -> _Asked:
     check_gradient_kind(options.gradient)
     unpaired = file_origins(options.weights, options.architecture)
     origins, lines = with_sources(unpaired, options.gradient)
-    lines += pooled(unpaired)
+    lines += describe_pooling(unpaired)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
     dataset = options.dataset or (design and default_dataset(design))
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
-    lines += normalised(origins, data.images.shape[-1])
+    lines += describe_normalisation(origins, data.images.shape[-1])
     if is_own(dataset):
         lines.append(_described(data))
     about: dict[str, Any] = {
@@ -487,7 +494,7 @@ def _described(data: Dataset) -> str:
 
 def _deployed(options: Namespace, asked: _Asked) -> _Asked:
     """Add the deployments that ``--deploy`` asks for."""
-    from ..deployments.deploying import check_gradient_kind
+    from ..deployments.deploy import check_gradient_kind
     from ..sources.deployed import deployments_of
     from ..sources.from_files import FromFile
     from ..sources.from_zoo import FromZoo

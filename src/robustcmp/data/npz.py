@@ -16,7 +16,7 @@ from .. import limits
 from ..errors import DataError, UsageError
 from ..files import open_regular
 from .arrays import DARK, check_labels, check_memory, check_unit_images
-from .dataset import Dataset, named_after, scaled
+from .dataset import Dataset, name_after, scale_bytes
 
 PAIRS = {"test": (("x_test", "y_test"), ("images", "labels")), "train": (("x_train", "y_train"),)}
 """What images and labels of a split are called: the first is what Keras calls them."""
@@ -83,7 +83,7 @@ def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any],
                 f"""255. Save them as float32 in [0, 1]: images.astype("float32"){f" / {most}" * (most > 1)}."""
             )
         check_memory(f"{len(pixels):,} images as float32", 4 * pixels.size)
-        pixels = scaled(pixels)
+        pixels = scale_bytes(pixels)
         _log.info("%s: images of 8 bits, divided by 255", path)
     images = check_unit_images(pixels, data_format)
     if not len(images):
@@ -91,7 +91,7 @@ def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any],
     classes = check_labels(labels, len(images))
     if classes.min() < 0:
         raise DataError(f"expected labels from 0 on, received {classes.min()}")
-    return Dataset(images, classes, named_after("npz", path), split, int(classes.max()) + 1)
+    return Dataset(images, classes, name_after("npz", path), split, int(classes.max()) + 1)
 
 
 # arrays of an archive -------------------------------------------------------------------------------------------------

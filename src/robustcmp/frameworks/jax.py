@@ -34,8 +34,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..threads import cores
-from .answer import one_tensor
-from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
+from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, as_tensor, round_up
 from .keras_networks import eight_bit_layer, ends_in_softmax, is_keras, keras_layout, without_softmax
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
@@ -173,7 +172,7 @@ class Jax(TrainableFramework):
 
     def filled_size(self, n: int) -> int:
         # Every new shape is compiled anew.
-        return 1 << (n - 1).bit_length() if n <= 16 else rounded_up(n, 4)
+        return 1 << (n - 1).bit_length() if n <= 16 else round_up(n, 4)
 
     @cache  # noqa: B019, there is one Jax; each function is compiled anew for every shape
     def maker(self, make: Make, bounds: Bounds) -> Function:
@@ -264,7 +263,7 @@ class Jax(TrainableFramework):
         network, where = as_network(native), _device(device)
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         network.parameters = jax.device_put(network.parameters, where)
-        compiled = jax.jit(lambda parameters, x: one_tensor(network.apply(parameters, x)))
+        compiled = jax.jit(lambda parameters, x: as_tensor(network.apply(parameters, x)))
         return _full_precision(lambda x: compiled(network.parameters, x)), jax.device_put(
             jnp.zeros(0, jnp.float32), where
         )

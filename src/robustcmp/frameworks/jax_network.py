@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import ModelError, RobustcmpError, UsageError
 from ..networks.architecture import Architecture
-from .answer import one_tensor
+from .base import as_tensor
 from .keras_networks import is_keras, stateless
 
 Apply = Callable[[Any, jax.Array], Any]
@@ -233,7 +233,7 @@ class _Brought:
         return self._logits(parameters, x)
 
     def _logits(self, parameters: Any, x: jax.Array) -> jax.Array:
-        logits: jax.Array = one_tensor(self._apply(parameters, x))
+        logits: jax.Array = as_tensor(self._apply(parameters, x))
         return logits
 
     def _explained(self, error: Exception, parameters: Any, x: jax.Array) -> str:

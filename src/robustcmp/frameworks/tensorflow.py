@@ -35,12 +35,22 @@ from ..networks.architecture import (
     Residual,
     is_trainable,
 )
-from ..networks.weights import Weights, paired
+from ..networks.weights import Weights, pair_arrays
 from ..threads import cores
 from ..untrusted import check_archive, check_hdf5
-from .answer import logits_in, one_tensor
-from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
-from .keras_hdf5 import read_description
+from .base import (
+    Bounds,
+    DataFormat,
+    Device,
+    Function,
+    Make,
+    Pullback,
+    TrainableFramework,
+    Trainer,
+    as_tensor,
+    find_logits,
+    round_up,
+)
 from .keras_networks import (
     NO_WEIGHTS,
     call_arguments,
@@ -49,6 +59,7 @@ from .keras_networks import (
     ends_in_softmax,
     is_keras,
     keras_layout,
+    read_description,
     without_softmax,
 )
 
@@ -130,7 +141,7 @@ class TensorFlow(TrainableFramework):
         return np.array(tensor)
 
     def filled_size(self, n: int) -> int:
-        return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
+        return round_up(n, 16)  # oneDNN keeps what it has made for each size
 
     @cache  # noqa: B019, there is one TensorFlow
     def maker(self, make: Make, bounds: Bounds) -> Function:
@@ -197,7 +208,7 @@ class TensorFlow(TrainableFramework):
 
         def function(x: tf.Tensor) -> tf.Tensor:
             with tf.device(where):
-                return logits_in(program(x))
+                return find_logits(program(x))
 
         traced = tf.function(function, reduce_retracing=True)
         known = len(native.weights) if getattr(native, "built", True) is False else None
@@ -206,7 +217,7 @@ class TensorFlow(TrainableFramework):
             answered = traced(x)
             if known is not None:
                 _check_weights(native, known)
-            return one_tensor(answered)  # an error inside of the trace would become one of TensorFlow's
+            return as_tensor(answered)  # an error inside of the trace would become one of TensorFlow's
 
         with tf.device(where):
             dummy = tf.zeros(0)
@@ -272,7 +283,7 @@ class TensorFlow(TrainableFramework):
                 network: Any = _whole_model(path, description) if whole else native
                 received = _shapes(network) if whole else _shapes_in_file(path)
                 if native is not None and sorted(received.values()) != sorted(_shapes(native).values()):
-                    paired(received, _shapes(native), str(path))  # branches may stand in another order
+                    pair_arrays(received, _shapes(native), str(path))  # branches may stand in another order
                 if not whole:
                     _load_weights(path, network)
         except WeightsError:
@@ -361,7 +372,7 @@ def _of_keras(layer: Any) -> Function:
 
     def ask(x: tf.Tensor) -> Any:
         scales: list[tf.Tensor] = []
-        answer = logits_in(layer(_scaled_back(x, scales) if scaled else x, **arguments))
+        answer = find_logits(layer(_scaled_back(x, scales) if scaled else x, **arguments))
         return _scaled(tf.cast(answer, tf.float32), scales) if scaled and tf.is_tensor(answer) else answer
 
     return ask

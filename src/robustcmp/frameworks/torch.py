@@ -19,8 +19,19 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, ModelError, NoGradientError, UsageError
 from ..networks.architecture import Architecture, is_trainable
 from ..networks.weights import Weights
-from .answer import logits_in, one_tensor
-from .base import WITHOUT_LOGITS, DataFormat, Device, Draws, Function, Pullback, TrainableFramework, Trainer, rounded_up
+from .base import (
+    WITHOUT_LOGITS,
+    DataFormat,
+    Device,
+    Draws,
+    Function,
+    Pullback,
+    TrainableFramework,
+    Trainer,
+    as_tensor,
+    find_logits,
+    round_up,
+)
 from .keras_networks import (
     call_arguments,
     check_built,
@@ -171,7 +182,7 @@ class Torch(TrainableFramework):
         return array
 
     def filled_size(self, n: int) -> int:
-        return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
+        return round_up(n, 16)  # oneDNN keeps what it has made for each size
 
     def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         with self.full_precision(like), torch.inference_mode():
@@ -295,7 +306,7 @@ class Torch(TrainableFramework):
                 if plain:
                     # A copy, as a module may normalise its images in place. torch.compile warns of gradients of one.
                     own = x if compiled and x.requires_grad else x.clone()
-                    return one_tensor(module(own))  # type: ignore[no-any-return]
+                    return as_tensor(module(own))  # type: ignore[no-any-return]
                 return _in_precision(module, dtype, x)
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
@@ -426,7 +437,7 @@ class _KerasNetwork(torch.nn.Module):
         with sys.modules["keras"].device(
             "gpu:0" if x.is_cuda else "cpu"
         ):  # by itself it takes the GPU, if there is one
-            return logits_in(self.keras(x, **self._arguments))
+            return find_logits(self.keras(x, **self._arguments))
 
 
 def _is_sequence(native: Any) -> bool:
@@ -484,7 +495,7 @@ def _in_precision(module: torch.nn.Module, dtype: torch.dtype, x: torch.Tensor) 
     before it enters the module, and scaled back when it has left it.
     """
     x = x.view_as(x)
-    answer: torch.Tensor = one_tensor(module(x.to(dtype, copy=True)))  # it may write into its images
+    answer: torch.Tensor = as_tensor(module(x.to(dtype, copy=True)))  # it may write into its images
     if not answer.requires_grad:
         return answer
     answer = answer.view_as(answer)

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS
 from ..errors import ModelError, UsageError, unknown
-from ..models.classifier import Classifier, unwrapped
-from ..models.model import FunctionsModel, Model
-from ..models.outside import logits_outside, preprocessed
+from ..models.classifier import Classifier, unwrap
+from ..models.model import FunctionsModel, Model, logits_outside, preprocessed
 from .blame import blame
 from .loading import TrainedModel
 from .question import Question
@@ -182,7 +181,7 @@ def find_cause(
     least : float
         The accuracy below which it is poor.
     """
-    model = unwrapped(classifier.model)
+    model = unwrap(classifier.model)
     wrapping = _wrapping(model)
     is_poor = right.mean() < least
     if not is_poor and not wrapping:
@@ -195,7 +194,7 @@ def find_cause(
     given = classifier.logits(images[tried])
     if not is_poor and _score(given, labels[tried]).loss < TRAINED:
         return ""
-    causes = _causes(name, classifier, images.shape[1:], given.shape[1], is_poor)
+    causes = _causes(classifier, images.shape[1:], given.shape[1], is_poor)
     likely = _likely(causes, images[tried], labels[tried], given)
     if not likely:
         return ""
@@ -257,14 +256,14 @@ def _score(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Score:
     return Score(logits.argmax(axis=1) == labels, float(losses.mean()))
 
 
-def _causes(name: str, classifier: Classifier, shape: tuple[int, ...], classes: int, is_poor: bool) -> Iterator[Cause]:
+def _causes(classifier: Classifier, shape: tuple[int, ...], classes: int, is_poor: bool) -> Iterator[Cause]:
     """Yield what may be wrong with a model for images of a shape (H, W, C): the range alone unless it is poor."""
     height, width, channels = shape
-    model = unwrapped(classifier.model)
+    model = unwrap(classifier.model)
     axis = -3 if classifier.data_format == "channels_first" else -1
     if isinstance(model, Model):
         fitting = [values for values in RANGES if values.bounds or len(values.mean) == channels]
-        yield from (_of_range(name, classifier, model, values, axis) for values in fitting)
+        yield from (_of_range(classifier, model, values, axis) for values in fitting)
     if not is_poor:
         return
     if channels == 3:
@@ -284,7 +283,7 @@ def _causes(name: str, classifier: Classifier, shape: tuple[int, ...], classes: 
     yield from _of_classes(classes)
 
 
-def _of_range(name: str, classifier: Classifier, model: Model, values: Range, axis: int) -> Cause:
+def _of_range(classifier: Classifier, model: Model, values: Range, axis: int) -> Cause:
     preprocessing = {"mean": list(values.mean), "std": list(values.std), "axis": axis}
     wrapping = values.bounds or f"bounds=(0, 1), preprocessing={preprocessing}".replace("'", '"')
     mean, std = (":".join(map(_number, numbers)) for numbers in (values.mean, values.std))

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from ..attacks.base import pixels
 from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM
-from ..attacks.gradients import cross_entropy, pulled_back
+from ..attacks.gradients import cross_entropy, pull_back
 from ..attacks.suite import OURS, Suite
 from ..errors import ModelError
-from ..models.classifier import Classifier, unwrapped
-from ..models.model import Model
-from ..models.outside import along, predict_outside
+from ..models.batches import is_slow
+from ..models.classifier import Classifier, unwrap
+from ..models.model import Model, along, predict_outside
 from ..records.checks import IMAGES, Check, Checked, judged, not_applicable
 from .blame import blame
 from .progress import Progress, Unseen
@@ -93,7 +93,7 @@ def run_checks(
     """
     fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
     count = IMAGES
-    if any(classifier.is_slow(images) for _, classifier, _ in models):
+    if any(is_slow(classifier, images) for _, classifier, _ in models):
         queries = sum(attack.usual_queries(pixels(images), 1) for attack in suite.attacks.values()) * len(images)
         count = max(FEWEST, min(IMAGES, queries // QUERIES))
     images, labels = images[:count], labels[:count]
@@ -209,7 +209,7 @@ class Examination:
             here = x[asked].astype(np.float32)
             if logits is None:
                 logits = self.classifier.logits(here)
-            gradient = pulled_back(self.classifier, here, cross_entropy(logits, labels[asked])[1]).astype(np.float64)
+            gradient = pull_back(self.classifier, here, cross_entropy(logits, labels[asked])[1]).astype(np.float64)
             direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(lengths(gradient), 1e-30)
             moved = x[asked] + 0.1 * radius[asked] * direction - clean[asked]
             if norm == "linf":
@@ -261,7 +261,7 @@ class Examination:
 
         A mean at the edge of the bounds has another scale: 0.49 in bounds from 0 to 255.
         """
-        model = unwrapped(self.classifier.model)
+        model = unwrap(self.classifier.model)
         (low, high), preprocessing = model.wrapped_as if isinstance(model, Model) else ((0, 1), {})
         ends = [float(end) for end in (self.images.min(), self.images.max())]
         least, most = (low + (high - low) * end for end in ends)

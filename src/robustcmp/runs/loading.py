@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ..attacks.suite import Suite
 from ..errors import ModelError, NoGradientError, UsageError, is_name
 from ..frameworks import Device
-from ..models.batches import largest_batch_size
-from ..models.classifier import Classifier, unwrapped
+from ..models.batches import largest_batch_size, measure_batch_size
+from ..models.classifier import Classifier, unwrap
 from ..models.preflight import check_model, in_unit_bounds
 from ..sources.deployed import AnyOrigin, Origin
 from .blame import blame
@@ -73,7 +73,7 @@ class TrainedModel:
     @property
     def info(self) -> dict[str, Any]:
         """What is known of its training."""
-        info: dict[str, Any] = getattr(unwrapped(self.classifier.model), "info", {})
+        info: dict[str, Any] = getattr(unwrap(self.classifier.model), "info", {})
         return info
 
 
@@ -185,7 +185,7 @@ def set_batch_sizes(
         classifier, label = model.classifier, batch_size_label(model.name, model.classifier)
         if batch_size is None and label not in measured:
             what = f"measuring the batch size of {model.label}"
-            measured[label] = blame(what, classifier.measured_batch_size, images, question.queries)
+            measured[label] = blame(what, measure_batch_size, classifier, images, question.queries)
         classifier = classifier.with_batch_size(batch_size or min(measured[label], largest_batch_size(images)))
         _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
         sized.append(replace(model, classifier=classifier))

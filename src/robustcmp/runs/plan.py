@@ -16,6 +16,7 @@ from ..attacks.base import pixels
 from ..attacks.suite import RunnableAttack, Suite
 from ..files import digest, json_digest
 from ..frameworks import Device
+from ..models.batches import measure_rate
 from ..records.cell import Cell, Extras
 from ..sources.deployed import Origin
 from .blame import blame
@@ -204,7 +205,7 @@ class Plan:
                 continue
             if cell.model not in rates:
                 classifier = self.model((cell.model, cell.training_seed)).classifier
-                rates[cell.model] = classifier.rate(self.images, classifier.batch_size, RATE_SECONDS)
+                rates[cell.model] = measure_rate(classifier, self.images, classifier.batch_size, RATE_SECONDS)
             seconds[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
         return seconds
 

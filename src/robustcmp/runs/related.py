@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from ..attacks.suite import OURS, Suite
 from ..errors import UsageError
-from ..models.classifier import unwrapped
+from ..models.classifier import unwrap
 from ..models.model import Model
 from ..networks.weights import Weights
 
@@ -112,7 +112,7 @@ def find_twins(models: Sequence[TrainedModel]) -> list[dict[str, Any]]:
 
 def _find_weights(models: Iterable[TrainedModel]) -> Iterator[tuple[ModelKey, Weights]]:
     for model in models:
-        network = unwrapped(model.classifier.model)
+        network = unwrap(model.classifier.model)
         weights = network.weights if isinstance(network, Model) else None
         if weights is not None:
             yield model.key, weights

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.draws import Draws
-from ..models.classifier import Classifier, unwrapped
+from ..models.classifier import Classifier, unwrap
 from ..models.functions import FiniteDifferences
 from ..models.preflight import GRADIENTS, check_gradient
 
@@ -110,7 +110,7 @@ def checked_gradient(name: str, classifier: Classifier, images: NDArray[np.float
     ModelError
         The gradient is zero or not finite, see `check_gradient`.
     """
-    model = unwrapped(classifier.model)
+    model = unwrap(classifier.model)
     known = getattr(model, "architecture", None) is not None or "averaged" in getattr(model, "info", {})
     by_differences = isinstance(getattr(model, "_vjp", None), FiniteDifferences)
     if known or by_differences or classifier.gradient_source is not None:

@@ -14,7 +14,7 @@ from ..attacks.draws import image_hashes
 from ..data.arrays import check_labels, check_unit_images, in_blocks
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..frameworks import DataFormat
-from ..models.classifier import Classifier, classes_by
+from ..models.classifier import Classifier, predict_named
 from ..models.preflight import in_unit_bounds
 from .blame import blame
 from .loading import TrainedModel
@@ -76,7 +76,7 @@ def common_subset(
     check_seed(seed)
     x = check_unit_images(images, data_format)
     y = check_labels(labels, len(x))
-    answers = [classes_by(f"model {name!r}", each.with_batch_size_for(x, None), x) for name, each in classifiers]
+    answers = [predict_named(f"model {name!r}", each.with_batch_size_for(x, None), x) for name, each in classifiers]
     correct = np.all([answer == y for answer in answers], axis=0)
     return choose(correct, x, n, seed)
 
@@ -105,7 +105,7 @@ class Subset:
 def classify(models: Sequence[TrainedModel], question: Question) -> NDArray[np.bool_]:
     """Return which images (models, N) each model classifies correctly."""
     answers = [
-        blame(f"classifying images with {name}", classes_by, f"model {name!r}", classifier, question.images)
+        blame(f"classifying images with {name}", predict_named, f"model {name!r}", classifier, question.images)
         for name, classifier in ((model.label, model.classifier) for model in models)
     ]
     correct: NDArray[np.bool_] = np.array(answers) == question.labels

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, NoGradientError
 from ..frameworks import Device
-from ..models.batches import largest_batch_size
-from ..models.classifier import BATCH_SIZES, Classifier
+from ..models.batches import BATCH_SIZES, largest_batch_size, measure_batch_size
+from ..models.classifier import Classifier
 from ..models.preflight import check_gradient, in_unit_bounds
 from ..processes import Child, Died, Limits
 from ..sources.deployed import FromDeployedFile
@@ -86,7 +86,7 @@ class TrialTask:
         if size:
             classifier.with_batch_size(size).logits(images[np.arange(size) % len(images)])
         else:
-            size = classifier.measured_batch_size(images, seconds=A_MOMENT)
+            size = measure_batch_size(classifier, images, seconds=A_MOMENT)
         identify_once(classifier.with_batch_size(size), images[:FEWEST], labels[:FEWEST], needs_gradient)
 
 

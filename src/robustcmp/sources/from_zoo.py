@@ -488,7 +488,7 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(" to ".join(map(str, end)) for end in ends)
 
 
-def sources(origins: Sequence[FromZoo]) -> str:
+def describe_sources(origins: Sequence[FromZoo]) -> str:
     """Say where the weights of some trainings come from, and whether the recipe has changed since."""
     return ", ".join(dict.fromkeys(_source(origin) for origin in origins))
 

@@ -256,7 +256,7 @@ def training_metadata(
             what: text for what, text in framework.differences.items() if what != "batch norm" or has_batch_norm
         },
         "environment": made_with() | {"framework": framework.version(), "device": device},
-        **({} if architecture.name in ARCHITECTURES else {"architecture": architecture.described}),
+        **({} if architecture.name in ARCHITECTURES else {"architecture": architecture.description}),
     }
 
 
