@@ -529,7 +529,7 @@ def test_any_number_of_images_is_asked_in_batches(batch: int | None, n: int) -> 
         return x.reshape(len(x), 64)[:, :2]
 
     images = np.random.default_rng(0).random((n, 8, 8, 1), np.float32)
-    answer = Layout.of([batch, 8, 8, 1], "float32", "it").asked(ask, images)
+    answer = Layout.of([batch, 8, 8, 1], "float32", "it").ask(ask, images)
     np.testing.assert_array_equal(answer, images.reshape(n, 64)[:, :2])
     assert batch is None or set(asked) == {batch}
 
@@ -548,7 +548,7 @@ def test_images_say_where_the_channels_are(shape: tuple[int, int, int], order: s
     images = np.random.default_rng(0).random((2, *shape), np.float32)
     given = images if order == "NHWC" else images.transpose(0, 3, 1, 2)
     layout = Layout.of([None, *given.shape[1:]], "float32", "it")
-    np.testing.assert_array_equal(layout.inside(images), given)
+    np.testing.assert_array_equal(layout.to_input(images), given)
 
 
 @pytest.fixture(scope="module")
@@ -669,7 +669,7 @@ BAD = {
     "external, cut": (external("x.onnx", length=10**6), r"x\.onnx has .* bytes, but .* has 1,000,000 of 'w' at 0"),
     "external, negative": (external("x.onnx", offset=-1), r"of 'w' at -1 there"),
     "external, hidden": (hidden_external(), "keeps 'secret' in .*; only files of its own folder that"),
-    "text": (linear(dtype=onnx.TensorProto.INT64), r"takes tensor\(int64\); expected images as floats or as bytes"),
+    "text": (linear(dtype=onnx.TensorProto.INT64), r"takes int64; expected images as floats or as bytes"),
     "huge images": (linear(shape=(1, 10**5, 10**5)), "cannot be opened|values an image|in a process of its own"),
     "one number": (
         linear(nodes=[onnx.helper.make_node("ReduceSum", ["y"], ["o"], keepdims=0)],

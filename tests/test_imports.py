@@ -53,7 +53,7 @@ ONLY_IN = {
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},
     "coremltools": {"deployments/coreml.py"},
-    "playwright": {"deployments/browser.py"},
+    "playwright": {"deployments/web/browser.py"},
     "tensorflow": {
         "frameworks/tensorflow.py",
         "hosts/keras_host.py",

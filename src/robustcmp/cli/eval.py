@@ -434,7 +434,7 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
 def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
-    from ..deployments.deploying import check_gradient_kind
+    from ..deployments.deploy import check_gradient_kind
     from ..sources.named_files import (
         describe_normalisation,
         describe_pooling,
@@ -485,7 +485,7 @@ def _described(data: Dataset) -> str:
 
 def _deployed(options: Namespace, asked: _Asked) -> _Asked:
     """Add the deployments that ``--deploy`` asks for."""
-    from ..deployments.deploying import check_gradient_kind
+    from ..deployments.deploy import check_gradient_kind
     from ..sources.deployed import deployments_of
     from ..sources.from_files import FromFile
     from ..sources.from_zoo import FromZoo
