@@ -183,6 +183,7 @@ def test_one_model_has_no_r() -> None:
     model = rc.load_model("lenet1", framework="torch", dataset="digits")
     ev = rc.evaluate({"m": model}, data.images, data.labels, suite="smoke", n=3, repeats=1, progress=False)
     assert "$R$" not in ev.to_latex()
+    assert "$R$" not in opened("reference/lenet1-mnist-nearest-l2").to_latex()  # all its attacks stand beside R
 
 
 # BibTeX
