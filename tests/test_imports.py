@@ -17,7 +17,7 @@ import robustcmp
 
 SOURCE = Path(robustcmp.__file__).parent
 
-GROUND = ["errors", "files", "limits", "locks", "processes", "provenance", "sealed", "threads", "untrusted"]
+GROUND = ["errors", "files", "limits", "processes", "provenance", "sealed", "threads", "untrusted"]
 # A folder may import those above its own line, and itself.
 RUNNING = [
     [*GROUND],

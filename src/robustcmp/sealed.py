@@ -8,7 +8,7 @@ HDF5 files are built in memory and are written only when they are whole: the lib
 read in memory as well, after the seal was checked: the library crashes or hangs on some broken files. What anybody may
 have sealed is still read with distrust: an HDF5 file can name other files as the place of its values, and declare
 arrays that are far larger than itself; and a file can be far larger than what is in it. So each reader has a limit for
-the file's size where it knows one, and a large file of holes is none (`robustcmp.files.check_holes`).
+the file's size where it knows one, and a large file of holes is none (`robustcmp.untrusted.read_file`).
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ import msgspec
 
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError
-from ..files import as_path, make_directory, remove_left_over, write_text_atomically
-from ..locks import sole_writer
+from ..files import as_path, make_directory, remove_left_over, sole_writer, write_text_atomically
 from .measurement import Asked, Key, Measurement
 
 FORMAT = "robustcmp benchmark 1"

@@ -27,10 +27,8 @@ from numpy.typing import NDArray
 
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError, nearest
-from ..files import as_path, is_temporary, make_directory, remove_left_over, write_bytes_atomically
+from ..files import LOCK, as_path, is_temporary, make_directory, remove_left_over, sole_writer, write_bytes_atomically
 from ..limits import LAYER_VALUES
-from ..locks import NAME as LOCK
-from ..locks import sole_writer
 from . import costs, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
