@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.deployments.base import Runtime, Session
+from robustcmp.deployments.base import Runtime
+from robustcmp.deployments.sessions import Session
 from robustcmp.errors import RobustcmpError
 from robustcmp.files import user_cache
 from robustcmp.models.model import Model

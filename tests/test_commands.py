@@ -311,7 +311,7 @@ def test_ctrl_c_ends_a_real_process_in_order(threads: str, elsewhere: Path) -> N
     # A shell that starts the tests in the background has its children ignore the signal.
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from robustcmp.eval import main; sys.exit(main(sys.argv[1:]))"
+        "from robustcmp.cli.eval import main; sys.exit(main(sys.argv[1:]))"
     )
     arguments = quick(suite="long.toml", out="run")
     with subprocess.Popen(

@@ -32,7 +32,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.sources.deployed import FromDeployedFile
-from robustcmp.sources.named_files import file_origins, normalised, with_sources
+from robustcmp.sources.named_files import describe_normalisation, file_origins, with_sources
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -387,7 +387,7 @@ def test_a_file_that_normalises_its_images_itself_says_so(
     done = {"mean": [*(file.mean or (0.1,))], "std": [*(file.std or (0.5,))], "axis": -3}
     shown = rc.wrap(native, preprocessing=done)
     np.testing.assert_allclose(Classifier(file.load()).logits(images), Classifier(shown).logits(images), atol=1e-4)
-    said = " ".join(normalised(origins, 1))
+    said = " ".join(describe_normalisation(origins, 1))
     assert said.startswith("torch, onnxruntime: given") == (not numbers)
     assert len({str(each.fingerprint) for each in (file, replace(file, mean=(0.7,)))}) == 2
 
@@ -529,7 +529,7 @@ def test_any_number_of_images_is_asked_in_batches(batch: int | None, n: int) -> 
         return x.reshape(len(x), 64)[:, :2]
 
     images = np.random.default_rng(0).random((n, 8, 8, 1), np.float32)
-    answer = Layout.of([batch, 8, 8, 1], "float32", "it").asked(ask, images)
+    answer = Layout.of([batch, 8, 8, 1], "float32", "it").ask(ask, images)
     np.testing.assert_array_equal(answer, images.reshape(n, 64)[:, :2])
     assert batch is None or set(asked) == {batch}
 
@@ -548,7 +548,7 @@ def test_images_say_where_the_channels_are(shape: tuple[int, int, int], order: s
     images = np.random.default_rng(0).random((2, *shape), np.float32)
     given = images if order == "NHWC" else images.transpose(0, 3, 1, 2)
     layout = Layout.of([None, *given.shape[1:]], "float32", "it")
-    np.testing.assert_array_equal(layout.inside(images), given)
+    np.testing.assert_array_equal(layout.to_input(images), given)
 
 
 @pytest.fixture(scope="module")
@@ -669,7 +669,7 @@ BAD = {
     "external, cut": (external("x.onnx", length=10**6), r"x\.onnx has .* bytes, but .* has 1,000,000 of 'w' at 0"),
     "external, negative": (external("x.onnx", offset=-1), r"of 'w' at -1 there"),
     "external, hidden": (hidden_external(), "keeps 'secret' in .*; only files of its own folder that"),
-    "text": (linear(dtype=onnx.TensorProto.INT64), r"takes tensor\(int64\); expected images as floats or as bytes"),
+    "text": (linear(dtype=onnx.TensorProto.INT64), r"takes int64; expected images as floats or as bytes"),
     "huge images": (linear(shape=(1, 10**5, 10**5)), "cannot be opened|values an image|in a process of its own"),
     "one number": (
         linear(nodes=[onnx.helper.make_node("ReduceSum", ["y"], ["o"], keepdims=0)],

@@ -26,10 +26,10 @@ from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.base import Runtime
-from robustcmp.deployments.deploying import deploy
-from robustcmp.deployments.kept_back import kept_back
+from robustcmp.deployments.deploy import deploy
 from robustcmp.deployments.model import DeployedModel
 from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
+from robustcmp.deployments.silence import silence
 from robustcmp.errors import ControlError, DeploymentError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
@@ -569,7 +569,7 @@ def test_what_libraries_print_is_for_nobody_unless_they_fail(
 
 
 def test_streams_that_a_library_keeps_are_the_terminals_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
-    with kept_back():
+    with silence():
         streams = [sys.stdout, sys.stderr]  # as the logs of NNCF and TensorFlow do when they are imported
         print("converting")
     for stream in streams:

@@ -282,7 +282,7 @@ from robustcmp.cli import command, ending
 def run(given):
     from robustcmp.hosts.environments import run
     host = run("linear", sys.executable, {str(HOST)!r}, [{fault!r}])
-    network = host.call("build", architecture={LINEAR.described!r}, seed=0)[0]["is"]
+    network = host.call("build", architecture={LINEAR.description!r}, seed=0)[0]["is"]
     open("host", "w").write(str(host.pid))
     import numpy
     host.call("logits", dict(images=numpy.zeros((1, 28, 28, 1), "float32")), of=network)

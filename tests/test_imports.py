@@ -17,7 +17,7 @@ import robustcmp
 
 SOURCE = Path(robustcmp.__file__).parent
 
-GROUND = ["errors", "files", "limits", "locks", "processes", "provenance", "sealed", "threads", "untrusted"]
+GROUND = ["errors", "files", "limits", "processes", "provenance", "sealed", "threads", "untrusted"]
 # A folder may import those above its own line, and itself.
 RUNNING = [
     [*GROUND],
@@ -53,7 +53,7 @@ ONLY_IN = {
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},
     "coremltools": {"deployments/coreml.py"},
-    "playwright": {"deployments/browser.py"},
+    "playwright": {"deployments/web/browser.py"},
     "tensorflow": {
         "frameworks/tensorflow.py",
         "hosts/keras_host.py",

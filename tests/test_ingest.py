@@ -30,7 +30,7 @@ from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.sources.from_files import FromFile, load_network
 from robustcmp.sources.from_zoo import FromZoo, find_weights
-from robustcmp.sources.named_files import directory_part, file_origins, normalised, pooled
+from robustcmp.sources.named_files import describe_normalisation, describe_pooling, directory_part, file_origins
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -539,14 +539,14 @@ def test_normalisation_of_each_model(folder: Path) -> None:
     assert found["torch"] == [((0.5,), ())] * 2
     assert found["mine"] == [((0.1, 0.2, 0.3), (2 / 255,))]
     assert found["code"] == [((), ())]
-    assert normalised(origins, 3) == [
+    assert describe_normalisation(origins, 3) == [
         "torch: given (images - 0.5) / 1",
         "mine: given (images - (0.1, 0.2, 0.3)) / 0.00784314",
         "code: given images",
     ]
     with pytest.raises(UsageError, match="mean: expected 1 number or one for each of 1 channels, received 3"):
-        normalised(origins, 1)
-    assert normalised(file_origins(files[2:], "lenet1"), 3) == []
+        describe_normalisation(origins, 1)
+    assert describe_normalisation(file_origins(files[2:], "lenet1"), 3) == []
 
 
 @pytest.mark.brought(
@@ -597,8 +597,8 @@ def test_weights_of_a_design_that_was_changed(folder: Path) -> None:
     )
     design = get_architecture("lenet.toml")
     weights = {"logits/kernel": np.zeros((784, 10), np.float32), "logits/bias": np.zeros(10, np.float32)}
-    other = {**design.described, "layers": [{"type": "Relu", "name": "relu"}, *design.described["layers"]]}
-    for described, fits in ((design.described, True), (other, False)):
+    other = {**design.description, "layers": [{"type": "Relu", "name": "relu"}, *design.description["layers"]]}
+    for described, fits in ((design.description, True), (other, False)):
         write_weights(Path("own.h5"), WeightsFile(weights, content.metadata | {"architecture": described}))
         if fits:
             load_network("own.h5", installed()[0], "lenet.toml")
@@ -843,10 +843,7 @@ def test_a_classifier_of_scikit_learn_beside_a_network(folder: Path, capfd: pyte
         pytest.importorskip(package)
     write_torch("own.pt")
     given = ["--weights", "linear:numpy=nets:logistic", "torch=nets:trained", "--dataset", "digits", "--suite", "smoke"]
-    assert (
-        eval_command.main([*given, "--images", "4", "--repeats", "1", "--batch-size", "64", "--executor", "isolated"])
-        == 0
-    )
+    assert eval_command.main([*given, "--images", "4", "--repeats", "1", "--batch-size", "64"]) == 0
     assert "fgsm is not applicable to linear" in " ".join(capfd.readouterr().out.split())
     ev = rc.open_run("runs/own-digits-smoke-weights-linear-torch-nets-trained")
     assert [model["framework"] for model in ev.manifest["models"]] == ["numpy", "torch"]
@@ -905,7 +902,7 @@ def test_names_in_the_name_of_the_directory(folder: Path) -> None:
     origins = file_origins(named, "lenet1")
     assert [*origins] == ["torch", "my own", "pytorch"]
     assert directory_part(origins) == "torch-a-runs-best-c-d-my-own-pytorch"
-    assert pooled(origins)[0].endswith("To compare them, name each: a:torch=a.pt b:torch=runs/best.pt …")
+    assert describe_pooling(origins)[0].endswith("To compare them, name each: a:torch=a.pt b:torch=runs/best.pt …")
     many = [directory_part(file_origins([f"torch=nets:f{i}" for i in range(n)])) for n in (40, 41)]
     assert many[0] != many[1]
     assert max(map(len, many)) == 60
@@ -997,7 +994,7 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     given = ["--architecture", "lenet1", "--dataset", "digits", "--suite", "smoke", "--batch-size", "64"]
     given += ["--images", "4", "--repeats", "1"]
     own = ["--weights", "mine:torch=a.pt", "yours:torch=nets:trained", *given]
-    assert eval_command.main([*own, "--executor", "isolated"]) == 0
+    assert eval_command.main(own) == 0
     said = capfd.readouterr()
     assert "mine, yours; 4 images" in said.out
     assert "taken as trainings" not in said.err

@@ -240,7 +240,7 @@ def test_a_fixed_batch_is_filled_and_named(batch: int, tmp_path: Path) -> None:
     get_framework("tensorflow")
     network = keras_network()
     session = RUNTIME.open(made_elsewhere(tmp_path / "x.tflite", network, [[batch, 8, 6, 3]]))
-    assert session.notes == [f"the file takes batches of {batch}, so images are passed {batch} at a time"]
+    assert session.notes == [f"its batch has always {batch} image{'s' * (batch > 1)}, so it is asked {batch} at once"]
     for n in (1, 4, 9):
         np.testing.assert_allclose(session(drawn(n)), np.asarray(network(drawn(n))), atol=1e-5)
     assert session(drawn(0)).shape == (0, 4)

@@ -135,14 +135,13 @@ def test_files_that_are_cut_or_missing_are_refused(tmp_path: Path) -> None:
         ("d.xml", xml, None, "are missing"),
         ("e.xml", b"", weights, "empty"),
         ("f.xml", b"\0" * 1000, weights, "no network of OpenVINO"),
-        ("g.onnx", xml, weights, "ends with .xml"),
     ):
         (tmp_path / name).write_bytes(content)
         if beside is not None:
             (tmp_path / name).with_suffix(".bin").write_bytes(beside)
         with pytest.raises(DeploymentError, match=said):
             RUNTIME.open(tmp_path / name)
-    with pytest.raises(DeploymentError, match="no file"):
+    with pytest.raises(DeploymentError, match="cannot be read"):
         RUNTIME.open(tmp_path / "none.xml")
 
 

@@ -15,7 +15,7 @@ import pytest
 import robustcmp as rc
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments import torch_compile, torch_export
-from robustcmp.deployments.asking import parts
+from robustcmp.deployments.sessions import parts
 from robustcmp.deployments.torch_export import RUNTIME
 from robustcmp.errors import DeploymentError
 from robustcmp.models.classifier import Classifier

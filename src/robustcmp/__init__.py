@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .bench.measure import benchmark
     from .compare import evaluate
     from .data import load_dataset
-    from .deployments.deploying import deploy, open_deployed
+    from .deployments.deploy import deploy, open_deployed
     from .errors import RobustcmpError
     from .evaluation import Evaluation, open_run
     from .models.averaged import averaged
@@ -61,14 +61,14 @@ _HOME = {
     "averaged": "models.averaged",
     "benchmark": "bench.measure",
     "common_subset": "runs.subset",
-    "deploy": "deployments.deploying",
+    "deploy": "deployments.deploy",
     "evaluate": "compare",
     "fit": "sources.training",
     "from_function": "sources.from_code",
     "load_dataset": "data",
     "load_model": "sources.from_zoo",
     "open_benchmark": "bench.benchmark",
-    "open_deployed": "deployments.deploying",
+    "open_deployed": "deployments.deploy",
     "open_run": "evaluation",
     "predict": "models.model",
     "robustness_indicator": "analysis.indicator",

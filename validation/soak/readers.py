@@ -297,7 +297,7 @@ class Recipes(Reader):
         get_architecture, default_dataset, load_recipe = self.functions
         path = str(self.folder / name)
         design, first = get_architecture(path), default_dataset(path)
-        value = {"design": design.described, "parameters": design.parameters, "first": first}
+        value = {"design": design.description, "parameters": design.parameters, "first": first}
         for dataset in dict.fromkeys([first, "mnist", "digits"]):
             value[f"recipe {dataset}"] = msgspec.to_builtins(load_recipe(path, dataset))
         try:

@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -298,20 +299,28 @@ def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | Non
 
 def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
-    from ..compare import estimate
+    from pathlib import Path
+
+    from ..compare import prepare, progress_of
+    from ..records.store import Run
     from ..report.format import duration
     from ..runs.question import validate
 
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format", "expected_accuracy")
-    images, labels = asked.data.images, asked.data.labels
-    question = validate(images, labels, *(arguments[name] for name in of_question))
-    work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})
+    question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
+    directory = arguments["out"]
+    store = Run.create(directory if Path(directory).exists() else None)
+    with progress_of(arguments["progress"]) as progress:
+        plan, _ = prepare(asked.origins, question, store, {}, arguments["device"], progress)
+        seconds = plan.seconds(store)
+    cells = Counter(cell.attack for cell in plan.cells)
+    missing = Counter(cell.attack for cell, queries in plan.queries(store).items() if queries)
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
-    show(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
-    for attack, seconds in work.seconds.items():
-        to_do = f"{work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}"
-        show(f"{attack}: {to_do if work.cells[attack] else 'not applicable'}")
-    show(f"about {duration(sum(work.seconds.values()))} for all attacks on this machine; the run is {arguments['out']}")
+    show(f"{len(plan.models)} models, {len(plan.images)} images {which}, suite {suite.name}")
+    for attack in suite.attacks:
+        to_do = f"{missing[attack]} of {cells[attack]} cells to do, about {duration(seconds[attack])}"
+        show(f"{attack}: {to_do if cells[attack] else 'not applicable'}")
+    show(f"about {duration(sum(seconds.values()))} for all attacks on this machine; the run is {directory}")
 
 
 def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict[str, Any]:
@@ -404,7 +413,7 @@ class _Asked(NamedTuple):
 def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     """Check and look up what ``--model`` asks for."""
     from ..networks.architecture import get_architecture
-    from ..sources.from_zoo import check_names, common_seeds, sources, zoo_origins
+    from ..sources.from_zoo import check_names, common_seeds, describe_sources, zoo_origins
     from ..sources.recipes import default_dataset, load_test_set
 
     if options.architecture is not None:
@@ -423,7 +432,7 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     alike: dict[str, list[str]] = {}
     for framework, trained in {origin.framework: each for each in origins.values() for origin in each}.items():
         count = f"{len(trained)} trainings" if len(trained) > 1 else "one training"
-        alike.setdefault(f"{count} each, {sources(trained)}", []).append(framework)
+        alike.setdefault(f"{count} each, {describe_sources(trained)}", []).append(framework)
     trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {what}" for what, names in alike.items()]
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
@@ -434,8 +443,14 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
 def _from_files(options: Namespace) -> _Asked:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
-    from ..deployments.deploying import check_gradient_kind
-    from ..sources.named_files import directory_part, file_origins, normalised, pooled, with_sources
+    from ..deployments.deploy import check_gradient_kind
+    from ..sources.named_files import (
+        describe_normalisation,
+        describe_pooling,
+        directory_part,
+        file_origins,
+        with_sources,
+    )
     from ..sources.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
@@ -443,14 +458,14 @@ def _from_files(options: Namespace) -> _Asked:
     check_gradient_kind(options.gradient)
     unpaired = file_origins(options.weights, options.architecture)
     origins, lines = with_sources(unpaired, options.gradient)
-    lines += pooled(unpaired)
+    lines += describe_pooling(unpaired)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
     dataset = options.dataset or (design and default_dataset(design))
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
-    lines += normalised(origins, data.images.shape[-1])
+    lines += describe_normalisation(origins, data.images.shape[-1])
     if is_own(dataset):
         lines.append(_described(data))
     about: dict[str, Any] = {
@@ -479,7 +494,7 @@ def _described(data: Dataset) -> str:
 
 def _deployed(options: Namespace, asked: _Asked) -> _Asked:
     """Add the deployments that ``--deploy`` asks for."""
-    from ..deployments.deploying import check_gradient_kind
+    from ..deployments.deploy import check_gradient_kind
     from ..sources.deployed import deployments_of
     from ..sources.from_files import FromFile
     from ..sources.from_zoo import FromZoo

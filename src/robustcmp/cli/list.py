@@ -120,11 +120,11 @@ def _suites() -> Rows:
 
 
 def _datasets() -> Rows:
-    from ..data import DATASETS, described, whereabouts
+    from ..data import DATASETS, describe, whereabouts
     from ..sources.recipes import models_on
 
     return [
-        {"dataset": name, "what": described(name), "models": ", ".join(models_on(name)), "where": whereabouts(name)}
+        {"dataset": name, "what": describe(name), "models": ", ".join(models_on(name)), "where": whereabouts(name)}
         for name in DATASETS
     ]
 

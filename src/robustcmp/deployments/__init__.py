@@ -16,8 +16,8 @@ MODULES = {
     "torch-compile": "torch_compile",
     "executorch": "executorch",
     "coreml": "coreml",
-    "onnxruntime-web": "onnxruntime_web",
-    "tfjs": "tfjs",
+    "onnxruntime-web": "web.onnxruntime_web",
+    "tfjs": "web.tfjs",
 }
 """The module of each runtime, by its name."""
 ALSO = {"onnx": "onnxruntime", "tflite": "litert", "tensorflowjs": "tfjs"}

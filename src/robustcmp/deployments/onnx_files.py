@@ -173,7 +173,7 @@ def external_files(path: Path) -> list[Path]:
     if LOCATION not in content:
         return []
     with _onnx_errors(path):
-        outside = _outside(onnx_package().load_model_from_string(content), path)
+        outside = _external_arrays(onnx_package().load_model_from_string(content), path)
     return [*dict.fromkeys(file for _, file in outside)]
 
 
@@ -184,7 +184,7 @@ def read_whole(path: Path) -> bytes:
         return content
     with _onnx_errors(path):
         model = onnx_package().load_model_from_string(content)
-        outside = _outside(model, path)
+        outside = _external_arrays(model, path)
         values = {file: read_network(file, MOST_BYTES) for file in {file for _, file in outside}}
         size = len(content)
         for array, file in outside:
@@ -231,7 +231,7 @@ def _onnx_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _outside(model: Any, path: Path) -> list[tuple[Any, Path]]:
+def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
     """Return the arrays whose values lie in other files of the network's folder, with these files."""
     found = []
     for array in _messages(model):
@@ -365,7 +365,7 @@ class _Reader:
         self._before: dict[str, str] = {}
         for node in nodes:
             self._trace(node)
-        self._names = self._named([node for node in nodes if node.op_type in LAYERS and not self._is_part(node)])
+        self._names = self._name_layers([node for node in nodes if node.op_type in LAYERS and not self._is_part(node)])
         self._seen: set[str] = set()
 
     def architecture(self, name: str) -> Architecture:
@@ -383,13 +383,13 @@ class _Reader:
 
     # the way through the graph ---------------------------------------------------------------------------------------
 
-    def _fed(self, node: Any) -> list[str]:
+    def _inputs(self, node: Any) -> list[str]:
         """Return what goes into a node and was computed."""
         return [value for value in node.input if value and value not in self._arrays]
 
     def _trace(self, node: Any) -> None:
         """Note from which value the output of a node comes; of a sum, the one from which both terms come."""
-        fed = self._fed(node)
+        fed = self._inputs(node)
         if not fed:
             return
         before = fed[0]
@@ -430,13 +430,13 @@ class _Reader:
     def _is_part(self, node: Any) -> bool:
         """Say whether a node belongs to the layer before it: a bias, or what drops the sides of length 1 of a mean."""
         if node.op_type == "Add":
-            return len(self._fed(node)) < 2
+            return len(self._inputs(node)) < 2
         maker = self._made.get(node.input[0])
         return node.op_type in RESHAPES and maker is not None and maker.op_type in MEANS
 
-    def _named(self, nodes: list[Any]) -> dict[str, str]:
+    def _name_layers(self, nodes: list[Any]) -> dict[str, str]:
         """Return the names of the layers, by the outputs of their nodes."""
-        wanted = {node.output[0]: self._wanted(node) for node in nodes}
+        wanted = {node.output[0]: self._find_name(node) for node in nodes}
         times = Counter(wanted.values())
         kept = {name for name in times if name and times[name] == 1}
         counts: Counter[str] = Counter()
@@ -451,7 +451,7 @@ class _Reader:
             names[node.output[0]] = name
         return names
 
-    def _wanted(self, node: Any) -> str:
+    def _find_name(self, node: Any) -> str:
         """Return what a file calls a layer, "" where that is no name for one."""
         weights = [name for name in node.input if name in self._arrays]
         name = weights[0] if weights and node.op_type not in RESHAPES | MEANS else node.name
@@ -474,7 +474,7 @@ class _Reader:
                 return self._dense(node, name, said.get("transB", 0), self._array(node, 2))
             case "MatMul":
                 return self._dense(node, name, False, None)
-            case "Add" if len(self._fed(node)) == 2:
+            case "Add" if len(self._inputs(node)) == 2:
                 branches = [tuple(self._chain(value, self._before[node.output[0]], depth + 1)) for value in node.input]
                 inner, shortcut = branches if branches[0] else branches[::-1]
                 return Residual(name, inner, shortcut)
@@ -532,7 +532,7 @@ class _Reader:
         return Dense(name, kernel.shape[1])
 
     def _sum_with_bias(self, node: Any) -> Dense:
-        product = self._made.get(self._fed(node)[0])
+        product = self._made.get(self._inputs(node)[0])
         if product is None or product.op_type != "MatMul":
             raise self._unfit("it has the operator Add with constant values, other than the bias of a MatMul")
         bias = next(self._arrays[name] for name in node.input if name in self._arrays)

@@ -18,9 +18,11 @@ from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
 from ..untrusted import check_answers, read_network
-from .asking import BatchSession, check_file, first_line, images_taken
-from .base import Conversion, Runtime, Session
-from .torch_network import TRACING, exported, quiet, torch_network
+from .base import Conversion, Runtime, first_line
+from .layouts import read_layout
+from .sessions import BatchSession, Session
+from .silence import silence
+from .torch_network import TRACING, build_torch_network, export_program
 
 MOST_BYTES = 2**31 - 1
 LENGTH = 8  # bytes, of the number that says where the .bin file begins behind the .xml file
@@ -47,17 +49,17 @@ class OpenVINO(Runtime):
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         ov = _openvino()
-        network = torch_network(model, self.name, calibration)
-        program = exported(network, self.name)
+        network = build_torch_network(model, self.name, calibration)
+        program = export_program(network, self.name)
         height, width, channels = network.shape
         try:
-            with TRACING, quiet():
+            with TRACING, silence():
                 converted = ov.convert_model(program)
                 converted.reshape([-1, channels, height, width])
                 converted.inputs[0].get_node().set_layout(ov.Layout("NCHW"))
                 if kind == "int8":
-                    converted = _quantised(converted, calibration)
-                _named_by_place(converted)
+                    converted = _quantise(converted, calibration)
+                _name_by_position(converted)
                 ov.save_model(converted, path, compress_to_fp16=False)
         except DeploymentError:
             raise
@@ -65,11 +67,10 @@ class OpenVINO(Runtime):
             raise DeploymentError(f"OpenVINO cannot convert this network: {first_line(error)}") from None
 
     def open(self, path: Path) -> Session:
-        check_file(path, self.suffix)
+        content = read_network(path, MOST_BYTES)
         weights = path.with_suffix(".bin")
         if not weights.is_file():
             raise DeploymentError(f"the weights of {path} are missing: expected the file {weights} beside it")
-        content = read_network(path, MOST_BYTES)
         values = read_network(weights, MOST_BYTES) if weights.stat().st_size else b""  # of a network without weights
         check_answers(path, len(content).to_bytes(LENGTH, "little") + content + values, try_file, "OpenVINO")
         core = _core()
@@ -79,7 +80,7 @@ class OpenVINO(Runtime):
             raise DeploymentError(
                 f"{path} is no network of OpenVINO, or it or its .bin file is cut: {first_line(error)}"
             ) from None
-        shape, layout, notes = _checked(path, network)
+        shape, layout, notes = _check(path, network)
         options = {
             "INFERENCE_PRECISION_HINT": "f32",  # not the bfloat16 or float16 that some processors are faster with
             "EXECUTION_MODE_HINT": "ACCURACY",
@@ -152,7 +153,7 @@ def _core() -> Any:
     return core
 
 
-def _quantised(network: Any, calibration: NDArray[np.float32] | None) -> Any:
+def _quantise(network: Any, calibration: NDArray[np.float32] | None) -> Any:
     """Return a network of OpenVINO in int8, with ranges of activations by images."""
     if calibration is None or not len(calibration):
         raise DeploymentError("openvino-int8 needs images to calibrate: pass some of the training images")
@@ -165,7 +166,7 @@ def _quantised(network: Any, calibration: NDArray[np.float32] | None) -> Any:
     return nncf.quantize(network, nncf.Dataset([image[None] for image in images]), subset_size=len(images))
 
 
-def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat, list[str]]:
+def _check(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat, list[str]]:
     """Return (H, W, C), the layout and notes of a network that was read; its batch is made free."""
     if len(network.inputs) != 1 or len(network.outputs) != 1:
         raise DeploymentError(
@@ -179,7 +180,7 @@ def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat
     layouts: dict[str, DataFormat] = {"NCHW": "channels_first", "NHWC": "channels_last"}
     if said.isalpha() and said not in layouts:
         raise DeploymentError(f"{path} takes images in the layout {said}, expected NCHW or NHWC: convert it with one")
-    shape, layout = images_taken(str(path), sizes, layouts.get(said))
+    shape, layout = read_layout(str(path), sizes, layouts.get(said))
     types = [port.get_element_type().get_type_name() for port in (given, network.outputs[0])]
     if any(kind not in DTYPES for kind in types):
         raise DeploymentError(
@@ -205,7 +206,7 @@ def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat
     return shape, layout, notes
 
 
-def _named_by_place(network: Any) -> None:
+def _name_by_position(network: Any) -> None:
     """Name all operations by their places: OpenVINO counts what it has made in this process, and keeps the count."""
     network.set_friendly_name("network")
     for place, operation in enumerate(network.get_ordered_ops()):

@@ -129,7 +129,7 @@ class HostedNetwork:
         self._number = self._built(self._process)
 
     def _built(self, process: HostProcess) -> int:
-        architecture = self._architecture.described | {
+        architecture = self._architecture.description | {
             "inputs": {layer.name: shape for layer, shape in self._architecture.walk()},
             "flattened": self._architecture.flattened,
         }

@@ -35,7 +35,7 @@ from ..networks.architecture import (
     Residual,
     is_trainable,
 )
-from ..networks.weights import Weights, paired
+from ..networks.weights import Weights, pair_arrays
 from ..threads import cores
 from ..untrusted import check_archive, check_hdf5
 from .base import (
@@ -283,7 +283,7 @@ class TensorFlow(TrainableFramework):
                 network: Any = _whole_model(path, description) if whole else native
                 received = _shapes(network) if whole else _shapes_in_file(path)
                 if native is not None and sorted(received.values()) != sorted(_shapes(native).values()):
-                    paired(received, _shapes(native), str(path))  # branches may stand in another order
+                    pair_arrays(received, _shapes(native), str(path))  # branches may stand in another order
                 if not whole:
                     _load_weights(path, network)
         except WeightsError:

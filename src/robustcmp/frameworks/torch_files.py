@@ -14,7 +14,7 @@ import torch
 
 from ..errors import ModelError, UsageError, WeightsError
 from ..networks.architecture import Shape
-from ..networks.weights import paired
+from ..networks.weights import pair_arrays
 from ..untrusted import check_archive, is_archive
 
 _log = logging.getLogger("robustcmp")
@@ -31,7 +31,7 @@ def load_weights(path: Path, native: Any) -> torch.nn.Module:
     received = _of_network(_arrays(_state_dict(path)), expected, path)
     if any(torch.nn.parameter.is_lazy(tensor) for tensor in expected.values()):
         raise ModelError(f"the network for {path} has lazy layers: call it once, so that its shapes are known")
-    pairs = paired(_shapes(received), _shapes(expected), str(path))
+    pairs = pair_arrays(_shapes(received), _shapes(expected), str(path))
     if not all(theirs.endswith(ours) for ours, theirs in pairs.items()):
         some = ", ".join(f"{theirs} as {ours}" for ours, theirs in list(pairs.items())[:2])
         _log.warning("%s names its arrays in its own way, so they are told by their shapes: %s, …", path, some)

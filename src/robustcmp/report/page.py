@@ -409,7 +409,7 @@ def _conditioning(results: Results, pictures: Pictures | None) -> list[Block]:
     return [*_draw(results, pictures, plots.conditioning.draw, "conditioning", descriptions), *_fold(shown)]
 
 
-def _checks(results: Results, pictures: Pictures | None) -> list[Block]:
+def _checks(results: Results, _pictures: Pictures | None) -> list[Block]:
     checked = results.checked
     if checked is None:
         return [Block("text", words.NO_CHECKS)]
@@ -431,7 +431,7 @@ def _checks(results: Results, pictures: Pictures | None) -> list[Block]:
     return [*blocks, Block("folded", [*tables.lower_bound(results), every])]
 
 
-def _gallery(results: Results, pictures: Pictures | None) -> list[Block]:
+def _gallery(results: Results, _pictures: Pictures | None) -> list[Block]:
     attacks = attacks_with_images(results)
     if not attacks:
         return [Block("text", words.NO_GALLERY)]
@@ -489,7 +489,7 @@ def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
     ]
 
 
-def _tables(results: Results, pictures: Pictures | None) -> list[Block]:
+def _tables(results: Results, _pictures: Pictures | None) -> list[Block]:
     """Return the tables that do not stand beside a picture."""
     shown = [*tables.transfer(results), *tables.conditioning(results), *tables.lower_bound(results)]
     if not results.same_weights:
@@ -502,11 +502,11 @@ def _tables(results: Results, pictures: Pictures | None) -> list[Block]:
     return [Block("folded", [table for table in tables.tables(results) if table.title not in elsewhere])]
 
 
-def _notes(results: Results, pictures: Pictures | None) -> list[Block]:
+def _notes(results: Results, _pictures: Pictures | None) -> list[Block]:
     return [Block("list", words.notes(results))]
 
 
-def _settings(results: Results, pictures: Pictures | None) -> list[Block]:
+def _settings(results: Results, _pictures: Pictures | None) -> list[Block]:
     manifest = results.manifest
     about = manifest["about"]
     environment = manifest["environment"]
@@ -542,7 +542,7 @@ def _settings(results: Results, pictures: Pictures | None) -> list[Block]:
     return [*command, Block("facts", facts), Block("folded", shown)]
 
 
-def _citation(results: Results, pictures: Pictures | None) -> list[Block]:
+def _citation(results: Results, _pictures: Pictures | None) -> list[Block]:
     return [Block("code", to_bibtex(results).rstrip())]
 
 

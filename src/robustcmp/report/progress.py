@@ -85,7 +85,7 @@ class Tally:
         return self.seconds - self.starting
 
     def rates(self, model: str) -> NDArray[np.float64]:
-        """The rate of each training of a model that has a finished repeat."""
+        """Return the rate of each training of a model that has a finished repeat."""
         trainings = list(self.success.get(model, {}).values())  # another thread may add one
         return np.array([float(np.mean(repeats)) for repeats in trainings])
 

@@ -678,7 +678,7 @@ def _shorten(names: Sequence[str], most: int) -> str:
 
 
 def _attack_notes(results: Results) -> list[str]:
-    """Notes of the attacks, where they could not run, and which of them are not in R."""
+    """Say where attacks could not run, and which of them are not in R."""
     sentences = [
         f"{attack} is not applicable to {labels}: {why}"
         for (attack, why), labels in _models_by_reason(results.not_applicable)
@@ -711,7 +711,7 @@ def _models_by_reason(reasons: dict[str, dict[str, str]]) -> Iterable[tuple[tupl
 
 
 def _training_notes(results: Results) -> list[str]:
-    """How the frameworks' trainings differ, where the rest of the training is identical."""
+    """Say how the frameworks' trainings differ, where the rest of the training is identical."""
     differences = {
         model["framework"]: model["info"]["differences"]
         for model in results.manifest["models"]
@@ -1186,6 +1186,6 @@ def latex_caption(results: Results, subject: str) -> str:
         f"Attack success rates in percent{f', {subject}' if subject else ''}, on {used} images that {classify} "
         f"correctly; 95\\,\\% intervals are over {over}."
     )
-    if len(results.models) > 1 and not results.same_weights:
+    if len(results.models) > 1 and results.indicator and not results.same_weights:
         caption += " $R$ compares these models only; smaller is more robust."
     return caption

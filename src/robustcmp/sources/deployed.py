@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..data import is_own, load_dataset
 from ..deployments import check_applicable, check_runtime, conversion, split
-from ..deployments.deploying import SEMANTICS, beside, convert, deploy, open_deployed, weights_digest_of
+from ..deployments.deploy import SEMANTICS, beside, convert, deploy, open_deployed, weights_digest_of
 from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import DataError, ModelError, UsageError
 from ..frameworks import Device

@@ -272,12 +272,12 @@ def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[F
     return paired, lines
 
 
-def pooled(origins: FileOrigins) -> list[str]:
+def describe_pooling(origins: FileOrigins) -> list[str]:
     """Return a line for each framework whose networks are counted as trainings without having been named so.
 
     Examples
     --------
-    >>> pooled(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
+    >>> describe_pooling(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
     'To compare them, name each: a:torch=nets:mine b:torch=nets:other'
     """
     return [
@@ -289,7 +289,7 @@ def pooled(origins: FileOrigins) -> list[str]:
     ]
 
 
-def normalised(origins: FileOrigins, channels: int) -> list[str]:
+def describe_normalisation(origins: FileOrigins, channels: int) -> list[str]:
     """Return a line for each normalisation of images, with the models that get it; none where all get them as they are.
 
     Raises

@@ -22,10 +22,11 @@ from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
 from ..models.model import Model, check_preprocessing, check_wrapping
 from ..untrusted import check_file
 from . import check_applicable, conversion, split
-from .base import Runtime, Session
-from .kept_back import kept_back
+from .base import Runtime
 from .layouts import BYTES
-from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last, in_numpy
+from .model import DeployedModel, DeployedNetwork, Files, Gradient, RuntimeAdapter, channels_last, to_numpy
+from .sessions import Session
+from .silence import silence
 
 GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
 SEMANTICS = 1  # of how networks are converted here
@@ -93,16 +94,16 @@ def deploy(
     runtime, _ = split(name)
     check_gradient_kind(gradient)
     files = convert(model, name, calibration=calibration, path=path)
-    images = _calibration(name, model, calibration)
-    adapter = Deployed(name, runtime)
-    network = DeployedNetwork(adapter, files, _opened(runtime, files.main))
+    images = _prepare_images(name, model, calibration)
+    adapter = RuntimeAdapter(name, runtime)
+    network = DeployedNetwork(adapter, files, _open(runtime, files.main))
     if files.main.parent.parent.name.startswith(TEMPORARY):  # of a network whose weights are not known
         weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
     wrapped = channels_last(model)
-    vjp = _differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
+    vjp = _make_differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
     info = {name: said for name, said in model.info.items() if name not in ("differences", "source", "sha256")}
-    info["deployment"] = _described(network) | {
-        "source": _source(model),
+    info["deployment"] = _describe(network) | {
+        "source": _describe_source(model),
         "gradient": gradient,
         "calibration": None if images is None else {"images": len(images), "digest": digest({"images": images})},
     }
@@ -133,7 +134,7 @@ def convert(
         )
     if "averaged" in model.info:
         raise UsageError("a mean over passes is not in a converted network: deploy a network that draws nothing")
-    images = _calibration(name, model, calibration)
+    images = _prepare_images(name, model, calibration)
     key = _key(model, name, runtime, images if conversion(name).calibrated else None)
     return _converted(model, runtime, kind, images, key, path)
 
@@ -219,9 +220,9 @@ def open_deployed(
         wrapped = channels_last(source)
     else:
         given = None if bounds is None else check_wrapping(bounds, "logits")
-        wrapped = {"bounds": given, "preprocessing": in_numpy(check_preprocessing(preprocessing))}
+        wrapped = {"bounds": given, "preprocessing": to_numpy(check_preprocessing(preprocessing))}
     files = Files.of(main, beside(runtime, main))
-    session = _opened(runtime, main)
+    session = _open(runtime, main)
     is_normalised = not {"mean", "std"}.isdisjoint(wrapped["preprocessing"] or ())
     wrapped["bounds"] = wrapped["bounds"] or (UNIT_BOUNDS if is_normalised else session.bounds)
     scaled = session.holds_bytes and preprocessing is None
@@ -233,20 +234,20 @@ def open_deployed(
         if bounds is None and session.bounds == (0, BYTES):
             session.notes.append(f"so images in [0, 1] are given as {BYTES:g} times their values")
     else:
-        _check_levels(main, session, np.stack(_preprocessed_bounds(**wrapped)), bounds is not None or is_normalised)
-    network = DeployedNetwork(Deployed(name, runtime), files, session, wrapped["bounds"] if scaled else None)
+        _check_levels(main, session, np.stack(_preprocess_bounds(**wrapped)), bounds is not None or is_normalised)
+    network = DeployedNetwork(RuntimeAdapter(name, runtime), files, session, wrapped["bounds"] if scaled else None)
     for note in network.notes:
         _log.info("%s: %s", main, note)
-    said = _described(network) | {
+    said = _describe(network) | {
         "own_file": True,
         "precision": "as in the file",
         "conversion": "a file from elsewhere",
     }
-    said |= {} if source is None else {"source": _source(source)}
+    said |= {} if source is None else {"source": _describe_source(source)}
     if source is not None or gradient == FINITE_DIFFERENCES:
         said["gradient"] = gradient
     info = {"source": main.name, "sha256": files.sha256, "deployment": said}
-    vjp = _differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
+    vjp = _make_differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
     return DeployedModel(network, **wrapped, vjp=vjp, source=source if gradient == "source" else None, info=info)
 
 
@@ -259,17 +260,17 @@ def beside(runtime: Runtime, main: Path) -> list[Path]:
     return files
 
 
-def _opened(runtime: Runtime, main: Path) -> Session:
-    with kept_back():
+def _open(runtime: Runtime, main: Path) -> Session:
+    with silence():
         return runtime.open(main)
 
 
-def _shared(one: tuple[float, float], other: tuple[float, float]) -> float:
+def _overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
     """Return how much two ranges share of what they cover together.
 
     Examples
     --------
-    >>> _shared((0, 1), (-1, 1))
+    >>> _overlap((0, 1), (-1, 1))
     0.5
     """
     common = min(one[1], other[1]) - max(one[0], other[0])
@@ -279,13 +280,13 @@ def _shared(one: tuple[float, float], other: tuple[float, float]) -> float:
 def _check_levels(main: Path, session: Session, received: NDArray[np.float32], is_stated: bool) -> None:
     """Raise `DeploymentError` if a quantised input was made for other images than it gets, unless this is stated."""
     lower, upper = float(received.min()), float(received.max())
-    if session.levels is None or _shared((lower, upper), session.levels) >= ALIKE:
+    if session.levels is None or _overlap((lower, upper), session.levels) >= ALIKE:
         return
     if is_stated:
         session.notes.append(f"images are given from {lower:.4g} to {upper:.4g}, as stated")
         return
     mean, std = next(
-        (numbers for usual, numbers in NORMALISATIONS.items() if _shared(usual, session.levels) >= ALIKE),
+        (numbers for usual, numbers in NORMALISATIONS.items() if _overlap(usual, session.levels) >= ALIKE),
         ("MEAN", "STD"),
     )
     raise DeploymentError(
@@ -296,7 +297,7 @@ def _check_levels(main: Path, session: Session, received: NDArray[np.float32], i
     )
 
 
-def _source(model: Model) -> dict[str, Any]:
+def _describe_source(model: Model) -> dict[str, Any]:
     """Return what tells the trained model from others that a deployed network was converted from."""
     return {"framework": model.framework, "weights": weights_digest_of(model)}
 
@@ -306,7 +307,7 @@ def weights_digest_of(model: Model) -> str | None:
     return Classifier(model).weights_digest
 
 
-def _described(network: DeployedNetwork) -> dict[str, Any]:
+def _describe(network: DeployedNetwork) -> dict[str, Any]:
     """Return what is known of a deployed network, as JSON types."""
     said = conversion(network.adapter.name)
     return {
@@ -320,7 +321,7 @@ def _described(network: DeployedNetwork) -> dict[str, Any]:
     }
 
 
-def _calibration(name: str, model: Model, calibration: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+def _prepare_images(name: str, model: Model, calibration: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
     """Return calibration images as the network itself gets them; None if there are none, and none are needed."""
     if calibration is None and not conversion(name).calibrated:
         return None
@@ -333,25 +334,23 @@ def _calibration(name: str, model: Model, calibration: NDArray[np.float32] | Non
     if not len(images):
         raise UsageError(f"{name} needs at least one calibration image, received none", parameters=["calibration"])
     lower, upper = (np.float32(bound) for bound in model.bounds)
-    inner: NDArray[np.float32] = _preprocessed(channels_last(model)["preprocessing"], lower + (upper - lower) * images)
+    inner: NDArray[np.float32] = _preprocess(channels_last(model)["preprocessing"], lower + (upper - lower) * images)
     return inner
 
 
-def _differences(
+def _make_differences(
     network: DeployedNetwork, bounds: tuple[float, float], preprocessing: dict[str, Any] | None
 ) -> FiniteDifferences:
     """Return the gradient by finite differences, within what the bounds of images become by the preprocessing."""
-    return FiniteDifferences(network, *_preprocessed_bounds(bounds, preprocessing))
+    return FiniteDifferences(network, *_preprocess_bounds(bounds, preprocessing))
 
 
-def _preprocessed_bounds(
-    bounds: tuple[float, float], preprocessing: dict[str, Any] | None
-) -> list[NDArray[np.float32]]:
+def _preprocess_bounds(bounds: tuple[float, float], preprocessing: dict[str, Any] | None) -> list[NDArray[np.float32]]:
     """Return what a preprocessing makes of the smallest and the largest pixel, each of shape (1, 1, C)."""
-    return [_preprocessed(preprocessing, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
+    return [_preprocess(preprocessing, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
 
 
-def _preprocessed(preprocessing: dict[str, Any] | None, images: NDArray[np.float32]) -> NDArray[np.float32]:
+def _preprocess(preprocessing: dict[str, Any] | None, images: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return images (N, H, W, C) as the network behind a preprocessing with axes of such images gets them."""
     said = preprocessing or {}
     x = np.flip(images, said["flip_axis"]) if said.get("flip_axis") is not None else images
@@ -374,7 +373,7 @@ def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] 
     return json_digest(
         {
             "weights": weights,
-            "architecture": model.architecture.described,
+            "architecture": model.architecture.description,
             "framework": model.framework,
             "name": name,
             "said": conversion(name)._asdict(),
@@ -421,13 +420,13 @@ def _found_or_made(
             made = Path(temporary) / "made"
             made.mkdir()
             main = made / f"{WRITTEN}{runtime.suffix}"
-            with kept_back():
+            with silence():
                 runtime.convert(model, kind, images, main)
             (made / DIGEST).write_text(Files.of(main, runtime.beside(main)).sha256, encoding="ascii")
             _put(made, folder, runtime, Path(temporary) / "broken")
     main = folder / f"{WRITTEN}{runtime.suffix}"
     if path is not None:
-        main = _copied(main, as_path(path, "path"), runtime)
+        main = _copy(main, as_path(path, "path"), runtime)
     return Files.of(main, runtime.beside(main))
 
 
@@ -453,7 +452,7 @@ def _put(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
             raise
 
 
-def _copied(main: Path, path: Path, runtime: Runtime) -> Path:
+def _copy(main: Path, path: Path, runtime: Runtime) -> Path:
     """Copy a converted network to where the caller wants it, and return its main file there."""
     runtime.copy(main, path)
     if len(runtime.beside(path)) != len(runtime.beside(main)):

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import processes
-from ..errors import DeploymentError
-from ..files import user_cache, write_bytes_atomically
+from ... import processes
+from ...errors import DeploymentError
+from ...files import user_cache, write_bytes_atomically
 
 SECONDS = 600.0  # for a package, also on a slow line
 UNREADABLE = (OSError, EOFError, KeyError, tarfile.TarError)

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError
-from ..files import write_text_atomically
-from ..hosts.variables import passed_on
+from ...errors import DeploymentError
+from ...files import write_text_atomically
+from ...hosts.variables import passed_on
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -156,14 +156,14 @@ def open_page(name: str, scripts: Sequence[str], available: Mapping[str, Path]) 
     why = missing(name)
     if why:
         raise DeploymentError(why)
-    return Page(_running(), name, scripts, available)
+    return Page(_running_browser(), name, scripts, available)
 
 
 _lock = threading.Lock()
 _started: list[Chromium] = []  # the last one; in a process that was forked off, the parent's
 
 
-def _running() -> Chromium:
+def _running_browser() -> Chromium:
     with _lock:
         if not _started or not _started[-1].is_alive:
             _started[:] = [Chromium()]
@@ -236,7 +236,7 @@ class Chromium:
         """Let it close a page; nothing is waited for."""
         self.exchanges.pop(key).questions.put(None)
 
-        def task(browser: Browser) -> None:
+        def task(_: Browser) -> None:
             tab = self._tabs.pop(key)
             if key not in self._crashed:  # for which Playwright would wait for ever
                 tab.close()

@@ -19,7 +19,7 @@ STREAMS = (1, 2)  # standard output and standard error, as C++ libraries know th
 
 
 @contextmanager
-def kept_back() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Keep what libraries print, warn and log from the terminal; a `DeploymentError` quotes the end of it.
 
     Also what C++ prints past Python. Log lines up to the level WARNING are dropped.
@@ -28,8 +28,8 @@ def kept_back() -> Iterator[None]:
     with ExitStack() as stack:
         kept = stack.enter_context(tempfile.TemporaryFile())
         for stream, redirect in zip(STREAMS, (redirect_stdout, redirect_stderr), strict=True):
-            stack.enter_context(_sent_to(kept, stream))
-            stack.enter_context(redirect(_text(stream)))
+            stack.enter_context(_redirect(kept, stream))
+            stack.enter_context(redirect(_open_text(stream)))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         logging.disable(max(before, logging.WARNING))
@@ -45,7 +45,7 @@ def kept_back() -> Iterator[None]:
 
 
 @contextmanager
-def _sent_to(kept: IO[bytes], stream: int) -> Iterator[None]:
+def _redirect(kept: IO[bytes], stream: int) -> Iterator[None]:
     """Send what is written to a descriptor of this process elsewhere."""
     for own in (sys.stdout, sys.stderr):
         if own is not None and not own.closed:
@@ -65,7 +65,7 @@ def _sent_to(kept: IO[bytes], stream: int) -> Iterator[None]:
             os.close(screen)
 
 
-def _text(stream: int) -> TextIO:
+def _open_text(stream: int) -> TextIO:
     """Return what Python writes to a descriptor with, which stays open: a library that is imported here may keep it."""
     descriptor = io.FileIO(stream, "w", closefd=False)
     return io.TextIOWrapper(descriptor, encoding="utf-8", errors="backslashreplace", write_through=True)

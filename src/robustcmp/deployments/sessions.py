@@ -1,10 +1,10 @@
-"""Sessions of programs that take a whole batch at once: layouts, sizes of batches and threads."""
+"""Deployed networks that are ready to be asked: what they tell of themselves, and sizes of batches."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,66 @@ from numpy.typing import NDArray
 
 from ..errors import DeploymentError
 from ..frameworks.base import DataFormat, pad, round_up
-from ..limits import LAYER_VALUES
-from .base import Session
-from .layouts import channels_axis
+from .layouts import Layout
 
 SIZES = 16  # of batches between two powers of two: for a new one, programs choose their kernels and buffers anew
+
+
+class Session(ABC):
+    """A deployed network that is ready to be asked.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (H, W, C) of one image, or (F,) where images are given as rows of values; 0 where any size is taken.
+    notes : list of str
+        What is done to images and answers, where the file has another layout or number format.
+    holds_bytes : bool
+        Whether the format of its images is that of bytes, so that these can be nothing but images within `bounds`.
+    bounds : tuple of float
+        Of the images that it takes, unless a caller says otherwise.
+    levels : tuple of float or None
+        The smallest and the largest value that its quantised input can store; None where its input is of floats.
+    layout : Layout, optional
+        How images become its input, where that is told from the sizes in the file.
+    """
+
+    shape: tuple[int, ...]
+    notes: list[str]
+    layout: Layout | None = None
+    holds_bytes: bool = False
+    bounds: tuple[float, float] = (0, 1)
+    levels: tuple[float, float] | None = None
+
+    @abstractmethod
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits (N, K) of images (N, H, W, C)."""
+
+
+class LayoutSession(Session):
+    """A network that is asked as its layout says.
+
+    Parameters
+    ----------
+    layout : Layout
+        How images become its input.
+    network : callable
+        Its input to rows (N, K).
+    notes : sequence of str
+        In addition to those of the layout.
+    """
+
+    layout: Layout
+
+    def __init__(self, layout: Layout, network: Callable[[NDArray[Any]], Any], notes: Sequence[str] = ()):
+        self.layout = layout
+        self.shape = layout.shape
+        self.holds_bytes = layout.holds_bytes
+        self.notes = [*layout.notes, *notes]
+        self._network = network
+
+    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self.layout.ask(self._network, images)
 
 
 class BatchSession(Session):
@@ -109,69 +164,3 @@ def parts(n: int, sizes: Sequence[int]) -> Iterator[int]:
         size = next(nearly, max((size for size in sizes if size <= n), default=sizes[0]))
         yield size
         n -= size
-
-
-def images_taken(
-    what: str, dimensions: Sequence[int | None], layout: DataFormat | None = None
-) -> tuple[tuple[int, int, int], DataFormat]:
-    """Return (H, W, C) and the layout of a network's images, from its input's dimensions, the batch among them.
-
-    Parameters
-    ----------
-    what : str
-        What the network is called in errors.
-    dimensions : sequence of int or None
-        None for one that is not fixed.
-    layout : str, optional
-        Where the file says it. If not, the channels are where 1 to 4 stands.
-
-    Raises
-    ------
-    DeploymentError
-        It takes no batch of images of one size, or nothing tells where the channels are.
-    """
-    if len(dimensions) != 4:
-        raise DeploymentError(
-            f"{what} takes an input of {len(dimensions)} dimensions, expected 4: a batch of images. Export it with "
-            "an input (N, C, H, W) or (N, H, W, C)"
-        )
-    sizes = [size for size in dimensions[1:] if size]
-    if len(sizes) != 3:
-        given = ", ".join("?" if size is None else str(size) for size in dimensions)
-        raise DeploymentError(
-            f"{what} takes images of no fixed size ({given}). Export it with a fixed height, width and number of "
-            "channels; only the batch may vary"
-        )
-    if np.prod(sizes, dtype=np.float64) > LAYER_VALUES:
-        raise DeploymentError(f"{what} takes images of {sizes}, expected at most {LAYER_VALUES:,} values an image")
-    if layout is None:
-        axis = channels_axis(sizes)
-        if axis is None:
-            raise DeploymentError(
-                f"{what} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 "
-                "to 4 channels, first or last"
-            )
-        layout = "channels_first" if axis == "first" else "channels_last"
-    if layout == "channels_first":
-        return (sizes[1], sizes[2], sizes[0]), layout
-    return (sizes[0], sizes[1], sizes[2]), layout
-
-
-def check_file(path: Path, suffix: str) -> None:
-    """Raise `DeploymentError` for what is no file with something in it, or ends in another way."""
-    if path.suffix.lower() != suffix:
-        raise DeploymentError(f"expected a file that ends with {suffix}, received {path}")
-    try:
-        size = path.stat().st_size if path.is_file() else -1
-    except OSError as error:
-        raise DeploymentError(f"{path} cannot be read: {error.strerror}") from None
-    if size < 1:
-        raise DeploymentError(f"{path} is {'no file' if size < 0 else 'empty'}: name a file of a network")
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error of a program says in one line, where its own message has a whole page."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # OpenVINO names the places in its source first.
-    said = [line for line in lines if not line.startswith(("Exception from ", "Check '"))] or lines
-    return f"{type(error).__name__}: {said[0][:300] if said else 'no message'}"
