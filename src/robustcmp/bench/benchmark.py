@@ -450,7 +450,8 @@ def open_benchmark(directory: str | os.PathLike[str]) -> Benchmark:
 
 def _load(store: BenchmarkStore, planned: Planned) -> Measurement:
     """Return a measurement that is what was asked for, or raise `StoreError`."""
-    measurement, path = store.load(planned.key), store.path(planned.key)
+    measurement = store.load(planned.key)
+    path = store.path(planned.key)
     again = "Delete it, and rerun the same command to measure it again."
     if measurement.asked != planned.asked:
         raise StoreError(f"{path} is of {measurement.asked}, but the manifest asks for {planned.asked}. {again}")
