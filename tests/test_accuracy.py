@@ -18,7 +18,7 @@ from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import in_unit_bounds
-from robustcmp.runs.causes import find_cause
+from robustcmp.runs.accuracy import find_cause
 
 torch = pytest.importorskip("torch")
 

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .analysis.control import answers_alike
 from .attacks.suite import AnySuite
-from .errors import ControlError, SealError, UsageError, enough_memory
+from .errors import ControlError, enough_memory
 from .evaluation import Evaluation
 from .frameworks import DataFormat, Device
 from .processes import Limits
-from .records.manifest import check as check_manifest
 from .records.store import Run
 from .records.upkeep import discard_broken
 from .report.progress import shown_progress
 from .report.words import behaviour_notes
-from .runs.accuracy import check_accuracies, explain_accuracies, read_expected
+from .runs.accuracy import check_accuracies, read_expected
 from .runs.assembly import assemble
-from .runs.deployed import convert, describe_unasked, set_unaskable_apart
-from .runs.execution import execute
-from .runs.executors import Executor, Isolated, choose_executor
+from .runs.deployed import convert, set_unaskable_apart
+from .runs.executors import Executor, Isolated, choose_executor, execute
 from .runs.followups import FollowUps
 from .runs.loading import Models, check_models, load, set_batch_sizes
 from .runs.manifest import add_failures, describe
@@ -193,23 +189,12 @@ def prepare(
     trained = check_models(trained, question, progress)
     question = question.shared_by(trained)
     trained, batch_sizes = set_batch_sizes(trained, question, store.manifest())
-
     correct = classify(trained, question)
-    trained = explain_accuracies(trained, question, correct)
-    check_accuracies(question.expected, trained, correct)
-    subset = choose_subset(trained, question, correct)
-    which = "of the test set" if question.suite.subset == "all" else "that every model classifies correctly"
-    progress.begin(f"attacks on {len(subset.indices)} images {which}", 0)
-
+    trained = check_accuracies(trained, question, correct)
+    subset = choose_subset(trained, question, correct, progress)
     plan = make_plan(trained, question, subset, store.manifest(), store.keep_images)
-    manifest = describe(plan, batch_sizes, about)
+    manifest = describe(plan, networks, batch_sizes, about)
     _check_exact(manifest.get("deployments", ()))
-    if networks and (entries := describe_unasked(networks, plan.models, plan.identities)):
-        manifest["not_asked"] = entries
-    try:
-        check_manifest(manifest)
-    except SealError as error:  # whoever reads the run would refuse it
-        raise UsageError(f"a run cannot keep what is said of it or of a model: {error}") from None
     for sentence in behaviour_notes(manifest["models"]):
         _log.warning("%s", sentence)
     return plan, manifest
@@ -217,15 +202,10 @@ def prepare(
 
 def _write(plan: Plan, manifest: dict[str, Any], store: Run) -> Evaluation:
     """Put all results together and store them."""
+    keys = [model.key for model in plan.models]
+    question = plan.question
     dataset = assemble(
-        store,
-        plan.cells,
-        [model.key for model in plan.models],
-        plan.suite.records,
-        plan.question.repeats,
-        plan.subset.indices,
-        plan.labels,
-        plan.margins,
+        store, plan.cells, keys, plan.suite.records, question.repeats, plan.subset.indices, plan.labels, plan.margins
     )
     store.write_manifest(manifest)
     store.write_results(dataset, manifest)
@@ -253,51 +233,9 @@ def _resumable(out: str | os.PathLike[str] | None, about: dict[str, Any] | None)
         yield
     except KeyboardInterrupt:
         if "command" not in (about or {}):
-            kept = (
-                f"What is finished is kept in {out}: repeat the call to resume."
-                if out
-                else "Without out= nothing is kept."
-            )
-            _log.warning("interrupted. %s", kept)
+            kept = f"What is finished is kept in {out}: repeat the call to resume."
+            _log.warning("interrupted. %s", kept if out else "Without out= nothing is kept.")
         raise
-
-
-class Estimate(NamedTuple):
-    """What a comparison has to do.
-
-    Attributes
-    ----------
-    models, images : int
-        How many are compared, on how many images.
-    cells, missing : dict of str to int
-        How many cells each attack has, and how many of them are missing in the run.
-    seconds : dict of str to float
-        About how long each attack takes for what is missing.
-    """
-
-    models: int
-    images: int
-    cells: dict[str, int]
-    missing: dict[str, int]
-    seconds: dict[str, float]
-
-
-def estimate(
-    models: Models, question: Question, *, out: str | os.PathLike[str], progress: bool | Progress, device: Device
-) -> Estimate:
-    """Return what `evaluate` would do for a question; nothing is attacked, and nothing is written."""
-    with progress_of(progress) as shown:
-        store = Run.create(out if Path(out).exists() else None)
-        plan, _ = prepare(models, question, store, {}, device, shown)
-    cells = Counter(cell.attack for cell in plan.cells)
-    missing = Counter(cell.attack for cell, count in plan.queries(store).items() if count)
-    return Estimate(
-        len(plan.models),
-        len(plan.images),
-        {attack: cells[attack] for attack in question.suite.attacks},
-        {attack: missing[attack] for attack in question.suite.attacks},
-        plan.seconds(store),
-    )
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import math
 import shlex
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -187,7 +188,7 @@ def _evaluate(given: Sequence[str]) -> None:
     from ..runs.question import check_numbers
 
     suite = _add_own(load_suite(options.suite[0]), options.suite[1:])
-    repeats = suite.repeated(_repeats(options.repeats or [], suite))
+    repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     memory = None if options.group_memory is None else options.group_memory * 2**30
@@ -298,20 +299,28 @@ def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | Non
 
 def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
-    from ..compare import estimate
+    from pathlib import Path
+
+    from ..compare import prepare, progress_of
+    from ..records.store import Run
     from ..report.format import duration
     from ..runs.question import validate
 
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format", "expected_accuracy")
-    images, labels = asked.data.images, asked.data.labels
-    question = validate(images, labels, *(arguments[name] for name in of_question))
-    work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})
+    question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
+    directory = arguments["out"]
+    store = Run.create(directory if Path(directory).exists() else None)
+    with progress_of(arguments["progress"]) as progress:
+        plan, _ = prepare(asked.origins, question, store, {}, arguments["device"], progress)
+        seconds = plan.seconds(store)
+    cells = Counter(cell.attack for cell in plan.cells)
+    missing = Counter(cell.attack for cell, queries in plan.queries(store).items() if queries)
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
-    show(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
-    for attack, seconds in work.seconds.items():
-        to_do = f"{work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}"
-        show(f"{attack}: {to_do if work.cells[attack] else 'not applicable'}")
-    show(f"about {duration(sum(work.seconds.values()))} for all attacks on this machine; the run is {arguments['out']}")
+    show(f"{len(plan.models)} models, {len(plan.images)} images {which}, suite {suite.name}")
+    for attack in suite.attacks:
+        to_do = f"{missing[attack]} of {cells[attack]} cells to do, about {duration(seconds[attack])}"
+        show(f"{attack}: {to_do if cells[attack] else 'not applicable'}")
+    show(f"about {duration(sum(seconds.values()))} for all attacks on this machine; the run is {directory}")
 
 
 def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def to_latex(results: Results) -> str:
     for model in results.models:
         row = [text for attack in results.attacks for text in _rate_and_interval(results, model, attack)]
         if has_r:
-            row.append(_number(results.indicator.get(model, math.nan), 3))
+            row.append(_number(results.indicator[model], 3))
         rows[escape(model)] = row
     frame = pandas.DataFrame.from_dict(rows, orient="index", columns=pandas.MultiIndex.from_tuples(columns))
     about = results.manifest["about"]

@@ -1186,6 +1186,6 @@ def latex_caption(results: Results, subject: str) -> str:
         f"Attack success rates in percent{f', {subject}' if subject else ''}, on {used} images that {classify} "
         f"correctly; 95\\,\\% intervals are over {over}."
     )
-    if len(results.models) > 1 and not results.same_weights:
+    if len(results.models) > 1 and results.indicator and not results.same_weights:
         caption += " $R$ compares these models only; smaller is more robust."
     return caption

@@ -15,7 +15,7 @@ from ..deployments import conversion, split
 from ..frameworks import Device
 from ..models.classifier import Classifier
 from ..sources.deployed import Converted, FromDeployment
-from .blame import blaming
+from .blame import blame
 from .identity import Identity
 from .loading import Models, TrainedModel
 
@@ -92,7 +92,7 @@ def set_unaskable_apart(models: Models) -> tuple[Models, dict[str, list[FromDepl
 def convert(models: Mapping[str, Sequence[FromDeployment]], device: Device) -> dict[str, list[Converted]]:
     """Convert the networks that cannot be asked here."""
     return {
-        name: [blaming(f"converting to {name}/{place}", origin.convert, device) for place, origin in enumerate(each)]
+        name: [blame(f"converting to {name}/{place}", origin.convert, device) for place, origin in enumerate(each)]
         for name, each in models.items()
     }
 

@@ -22,7 +22,7 @@ from ..models.classifier import Classifier
 from ..records.cell import Cell
 from ..records.checks import Checked
 from ..records.contested import Contested
-from .blame import blaming, blaming_each
+from .blame import blame, blame_each
 from .checks import run_checks
 from .loading import TrainedModel
 from .plan import Plan
@@ -164,7 +164,7 @@ def count_transfers(
                         continue
                     else:
                         what = f"measuring transfer to model {target + 1} of {len(targets)}"
-                        fooled = blaming(what, classifier.predict, images[success]) != labels[success]
+                        fooled = blame(what, classifier.predict, images[success]) != labels[success]
                     counts[source, target, k] += [int(fooled.sum()), int(success.sum()), len(success)]
         progress.step()
     return counts
@@ -217,7 +217,7 @@ def attack_contested(
             if len(x) and numbers:
                 results = draws.attacks[name].outcomes(model.classifier, x, y, question.seed, numbers)
                 what = f"attacking {model.label} with {name}"
-                of_attack[right] = np.mean([result.success for result in blaming_each(what, results)], axis=0)
+                of_attack[right] = np.mean([result.success for result in blame_each(what, results)], axis=0)
         progress.step()
     counts = np.array([common.sum(), contested.sum()], np.int64)
     return Contested(names, index, correct[:, index], success, counts)

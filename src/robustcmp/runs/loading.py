@@ -18,7 +18,7 @@ from ..models.batches import largest_batch_size, measure_batch_size
 from ..models.classifier import Classifier, unwrap
 from ..models.preflight import check_model, in_unit_bounds
 from ..sources.deployed import AnyOrigin, Origin
-from .blame import blaming
+from .blame import blame
 from .progress import Progress, Unseen
 from .question import Question
 from .related import check_control
@@ -102,7 +102,7 @@ def load(models: Models, device: Device = "auto", progress: Progress | None = No
         for counted, given in enumerate(trainings):
             origin = given if isinstance(given, Origin) else None
             what = f"loading {name}/{counted}"
-            model = blaming(what, given.load, device) if isinstance(given, AnyOrigin) else given
+            model = blame(what, given.load, device) if isinstance(given, AnyOrigin) else given
             trained.append(TrainedModel(name, counted, Classifier(in_unit_bounds(model)), origin))
             progress.step()
     return _with_own_seeds(trained)
@@ -137,7 +137,7 @@ def check_models(
     progress.begin("compiling and checking models", len(models))
     compiled = []
     for model in models:
-        compiled.append(blaming(f"checking {model.label}", _check, model, question))
+        compiled.append(blame(f"checking {model.label}", _check, model, question))
         progress.step()
     return compiled
 
@@ -164,7 +164,7 @@ def compile_and_check(
     batch_size: int | None,
 ) -> tuple[Classifier, bool]:
     """Return a classifier compiled, and whether its answers depend on the batch, as `check_model` says."""
-    classifier = classifier.compiled(images)
+    classifier = classifier.compile(images)
     if batch_size == 1:
         classifier = classifier.with_batch_size(1)
     return classifier, check_model(name, classifier, images, labels)
@@ -185,7 +185,7 @@ def set_batch_sizes(
         classifier, label = model.classifier, batch_size_label(model.name, model.classifier)
         if batch_size is None and label not in measured:
             what = f"measuring the batch size of {model.label}"
-            measured[label] = blaming(what, measure_batch_size, classifier, images, question.queries)
+            measured[label] = blame(what, measure_batch_size, classifier, images, question.queries)
         classifier = classifier.with_batch_size(batch_size or min(measured[label], largest_batch_size(images)))
         _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
         sized.append(replace(model, classifier=classifier))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,18 +11,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
+from ..errors import SealError, UsageError
 from ..files import digest
 from ..models.functions import FINITE_DIFFERENCES
 from ..provenance import made_with, processor
-from ..records.manifest import FORMAT
-from .deployed import compare_with_sources, find_deployed_twins
+from ..records.manifest import FORMAT, check
+from ..sources.deployed import Converted
+from .deployed import compare_with_sources, describe_unasked, find_deployed_twins
 from .loading import TrainedModel
 from .plan import Plan
 from .related import find_twins, run_control
 
 
-def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> dict[str, Any]:
-    """Return what was asked, and of what and with what, as JSON types."""
+def describe(
+    plan: Plan,
+    networks: Mapping[str, Sequence[Converted]],
+    batch_sizes: dict[str, int],
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """Return what was asked, and of what and with what, as JSON types.
+
+    `networks` were converted to and cannot be asked here.
+
+    Raises
+    ------
+    UsageError
+        A reader of the run would refuse what is said of it or of a model.
+    """
     question, suite, subset = plan.question, plan.suite, plan.subset
     deployments = compare_with_sources(plan.models, plan.identities, question.images)
     manifest: dict[str, Any] = {
@@ -58,6 +73,12 @@ def describe(plan: Plan, batch_sizes: dict[str, int], about: dict[str, Any]) -> 
     }
     if deployments:
         manifest["deployments"] = deployments
+    if unasked := describe_unasked(networks, plan.models, plan.identities):
+        manifest["not_asked"] = unasked
+    try:
+        check(manifest)
+    except SealError as error:
+        raise UsageError(f"a run cannot keep what is said of it or of a model: {error}") from None
     return manifest
 
 

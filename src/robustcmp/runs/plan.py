@@ -19,7 +19,7 @@ from ..frameworks import Device
 from ..models.batches import measure_rate
 from ..records.cell import Cell, Extras
 from ..sources.deployed import Origin
-from .blame import blaming
+from .blame import blame
 from .identity import Identity, identify, stored_identity
 from .loading import TrainedModel, find_inapplicable
 from .question import Question
@@ -258,8 +258,8 @@ def make_plan(
         runs = {name: attack for name, attack in suite.attacks.items() if name not in not_applicable[model.key]}
         needs_gradient = any(attack.needs_gradient for attack in runs.values())
         what = f"asking {model.label} about the subset"
-        identity, logits = blaming(what, identify, model.classifier, images, labels, needs_gradient)
-        identity = identities[model.key] = identity.steadied(_stored_identities(model, stored or {}))
+        identity, logits = blame(what, identify, model.classifier, images, labels, needs_gradient)
+        identity = identities[model.key] = identity.steady(_stored_identities(model, stored or {}))
         margins[model.key] = measure_margins(logits, labels)
         share = trainings[model.name] if question.spread else 0
         trainings[model.name] += 1

@@ -16,8 +16,9 @@ from ..errors import ModelError, UsageError, check_count, check_seed
 from ..frameworks import DataFormat
 from ..models.classifier import Classifier, predict_named
 from ..models.preflight import in_unit_bounds
-from .blame import blaming
+from .blame import blame
 from .loading import TrainedModel
+from .progress import Progress, Unseen
 from .question import Question
 
 Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
@@ -104,14 +105,19 @@ class Subset:
 def classify(models: Sequence[TrainedModel], question: Question) -> NDArray[np.bool_]:
     """Return which images (models, N) each model classifies correctly."""
     answers = [
-        blaming(f"classifying images with {name}", predict_named, f"model {name!r}", classifier, question.images)
+        blame(f"classifying images with {name}", predict_named, f"model {name!r}", classifier, question.images)
         for name, classifier in ((model.label, model.classifier) for model in models)
     ]
     correct: NDArray[np.bool_] = np.array(answers) == question.labels
     return correct
 
 
-def choose_subset(models: Sequence[TrainedModel], question: Question, correct: NDArray[np.bool_]) -> Subset:
+def choose_subset(
+    models: Sequence[TrainedModel],
+    question: Question,
+    correct: NDArray[np.bool_],
+    progress: Progress | None = None,
+) -> Subset:
     """Return at most n images that all models classify correctly, or of all images where the suite attacks those.
 
     Raises
@@ -128,6 +134,8 @@ def choose_subset(models: Sequence[TrainedModel], question: Question, correct: N
             "no image is classified correctly by all models, so there is nothing to compare. Their accuracies are "
             f"{', '.join(accuracies)}. {causes or 'Check labels, bounds and preprocessing.'}"
         )
+    which = "of the test set" if question.suite.subset == "all" else "that every model classifies correctly"
+    (progress or Unseen()).begin(f"attacks on {len(indices)} images {which}", 0)
     return Subset(indices, correct)
 
 

@@ -32,7 +32,7 @@ class Timed(NamedTuple):
     peak_memory: int | None
 
 
-def timed(
+def time_repeats(
     classifier: Classifier,
     attack: RunnableAttack,
     images: NDArray[np.float32],

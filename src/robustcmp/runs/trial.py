@@ -24,7 +24,7 @@ from ..processes import Child, Died, Limits
 from ..sources.deployed import FromDeployedFile
 from ..sources.from_code import FromFunction
 from ..sources.from_files import FromFile
-from .blame import blaming
+from .blame import blame
 from .identity import identify_once
 from .loading import Models, batch_size_label, compile_and_check
 from .progress import Progress
@@ -70,7 +70,7 @@ class TrialTask:
 
     def run(self) -> None:
         """Load the model and ask it, in this process."""
-        blaming(f"trying {self.label}", self._run)
+        blame(f"trying {self.label}", self._run)
 
     def _run(self) -> None:
         images, labels = self.images, self.labels
