@@ -45,10 +45,10 @@ def split(name: str) -> tuple[Runtime, str]:
     UsageError
         There is none of that name.
     """
-    for known in sorted(MODULES, key=len, reverse=True):
-        kind = name[len(known) + 1 :]
-        if (name == known or name.startswith(f"{known}-")) and runtime(known).conversion(kind) is not None:
-            return runtime(known), kind
+    for candidate in sorted(MODULES, key=len, reverse=True):
+        kind = name[len(candidate) + 1 :]
+        if (name == candidate or name.startswith(f"{candidate}-")) and runtime(candidate).conversion(kind) is not None:
+            return runtime(candidate), kind
     also = {
         deployment.replace(runtime_name, word, 1): deployment
         for word, runtime_name in ALSO.items()

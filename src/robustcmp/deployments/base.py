@@ -169,5 +169,5 @@ def first_line(error: BaseException) -> str:
     """Return what an error of a program says in one line, where its own message has a whole page."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # OpenVINO names the places in its source first.
-    said = [line for line in lines if not line.startswith(("Exception from ", "Check '"))] or lines
-    return f"{type(error).__name__}: {said[0][:300] if said else 'no message'}"
+    messages = [line for line in lines if not line.startswith(("Exception from ", "Check '"))] or lines
+    return f"{type(error).__name__}: {messages[0][:300] if messages else 'no message'}"

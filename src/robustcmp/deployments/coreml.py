@@ -32,8 +32,8 @@ class CoreML(Runtime):
     }
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
-        if said := self.missing():
-            raise DeploymentError(said)
+        if reason := self.missing():
+            raise DeploymentError(reason)
         network = build_torch_network(model, self.name, calibration)
         height, width, channels = network.shape
         import torch

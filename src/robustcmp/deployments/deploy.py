@@ -232,8 +232,8 @@ def open_deployed(
     if source is not None and bounds is None and preprocessing is None:
         wrapped = channels_last(source)
     else:
-        given = None if bounds is None else check_wrapping(bounds, "logits")
-        wrapped = {"bounds": given, "preprocessing": to_numpy(check_preprocessing(preprocessing))}
+        checked = None if bounds is None else check_wrapping(bounds, "logits")
+        wrapped = {"bounds": checked, "preprocessing": to_numpy(check_preprocessing(preprocessing))}
     files = Files.of(main, beside(runtime, main))
     session = _open(runtime, main)
     is_normalised = not {"mean", "std"}.isdisjoint(wrapped["preprocessing"] or ())
@@ -279,7 +279,7 @@ def _open(runtime: Runtime, main: Path) -> Session:
         return runtime.open(main)
 
 
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
+def _overlap(first: tuple[float, float], other: tuple[float, float]) -> float:
     """Return how much two ranges share of what they cover together.
 
     Examples
@@ -287,8 +287,8 @@ def _overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
     >>> _overlap((0, 1), (-1, 1))
     0.5
     """
-    common = min(one[1], other[1]) - max(one[0], other[0])
-    return max(0, common) / (max(one[1], other[1]) - min(one[0], other[0]))
+    common = min(first[1], other[1]) - max(first[0], other[0])
+    return max(0, common) / (max(first[1], other[1]) - min(first[0], other[0]))
 
 
 def _check_levels(main: Path, session: Session, received: NDArray[np.float32], is_stated: bool) -> None:

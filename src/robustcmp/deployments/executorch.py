@@ -104,14 +104,14 @@ class ExecuTorch(Runtime):
 class _Program:
     """A program in the process; where that has ended, in the next one."""
 
-    def __init__(self, runtime: ExecuTorch, content: bytes, what: str):
-        self._runtime, self._what = runtime, what
+    def __init__(self, runtime: ExecuTorch, content: bytes, name: str):
+        self._runtime, self._name = runtime, name
         self._content = np.frombuffer(content, np.uint8)
         self._open()
 
     def _open(self) -> None:
         self._process = self._runtime.process()
-        with _as_deployment_errors(f"{self._what} cannot be opened: "):
+        with _as_deployment_errors(f"{self._name} cannot be opened: "):
             answer, _ = self._process.call("open", {"program": self._content})
         self._number: int = answer["is"]
         self.input: list[int] = answer["input"]

@@ -112,7 +112,7 @@ class Layout:
         """Say whether images (H, W, C) have the size that the network takes."""
         if self.order == "flat":
             return self.shape[0] in (0, math.prod(image))
-        return all(size in (0, given) for size, given in zip(self.shape, image, strict=True))
+        return all(size in (0, length) for size, length in zip(self.shape, image, strict=True))
 
     def for_images(self, image: Sequence[int]) -> Layout:
         """Return the layout in which images (H, W, C) fit, as its channels may be at the other end than was guessed."""
@@ -151,14 +151,14 @@ class Layout:
 
 
 def read_layout(
-    what: str, dimensions: Sequence[int | None], layout: DataFormat | None = None
+    network: str, dimensions: Sequence[int | None], layout: DataFormat | None = None
 ) -> tuple[tuple[int, int, int], DataFormat]:
     """Return (H, W, C) and the layout of a network's images, from its input's dimensions, the batch among them.
 
     Parameters
     ----------
-    what : str
-        What the network is called in errors.
+    network : str
+        What it is called in errors.
     dimensions : sequence of int or None
         None for one that is not fixed.
     layout : str, optional
@@ -171,25 +171,25 @@ def read_layout(
     """
     if len(dimensions) != 4:
         raise DeploymentError(
-            f"{what} takes an input of {len(dimensions)} dimensions, expected 4: a batch of images. Export it with "
+            f"{network} takes an input of {len(dimensions)} dimensions, expected 4: a batch of images. Export it with "
             "an input (N, C, H, W) or (N, H, W, C)"
         )
     sizes = [size for size in dimensions[1:] if size]
     if len(sizes) != 3:
-        given = ", ".join("?" if size is None else str(size) for size in dimensions)
+        shown = ", ".join("?" if size is None else str(size) for size in dimensions)
         raise DeploymentError(
-            f"{what} takes images of no fixed size ({given}). Export it with a fixed height, width and number of "
+            f"{network} takes images of no fixed size ({shown}). Export it with a fixed height, width and number of "
             "channels; only the batch may vary"
         )
     if math.prod(sizes) > limits.LAYER_VALUES:
         raise DeploymentError(
-            f"{what} takes images of {sizes}, expected at most {limits.LAYER_VALUES:,} values an image"
+            f"{network} takes images of {sizes}, expected at most {limits.LAYER_VALUES:,} values an image"
         )
     if layout is None:
         axis = channels_axis(sizes)
         if axis is None:
             raise DeploymentError(
-                f"{what} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 "
+                f"{network} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 "
                 "to 4 channels, first or last"
             )
         layout = "channels_first" if axis == "first" else "channels_last"

@@ -178,13 +178,13 @@ class _Format(NamedTuple):
     zero: int
 
     @classmethod
-    def of(cls, path: Path, what: str, tensor: dict[str, Any]) -> _Format:
+    def of(cls, path: Path, name: str, tensor: dict[str, Any]) -> _Format:
         scale, zero = tensor["quantization"]
         dtype = np.dtype(tensor["dtype"])
         if dtype != np.float32 and not (dtype in (np.int8, np.uint8) and np.isfinite(scale) and scale > 0):
             kind = f"{dtype} without a scale" if dtype in (np.int8, np.uint8) else str(dtype)
             raise DeploymentError(
-                f"{path}: expected {what} in float32, or in int8 or uint8 with a scale and a zero point; received "
+                f"{path}: expected {name} in float32, or in int8 or uint8 with a scale and a zero point; received "
                 f"{kind}"
             )
         return cls(dtype, np.float32(scale), int(zero))
@@ -234,17 +234,17 @@ class _Network(LayoutSession):
         self._size = 0  # of the batch that memory is laid out for
         try:
             self._interpreter = Interpreter(model_content=content, num_threads=cores())
-            given, answered = self._interpreter.get_input_details(), self._interpreter.get_output_details()
+            inputs, outputs = self._interpreter.get_input_details(), self._interpreter.get_output_details()
         except (ValueError, RuntimeError) as error:
             raise DeploymentError(f"{path} cannot be opened: {in_one_line(error)}") from None
-        if len(given) != 1 or len(answered) != 1:
+        if len(inputs) != 1 or len(outputs) != 1:
             raise DeploymentError(
-                f"{path} has {len(given)} inputs and {len(answered)} outputs; expected one of each: images and logits"
+                f"{path} has {len(inputs)} inputs and {len(outputs)} outputs; expected one of each: images and logits"
             )
-        self._input, self._output = given[0]["index"], answered[0]["index"]
-        self._images = _Format.of(path, "images", given[0])
-        self._logits = _Format.of(path, "logits", answered[0])
-        signature = _read_shape(path, given[0])
+        self._input, self._output = inputs[0]["index"], outputs[0]["index"]
+        self._images = _Format.of(path, "images", inputs[0])
+        self._logits = _Format.of(path, "logits", outputs[0])
+        signature = _read_shape(path, inputs[0])
         batch = signature[0] if signature[0] > 0 else None
         super().__init__(Layout.of([batch, *signature[1:]], "float32", str(path)), self._ask)
         self.holds_bytes = self._images.holds_bytes
@@ -292,8 +292,8 @@ class _Network(LayoutSession):
 def _read_shape(path: Path, tensor: dict[str, Any]) -> list[int]:
     """Return the shape of a batch, -1 for a number of images that is free."""
     signature = [int(size) for size in tensor["shape_signature"]]
-    known = len(signature) == 4 or (len(signature) == 3 and signature[0] == -1)
-    if not known or min(signature[1:]) < 1 or signature[0] < -1 or not signature[0]:
+    is_batch = len(signature) == 4 or (len(signature) == 3 and signature[0] == -1)
+    if not is_batch or min(signature[1:]) < 1 or signature[0] < -1 or not signature[0]:
         raise DeploymentError(
             f"{path} takes an array of shape {tuple(signature)} (-1: any size); expected images (N, H, W, C), "
             "(N, C, H, W), or (N, H, W) with any N, of which N alone may be any"

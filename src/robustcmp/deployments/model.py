@@ -222,16 +222,16 @@ class DeployedModel(FunctionsModel):
 def channels_last(source: Model) -> dict[str, Any]:
     """Return how a model was wrapped, its bounds and preprocessing, for images (N, H, W, C)."""
     bounds, preprocessing = source.wrapped_as
-    own = dict(preprocessing)
+    settings = dict(preprocessing)
     if source.data_format == "channels_first":
         moved = {-3: -1, -2: -3, -1: -2}
         for name in ("axis", "flip_axis"):
-            if own.get(name) is not None:
-                axis = own[name] if own[name] < 0 else own[name] - 4
+            if settings.get(name) is not None:
+                axis = settings[name] if settings[name] < 0 else settings[name] - 4
                 if axis not in moved:
-                    raise ModelError(f"{name}={own[name]} is not an axis of one image (C, H, W)")
-                own[name] = moved[axis]
-    return {"bounds": bounds, "preprocessing": to_numpy(own)}
+                    raise ModelError(f"{name}={settings[name]} is not an axis of one image (C, H, W)")
+                settings[name] = moved[axis]
+    return {"bounds": bounds, "preprocessing": to_numpy(settings)}
 
 
 def to_numpy(preprocessing: Mapping[str, Any] | None) -> dict[str, Any] | None:

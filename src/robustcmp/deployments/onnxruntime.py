@@ -44,9 +44,9 @@ class OnnxRuntime(Runtime):
     }
 
     def conversion(self, kind: str) -> Conversion | None:
-        found = _PERCENTILE.fullmatch(kind)
-        if found and 50 <= float(found[1]) <= 100:
-            return Conversion("int8", f"QDQ, ranges of activations at the {found[1]}th percentile", calibrated=True)
+        match = _PERCENTILE.fullmatch(kind)
+        if match and 50 <= float(match[1]) <= 100:
+            return Conversion("int8", f"QDQ, ranges of activations at the {match[1]}th percentile", calibrated=True)
         return super().conversion(kind)
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:

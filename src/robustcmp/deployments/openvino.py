@@ -172,15 +172,15 @@ def _check(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat, 
             f"{path} has {len(network.inputs)} inputs and {len(network.outputs)} outputs, expected one of each: "
             "images and logits"
         )
-    given = network.inputs[0]
-    known = given.partial_shape if given.partial_shape.rank.is_static else ()
-    sizes = [None if size.is_dynamic else size.get_length() for size in known]
-    said = str(given.get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
+    images = network.inputs[0]
+    dimensions = images.partial_shape if images.partial_shape.rank.is_static else ()
+    sizes = [None if size.is_dynamic else size.get_length() for size in dimensions]
+    order = str(images.get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
     layouts: dict[str, DataFormat] = {"NCHW": "channels_first", "NHWC": "channels_last"}
-    if said.isalpha() and said not in layouts:
-        raise DeploymentError(f"{path} takes images in the layout {said}, expected NCHW or NHWC: convert it with one")
-    shape, layout = read_layout(str(path), sizes, layouts.get(said))
-    types = [port.get_element_type().get_type_name() for port in (given, network.outputs[0])]
+    if order.isalpha() and order not in layouts:
+        raise DeploymentError(f"{path} takes images in the layout {order}, expected NCHW or NHWC: convert it with one")
+    shape, layout = read_layout(str(path), sizes, layouts.get(order))
+    types = [port.get_element_type().get_type_name() for port in (images, network.outputs[0])]
     if any(kind not in DTYPES for kind in types):
         raise DeploymentError(
             f"{path} takes numbers of the type {types[0]} and gives {types[1]}, expected floating point: images "
@@ -208,8 +208,8 @@ def _check(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat, 
 def _name_by_position(network: Any) -> None:
     """Name all operations by their places: OpenVINO counts what it has made in this process, and keeps the count."""
     network.set_friendly_name("network")
-    for place, operation in enumerate(network.get_ordered_ops()):
-        operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
+    for index, operation in enumerate(network.get_ordered_ops()):
+        operation.set_friendly_name(f"{operation.get_type_name()}_{index}")
 
 
 RUNTIME = OpenVINO()

@@ -79,7 +79,7 @@ class BatchSession(Session):
 
     Parameters
     ----------
-    what : str
+    name : str
         What it is called in errors.
     ask : callable
         Images (N, C, H, W) or (N, H, W, C), as `data_format` says, float32 and C-contiguous, to logits.
@@ -101,7 +101,7 @@ class BatchSession(Session):
 
     def __init__(
         self,
-        what: str,
+        name: str,
         ask: Callable[[NDArray[np.float32]], Any],
         shape: tuple[int, int, int],
         data_format: DataFormat,
@@ -109,7 +109,7 @@ class BatchSession(Session):
         sizes: Sequence[int] = (),
     ):
         self.shape, self.notes = shape, list(notes)
-        self._what, self._ask, self._sizes = what, ask, tuple(sizes)
+        self._name, self._ask, self._sizes = name, ask, tuple(sizes)
         self._channels_first = data_format == "channels_first"
         self._lock = threading.Lock()
         self._classes = 0
@@ -136,7 +136,7 @@ class BatchSession(Session):
         rows = logits.ndim == 2 and len(logits) == len(x) and logits.shape[1] >= 2
         if not rows or self._classes not in (0, logits.shape[1]):
             raise DeploymentError(
-                f"{self._what} should give a row of logits for each of {len(x)} images, received the shape "
+                f"{self._name} should give a row of logits for each of {len(x)} images, received the shape "
                 f"{logits.shape}: it has to be a classifier with two classes or more"
             )
         return logits

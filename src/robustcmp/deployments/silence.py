@@ -26,9 +26,9 @@ def silence() -> Iterator[None]:
     """
     before = logging.root.manager.disable
     with ExitStack() as stack:
-        kept = stack.enter_context(tempfile.TemporaryFile())
+        buffer = stack.enter_context(tempfile.TemporaryFile())
         for stream, redirect in zip(STREAMS, (redirect_stdout, redirect_stderr), strict=True):
-            stack.enter_context(_redirect(kept, stream))
+            stack.enter_context(_redirect(buffer, stream))
             stack.enter_context(redirect(_open_text(stream)))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -37,24 +37,24 @@ def silence() -> Iterator[None]:
         try:
             yield
         except DeploymentError as error:
-            kept.seek(0)
-            lines = kept.read().decode(errors="replace").strip().splitlines()[-LAST:]
+            buffer.seek(0)
+            lines = buffer.read().decode(errors="replace").strip().splitlines()[-LAST:]
             if not lines:
                 raise
             raise DeploymentError("\n  ".join([f"{error}\nThe last of what was printed:", *lines])) from error
 
 
 @contextmanager
-def _redirect(kept: IO[bytes], stream: int) -> Iterator[None]:
+def _redirect(buffer: IO[bytes], stream: int) -> Iterator[None]:
     """Send what is written to a descriptor of this process elsewhere."""
-    for own in (sys.stdout, sys.stderr):
-        if own is not None and not own.closed:
-            own.flush()
+    for writer in (sys.stdout, sys.stderr):
+        if writer is not None and not writer.closed:
+            writer.flush()
     try:
         screen: int | None = os.dup(stream)
     except OSError:  # closed
         screen = None
-    os.dup2(kept.fileno(), stream)
+    os.dup2(buffer.fileno(), stream)
     try:
         yield
     finally:

@@ -15,9 +15,9 @@ class TorchCompile(TorchExport):
     conversions = {"": Conversion("float32", "compiled for this machine (torch.compile, Inductor)")}
 
     def missing(self) -> str:
-        said = super().missing()
-        if said or has_compiler():
-            return said
+        reason = super().missing()
+        if reason or has_compiler():
+            return reason
         return f"{self.name} needs a C++ compiler, and there is none: install g++ (macOS: clang++), or name one in $CXX"
 
     def _make_function(self, program: Any) -> tuple[Any, tuple[int, ...], list[str]]:

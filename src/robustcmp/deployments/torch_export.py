@@ -100,8 +100,8 @@ class TorchExport(Runtime):
         if not any("quantized_decomposed" in str(node.target) for node in program.graph.nodes):
             return program.module(), SIZES, []
         if not has_compiler():
-            said = "int8 is computed in float32 with rounded values: there is no C++ compiler for Inductor's kernels"
-            return program.module(), SIZES, [said]
+            note = "int8 is computed in float32 with rounded values: there is no C++ compiler for Inductor's kernels"
+            return program.module(), SIZES, [note]
         return compile_module(program.module()), COMPILED_SIZES, []
 
 

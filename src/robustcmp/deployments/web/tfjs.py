@@ -279,8 +279,8 @@ def _store(name: str, values: NDArray[np.float32], kind: str) -> tuple[dict[str,
     if low <= 0 <= high:
         low = -round(-low / scale) * scale
     quantised = np.clip(np.round((values.astype(np.float64) - low) / scale), 0, 255).astype(np.uint8)
-    said = {"dtype": "uint8", "original_dtype": "float32", "min": low, "scale": scale}
-    return about | {"quantization": said}, quantised
+    quantisation = {"dtype": "uint8", "original_dtype": "float32", "min": low, "scale": scale}
+    return about | {"quantization": quantisation}, quantised
 
 
 def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
@@ -318,7 +318,7 @@ def _read_description(path: Path) -> dict[str, Any]:
         if content.get("format", "layers-model") != "layers-model":
             raise DeploymentError(f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}")
         lists = [group[name] for group in content["weightsManifest"] for name in ("paths", "weights")]
-        if not isinstance(content["modelTopology"], dict) or not all(isinstance(found, list) for found in lists):
+        if not isinstance(content["modelTopology"], dict) or not all(isinstance(value, list) for value in lists):
             raise TypeError("something else stands there")
     except (KeyError, TypeError, AttributeError) as error:
         raise _no_model(path, error) from None

@@ -94,23 +94,23 @@ def weights(native: Any) -> dict[str, NDArray[np.float32]]:
 
 def _layer(layer: dict[str, Any], before: list[str]) -> dict[str, Any]:
     kind, config = layer["class_name"], layer["config"]
-    what = f"the layer {config.get('name')!r} ({kind})"
+    label = f"the layer {config.get('name')!r} ({kind})"
     if kind not in SETTINGS or layer.get("registered_name"):
-        raise _conversion_error(f"{what} is none of {', '.join(SETTINGS)}")
+        raise _conversion_error(f"{label} is none of {', '.join(SETTINGS)}")
     for name, allowed in PLAIN.items():
         if name in config and config[name] not in allowed:
-            raise _conversion_error(f"{what} has {name}={config[name]!r}, expected {' or '.join(map(repr, allowed))}")
+            raise _conversion_error(f"{label} has {name}={config[name]!r}, expected {' or '.join(map(repr, allowed))}")
     policy = config.get("dtype", "float32")
     computed = policy["config"]["name"] if isinstance(policy, dict) else policy
     if computed not in ("float32", None):
-        raise _conversion_error(f"{what} computes in {computed}, expected float32")
-    kept = {name: config[name] for name in SETTINGS[kind]} | {"name": config["name"]}
+        raise _conversion_error(f"{label} computes in {computed}, expected float32")
+    settings = {name: config[name] for name in SETTINGS[kind]} | {"name": config["name"]}
     if kind == "InputLayer":
-        kept |= {"batch_input_shape": list(config["batch_shape"]), "dtype": "float32", "sparse": False}
+        settings |= {"batch_input_shape": list(config["batch_shape"]), "dtype": "float32", "sparse": False}
     if kind in FILLED:
-        kept |= {f"{name}_initializer": {"class_name": "Zeros", "config": {}} for name in ("kernel", "bias")}
+        settings |= {f"{name}_initializer": {"class_name": "Zeros", "config": {}} for name in ("kernel", "bias")}
     nodes = [[[name, 0, 0, {}] for name in before]] if before else []
-    return {"class_name": kind, "name": config["name"], "config": kept, "inbound_nodes": nodes}
+    return {"class_name": kind, "name": config["name"], "config": settings, "inbound_nodes": nodes}
 
 
 def _before(layer: dict[str, Any]) -> list[str]:
@@ -135,8 +135,8 @@ def _ends(described: Any) -> list[str]:
     return [described[0]] if single else [each[0] for each in described]
 
 
-def _conversion_error(what: str) -> DeploymentError:
+def _conversion_error(reason: str) -> DeploymentError:
     return DeploymentError(
-        f"this Keras model cannot be converted for tfjs: {what}. Convert it with tensorflowjs_converter to a layers "
+        f"this Keras model cannot be converted for tfjs: {reason}. Convert it with tensorflowjs_converter to a layers "
         "model, and open its model.json."
     )
