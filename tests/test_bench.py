@@ -187,6 +187,7 @@ def test_predictions_are_summarised_by_setting(predicted: Benchmark) -> None:
     without = frame.loc[("forward-backward", "onnxruntime")]
     assert (without.n, without.reason) == (0, "not applicable: a deployed network has no gradient")
     assert math.isnan(without.call_seconds)
+    assert predicted.summary_of_training().epoch_seconds.empty
 
 
 def test_too_few_calls_are_a_value_with_a_reason(tmp_path: Path) -> None:

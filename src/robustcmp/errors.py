@@ -47,7 +47,8 @@ def in_one_line(reason: object, most: int = 400) -> str:
 
 
 def _log_printable(record: logging.LogRecord) -> bool:
-    record.msg, record.args = printable(record.getMessage()), ()
+    record.msg = printable(record.getMessage())
+    record.args = ()
     return True
 
 

@@ -213,7 +213,8 @@ class Hdf5:
         if name not in self.arrays:
             raise SealError(f"{name} is missing")
         array = self.arrays[name]
-        expected, received = None if dtype is None else np.dtype(dtype), array.dtype
+        expected = None if dtype is None else np.dtype(dtype)
+        received = array.dtype
         if received.kind not in "biufS" or (expected is not None and expected != received):
             raise SealError(f"{name} should be {expected or 'of numbers'}, received {received}")
         if shape is not None and not _fits(array.shape, shape):
@@ -223,7 +224,8 @@ class Hdf5:
 
     def _check_stored(self, name: str, array: h5py.Dataset) -> None:
         """Raise `SealError` for an array that declares more than is stored: the rest would be made up."""
-        stored, declared = array.id.get_storage_size(), math.prod(array.shape) * array.dtype.itemsize
+        stored = array.id.get_storage_size()
+        declared = math.prod(array.shape) * array.dtype.itemsize
         most = stored * (DEFLATED if array.compression else 1)
         if stored > self.size or declared > most:
             raise SealError(f"{name} declares {declared:,} bytes, but the file has {stored:,} of it")
@@ -243,7 +245,9 @@ class Hdf5:
 
     def strings(self, name: str) -> NDArray[np.str_]:
         """Return an array of strings, one after another: many may be one and the same long one in the file."""
-        array, left, values = self.arrays[name], self.size, []
+        array = self.arrays[name]
+        left = self.size
+        values = []
         if h5py.check_string_dtype(array.dtype) is None or array.ndim != 1 or len(array) > self.size:
             raise SealError(f"{name} should be a list of strings, received {array.dtype} {array.shape}")
         for place in range(len(array)):

@@ -73,11 +73,13 @@ class Watch:
     """
 
     def __init__(self, pid: int, began: float, processors: list[int], powercap: Path = POWERCAP):
-        self._began, self._processors = began, processors
+        self._began = began
+        self._processors = processors
         self._looking_began = time.thread_time()
         self._family = _Family(pid)
         self._peak_memory = 0
-        self._energy, self._energy_seen = _Energy(powercap), began
+        self._energy = _Energy(powercap)
+        self._energy_seen = began
         self._sensors, self._missing = _find_sensors()
         self._failures: dict[str, str] = {}
         self._seconds: list[float] = []
@@ -135,7 +137,8 @@ class _Family:
         self._processes: dict[int, Any] = {}
         self._cpu_seconds: dict[int, float] = {}  # of each process that was ever seen
         self.used = 0.0
-        self._listed, self._newest = float("-inf"), ""
+        self._listed = float("-inf")
+        self._newest = ""
         self._has_children_files = any(PROC.glob("self/task/*/children"))
 
     def look(self, now: float) -> tuple[float, int]:
@@ -145,7 +148,8 @@ class _Family:
         gone = suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)
         with gone:
             self._processes = {pid: self._processes.get(pid) or psutil.Process(pid) for pid in self._list(now)}
-        memory, waited_for = 0, 0.0
+        memory = 0
+        waited_for = 0.0
         for pid, process in self._processes.items():
             with gone, process.oneshot():
                 times = process.cpu_times()
@@ -166,7 +170,8 @@ class _Family:
         pause = CHILDREN_SECONDS if self._has_children_files else FAMILY_SECONDS
         if newest == self._newest and now - self._listed < pause:
             return list(self._processes)
-        self._listed, self._newest = now, newest
+        self._listed = now
+        self._newest = newest
         if self._has_children_files:
             return list(_descendants(self._pid))
         return [self._pid, *(child.pid for child in psutil.Process(self._pid).children(recursive=True))]

@@ -196,10 +196,10 @@ def benchmark(
     if not any(planned.key in store for planned in manifest.plan):
         reasons = dict.fromkeys([*manifest.failed.values(), *manifest.not_applicable.values()])
         raise GroupError(f"nothing could be measured: {'; '.join(reasons)}")
-    found = open_benchmark(directory)
+    measured = open_benchmark(directory)
     if out is None:
-        weakref.finalize(found, shutil.rmtree, directory, ignore_errors=True)
-    return found
+        weakref.finalize(measured, shutil.rmtree, directory, ignore_errors=True)
+    return measured
 
 
 def usual_dataset(what: str, model: str, recipe: str = "default") -> str:
@@ -424,9 +424,9 @@ def _plan(
     plan = []
     for repetition in range(repetitions):
         key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64)
-        for place in np.random.Generator(np.random.Philox(key=key)).permutation(len(subjects)):
-            asked, job = subjects[place].repeat(repetition)
-            content = common | subjects[place].content | {"asked": msgspec.to_builtins(asked)}
+        for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(subjects)):
+            asked, job = subjects[index].repeat(repetition)
+            content = common | subjects[index].content | {"asked": msgspec.to_builtins(asked)}
             plan.append((Planned(asked, json_digest(content)[:32]), job))
     return plan
 

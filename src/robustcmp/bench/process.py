@@ -62,7 +62,8 @@ def run(job: Job, threads: int) -> Done:
     """
     began = datetime.now(UTC).isoformat(timespec="seconds")
     request = Request(job, processors()[:threads])
-    load_before, start = load(), time.monotonic()
+    load_before = load()
+    start = time.monotonic()
     answers: list[Answer] = []
     children_seconds = read_children_seconds()
     process, connection = start_child(f"{__name__}:measure", os.environ | {"OMP_NUM_THREADS": str(threads)})

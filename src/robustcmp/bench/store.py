@@ -149,18 +149,18 @@ class BenchmarkStore:
         try:
             with sealed.seal_errors():
                 content = sealed.read_json(self.manifest_path, "manifest")
-                found = str(content.get("format"))
-                manifest = msgspec.convert(content, Manifest) if found == FORMAT else None
+                form = str(content.get("format"))
+                manifest = msgspec.convert(content, Manifest) if form == FORMAT else None
         except FileNotFoundError:
             raise UsageError(f"{self.directory} is not a benchmark of robustcmp: it has no manifest.json") from None
         except SealError as error:
             raise StoreError(
                 f"{self.manifest_path} is broken ({error}). Rerun the same command to make it again."
             ) from None
-        if found.startswith("robustcmp run"):
+        if form.startswith("robustcmp run"):
             raise UsageError(f"{self.directory} is a run, not a benchmark: open it with robustcmp.open_run")
         if manifest is None:
-            raise UsageError(f"{self.manifest_path}: expected {FORMAT!r}, received {found!r}")
+            raise UsageError(f"{self.manifest_path}: expected {FORMAT!r}, received {form!r}")
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:

@@ -99,16 +99,16 @@ def _bench(arguments: Sequence[str]) -> None:
             say(f"Trains for {percent(options.epochs)} of an epoch; --epochs 1 measures a whole one.")
     options.out = options.out or f"runs/bench-{options.task}-{Path(options.model).stem}-{dataset}"
     with _show_progress(options.quiet) as progress:
-        found = benchmark(
+        measured = benchmark(
             options.task, options.model, **_to_keywords(options, arguments), dataset=dataset, progress=progress
         )
-    _print(options, found)
+    _print(options, measured)
     if options.tensorboard:
-        found.to_tensorboard(options.tensorboard)
-    if failed := found.failed:
+        measured.to_tensorboard(options.tensorboard)
+    if failed := measured.failed:
         raise GroupError(
             f"{len(failed)} measurements failed. Everything else is kept, and the same command tries only these again:"
-            + "".join(f"\n  {what}: {why}" for what, why in failed.items())
+            + "".join(f"\n  {name}: {reason}" for name, reason in failed.items())
         )
 
 
@@ -160,7 +160,7 @@ def _print(options: Namespace, benchmark: Benchmark) -> None:
         print(json.dumps(benchmark.to_json()), flush=True)
         benchmark.to_html(page)
         return
-    width, color = screen_width(), use_color(sys.stdout)
-    print((benchmark.to_text if options.full else benchmark.summary)(width=width, color=color), flush=True)
+    write = benchmark.to_text if options.full else benchmark.summary
+    print(write(width=screen_width(), color=use_color(sys.stdout)), flush=True)
     benchmark.to_html(page)
     show(f"page: {page}")

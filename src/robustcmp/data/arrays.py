@@ -181,12 +181,15 @@ def _suggest_scale(array: NDArray[Any], lower: float, upper: float) -> str:
 
 def _outside(array: NDArray[np.float32], bounds: tuple[float, float], remedy: str) -> UsageError:
     """Return the error for images of which some values are not within bounds, or not finite."""
-    lowest, highest, first = np.inf, -np.inf, None
+    lowest = np.inf
+    highest = -np.inf
+    first = None
     for start, block in in_blocks(array):
         finite = np.isfinite(block)
         if not finite.all():
             return UsageError(f"images hold NaN or infinity, the first in image {start + _first(~finite)}")
-        lowest, highest = min(lowest, float(block.min())), max(highest, float(block.max()))
+        lowest = min(lowest, float(block.min()))
+        highest = max(highest, float(block.max()))
         if first is None and (outside := (block < bounds[0]) | (block > bounds[1])).any():
             first = start + _first(outside)
     return UsageError(

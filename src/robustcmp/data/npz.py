@@ -23,7 +23,8 @@ PAIRS = {"test": (("x_test", "y_test"), ("images", "labels")), "train": (("x_tra
 FORMAT = "data_format"
 """What an array is called that says where the channels are, ``"channels_first"`` or ``"channels_last"``."""
 MAPPED_BYTES = 2**30  # arrays that take more stay in their file, which has to stay as it is meanwhile
-_HEADER, _MAGIC = 30, b"PK\x03\x04"  # of an entry: its size and its beginning
+_HEADER = 30  # bytes before the name of an entry
+_MAGIC = b"PK\x03\x04"  # that an entry begins with
 
 _log = logging.getLogger("robustcmp")
 
@@ -75,7 +76,8 @@ def _names(archive: zipfile.ZipFile, split: str) -> tuple[str, str]:
 
 def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any], data_format: str | None) -> Dataset:
     if pixels.ndim == 3:
-        pixels, data_format = pixels[..., np.newaxis], None  # an axis of length one is no other in any layout
+        pixels = pixels[..., np.newaxis]
+        data_format = None  # an axis of length one is no other in any layout
     if pixels.dtype == np.uint8:
         if pixels.size and (most := int(pixels.max())) <= DARK:
             raise DataError(

@@ -116,7 +116,8 @@ def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
     import pooch
 
     name = urls[0].rpartition("/")[2]
-    failures, reasons = [], []
+    failures = []
+    reasons = []
     for url in urls:
         downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=DOWNLOAD_TIMEOUT)
         try:

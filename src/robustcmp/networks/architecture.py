@@ -219,16 +219,6 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How many numbers a training fits."""
         return sum(math.prod(shape) for name, shape in self.weight_shapes.items() if is_trainable(name))
 
-    @property
-    def neurons(self) -> int:
-        """Neurons as Table 1 of Guo et al. counts the LeNets: channels of convolutions, pools and dense layers.
-
-        The table counts the softmax as a layer of its own, so the classes are added once more. For VGG-16 it leaves
-        out the pools, and for ResNet-20 the softmax, but takes in activations, batch norms and sums.
-        """
-        counted = [layer.output(shape)[-1] for layer, shape in self.walk() if isinstance(layer, Conv | MaxPool | Dense)]
-        return sum(counted) + self.classes
-
 
 def _walk(layers: tuple[Layer, ...], shape: Shape) -> Iterator[tuple[Layer, Shape]]:
     for layer in layers:
@@ -254,7 +244,8 @@ def _resnet20() -> Architecture:
     width = 16
     for stage, channels in enumerate((16, 32, 64), 1):
         for block in "abc":
-            name, stride = f"block{stage}{block}", channels // width
+            name = f"block{stage}{block}"
+            stride = channels // width
             inner = (
                 Conv(f"{name}_conv1", channels, 3, stride, padding=1),
                 BatchNorm(f"{name}_norm1"),

@@ -76,13 +76,16 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         """What tells it from other networks, without loading a framework; None where code has a part in it."""
         if is_function(self.source) or (self.architecture and not self.design):
             return None
-        return {
+        content: dict[str, Any] = {
             "file": self.sha256,
             "architecture": self.design and get_architecture(self.design).description,
             "versions": versions(self.framework),
-            **({"mean": self.mean, "std": self.std} if self.mean or self.std else {}),
-            **({"cut_softmax": True} if self.cut_softmax else {}),
         }
+        if self.mean or self.std:
+            content |= {"mean": self.mean, "std": self.std}
+        if self.cut_softmax:
+            content["cut_softmax"] = True
+        return content
 
     @cached_property
     def sha256(self) -> str:
