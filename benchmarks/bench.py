@@ -73,7 +73,7 @@ class Counted:
         self._lock = threading.Lock()
         native = rc.load_model(model, framework=framework, dataset=data.name, device=self.device)
         self.as_it_is = Classifier(native)
-        compiled = self.as_it_is.compiled(data.images)
+        compiled = self.as_it_is.compile(data.images)
         self.classifier = compiled.with_batch_size(measure_batch_size(compiled, data.images)).with_callback(self._count)
         right = self.classifier.predict(data.images) == data.labels
         self.images, self.labels = data.images[right], data.labels[right]

@@ -199,7 +199,7 @@ def made_up_manifest(suite: Suite, keys: Iterable[tuple[str, int]], cells: Itera
 def measured_seconds(suite: Suite, images: int) -> dict[str, float]:
     """Return the seconds an image of each attack, all its repeats, on LeNet-5 in torch with one thread."""
     data = rc.load_dataset("digits")
-    model = Classifier(rc.load_model("lenet5", framework="torch", dataset="digits")).compiled(data.images[:1])
+    model = Classifier(rc.load_model("lenet5", framework="torch", dataset="digits")).compile(data.images[:1])
     right = np.flatnonzero(model.predict(data.images) == data.labels)[:images]
     model.workers = 1
     taken = {}
@@ -256,7 +256,7 @@ def simulated_plan(suite: Suite, models: int, images: int) -> Plan:
     """Return a comparison of many models, all of them one in truth."""
     origin = FromZoo("lenet5", "digits", "torch")
     data = rc.load_dataset("digits")
-    classifier = Classifier(origin.load("cpu")).compiled(data.images[:1]).with_batch_size(512)
+    classifier = Classifier(origin.load("cpu")).compile(data.images[:1]).with_batch_size(512)
     trained = [TrainedModel("torch", seed, classifier, origin) for seed in range(models)]
     cells = [
         Cell("torch", seed, attack, repeat, f"{seed}-{attack}-{repeat}")

@@ -61,7 +61,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
     def classes(self: Any, infer: Callable[..., Any], *arrays: NDArray[Any]) -> NDArray[np.int64]:
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        logits = self._joined(infer, *arrays)
+        logits = self._join(infer, *arrays)
         top = np.sort(logits, axis=1)
         margins[:] = (top[:, -1] - top[:, -2]).tolist()
         answer: NDArray[np.int64] = logits.argmax(axis=1)

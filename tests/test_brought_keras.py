@@ -112,7 +112,7 @@ def check_same(brought: Any, plain: Any, atol: float = 1e-5, factor: float = 1, 
     expected = factor * tape.gradient(total, x).numpy()
     np.testing.assert_allclose(received.vjp(images, v), expected, atol=2 * atol * max(1, np.abs(expected).max()))
     check_model("m", received, images, logits.argmax(axis=1))
-    compiled = received.compiled(images)
+    compiled = received.compile(images)
     assert compiled.traced is not None
     np.testing.assert_allclose(compiled.logits(images), logits, atol=1e-4)
     np.testing.assert_allclose(compiled.vjp(images, v), received.vjp(images, v), atol=1e-3)
@@ -405,7 +405,7 @@ def test_gradients_below_the_smallest_float16_arrive(policy: str, compiled: bool
     images, v = drawn(), np.zeros((N, CLASSES), np.float32)
     v[:, 0], v[0] = 1e-12, 0  # one image has no gradient
     received, expected = (Classifier(rc.wrap(each, device="cpu")) for each in (smooth(policy), smooth()))
-    received = received.compiled(images) if compiled else received
+    received = received.compile(images) if compiled else received
     gradient = received.vjp(images, v)
     assert not gradient[0].any()
     np.testing.assert_allclose(gradient * 1e12, expected.vjp(images, v) * 1e12, atol=5e-2)
@@ -502,7 +502,7 @@ def test_a_program_that_is_not_safe_for_threads(tmp_path: Path, caplog: pytest.L
     model = rc.wrap(Scratch(functional()), device="cpu")
     np.testing.assert_allclose(Classifier(model).logits(drawn()), answered(functional(), drawn()), atol=1e-5)
     caplog.set_level(logging.INFO, "robustcmp")
-    assert Classifier(model).compiled(drawn()).traced is None
+    assert Classifier(model).compile(drawn()).traced is None
     assert "a call writes into the network's own arrays" in caplog.text
     compared(model, drawn(), tmp_path)
 
@@ -611,7 +611,7 @@ def asked(name, model, v):
     classifier = Classifier(model.transform_bounds((0, 1)))
     answers[name] = classifier.logits(images)
     answers[name + " gradient"] = classifier.vjp(images, v)
-    compiled = classifier.compiled(images)
+    compiled = classifier.compile(images)
     np.testing.assert_allclose(compiled.vjp(images, v), answers[name + " gradient"], atol=1e-4)
     return model
 

@@ -628,7 +628,7 @@ def test_where_pip_fails_for_executorch_it_is_said_where_torch_is(
         ),
         (["create", "mine", "--script", "x.py", "--requirements", "r.txt"], 2, "there is no file x.py"),
         (["check", "theano"], 2, "has no environment yet. Create it with: robustcmp hosts create theano"),
-        (["list", "--python", "x"], 2, "options of create only"),
+        (["check", "--python", "x"], 2, "options of create only"),
     ],
 )
 def test_what_cannot_be_made(

@@ -259,7 +259,7 @@ def test_asked_one_at_a_time_answers_depend_on_nothing_else(
 @pytest.mark.slow
 @pytest.mark.needs("zoo")
 def test_rounding_over_batch_sizes_is_no_dependence(framework: Any, zoo_model: Zoo, digits: Dataset) -> None:
-    classifier = Classifier(zoo_model(framework, "lenet5")).compiled(digits.images)
+    classifier = Classifier(zoo_model(framework, "lenet5")).compile(digits.images)
     assert not check_model("m", classifier, digits.images, digits.labels)
     for scale in (1e-3, 1e3):
         scaled = rc.wrap_functions(logits=lambda x, scale=scale: scale * classifier.logits(x))  # type: ignore[misc]

@@ -266,7 +266,7 @@ def test_a_real_shortage_of_memory_halves_the_batch(
     images = np.resize(IMAGES, (20, *IMAGES.shape[1:]))
     classifier = Classifier(wrapped(framework, greedy), 20)
     if compiled:
-        classifier = classifier.compiled(images).with_batch_size(20)
+        classifier = classifier.compile(images).with_batch_size(20)
         assert "is asked as it is" not in caplog.text
     np.testing.assert_allclose(classifier.logits(images), images.sum(axis=(1, 2)), rtol=1e-5)
     assert "a batch of 20 does not fit into the memory; 10 at once from now on" in caplog.text

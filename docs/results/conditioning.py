@@ -43,7 +43,7 @@ def main() -> int:
         model = origin.load("cpu")
         if model.info["sha256"] != entry["info"]["sha256"]:
             sys.exit(f"{entry['name']}, seed {entry['training_seed']}: other weights than when {options.run} was made")
-        classifier = Classifier(model, entry["batch_size"]).compiled(data.images)
+        classifier = Classifier(model, entry["batch_size"]).compile(data.images)
         models.append(TrainedModel(entry["name"], entry["training_seed"], classifier, origin))
     asked, suite_name = manifest["images"]["asked"], manifest["suite"]["name"]
     question = validate(data.images, data.labels, suite_name, asked, None, False, manifest["seed"], None)

@@ -254,7 +254,7 @@ class Suites(Reader):
         for attack_name, attack in suite.attacks.items():
             attack.usual_queries(784, 10)
             attacks[attack_name] = {"settings": attack.settings, "grid": np.array(attack.grid, np.float64)}
-        value = {"images": suite.images, "repeats": suite.repeated(), "subset": suite.subset, "attacks": attacks}
+        value = {"images": suite.images, "repeats": suite.count_repeats(), "subset": suite.subset, "attacks": attacks}
         return value | {"digest": suite.digest, "description": suite.description}
 
     def wrong(self, value: Value) -> str:

@@ -174,7 +174,7 @@ class Boundary(Attack):
         walk.start()
         walk.advance()
         walk.leave_boundary()
-        perturbed = walk.perturbed()
+        perturbed = walk.collect()
         for start in range(0, n * times, n):
             yield perturbed.part(slice(start, start + n))
 
@@ -246,7 +246,7 @@ class Walk:
         outwards = self._x[rows] - (1 + CONVERGED) * self._towards[rows]
         self._point[rows] = np.clip(outwards, *self._classifier.bounds)
 
-    def perturbed(self) -> Perturbed:
+    def collect(self) -> Perturbed:
         """Return where the rows are."""
         never_half = np.isnan(self._l2_half)  # stopped before, or one iteration in all
         l2_half = np.where(never_half, self._distances(), self._l2_half)
@@ -289,7 +289,7 @@ class Walk:
             normal = self._normal[: len(some)]
             for row, out in zip(some.tolist(), normal, strict=True):
                 self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
-            spherical[block], candidates[block] = moved(
+            spherical[block], candidates[block] = move_points(
                 self._x[some],
                 self._towards[some],
                 normal,
@@ -343,7 +343,7 @@ def blend(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
     return (1 - shares) * x[rows] + shares * noise[rows]
 
 
-def moved(
+def move_points(
     x: Points,
     towards: Points,
     normal: Points,

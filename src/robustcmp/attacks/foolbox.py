@@ -127,7 +127,7 @@ class FoolboxAttack:
         for repeat in repeats:
             whole, done = None, 0
             with seed_generators(attacked.framework, self.settings["class"], seed, repeat):
-                for perturbed in attacked.in_batches(partial(self._perturbed, attacked), images, labels):
+                for perturbed in attacked.in_batches(partial(self._perturb, attacked), images, labels):
                     part = slice(done, done + len(perturbed.fooled))
                     result = judge(classifier, images[part], labels[part], perturbed)
                     whole, done = whole or empty_like(result, len(images)), part.stop
@@ -135,7 +135,7 @@ class FoolboxAttack:
             assert whole is not None  # there is at least one image
             yield whole
 
-    def _perturbed(self, classifier: Classifier, images: Images, labels: Labels) -> Perturbed:
+    def _perturb(self, classifier: Classifier, images: Images, labels: Labels) -> Perturbed:
         """Return what fools the model at the largest ε, and success (N, epsilons) at each."""
         epsilons: list[float | None] = [*self.grid] or [None]
         try:

@@ -186,7 +186,7 @@ class PredictionJob(msgspec.Struct, frozen=True):
             raise NotApplicable(reason)
         ready()
         began = time.perf_counter()
-        classifier = classifier.compiled(some[: self.batch_size])
+        classifier = classifier.compile(some[: self.batch_size])
         call = _call(classifier, self.task)
         call(some[: self.batch_size])
         first = time.perf_counter() - began
@@ -219,7 +219,7 @@ class ControlJob(msgspec.Struct, frozen=True):
     def do(self, ready: Callable[[], None]) -> Outcome:
         """Ask, and return the logits."""
         images = load_dataset(self.dataset, "test", data_dir=self.data_dir).images[: self.images]
-        classifier = Classifier(in_unit_bounds(self.origin.load(self.device))).compiled(images)
+        classifier = Classifier(in_unit_bounds(self.origin.load(self.device))).compile(images)
         ready()
         return Outcome(logits=classifier.logits(images).tolist(), version=classifier.framework.version())
 

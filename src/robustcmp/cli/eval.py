@@ -188,7 +188,7 @@ def _evaluate(given: Sequence[str]) -> None:
     from ..runs.question import check_numbers
 
     suite = _add_own(load_suite(options.suite[0]), options.suite[1:])
-    repeats = suite.repeated(_repeats(options.repeats or [], suite))
+    repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     memory = None if options.group_memory is None else options.group_memory * 2**30

@@ -119,7 +119,7 @@ class Framework(ABC):
         with self.full_precision(like):
             return self.array(pullback(self.tensor(images, like), self.tensor(v, like)))
 
-    def compiled(
+    def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         """Return a snapshot of a function that answers faster, and one of its pullback.

@@ -160,7 +160,7 @@ class TensorFlow(TrainableFramework):
 
         return pull_back
 
-    def compiled(
+    def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         x = tf.TensorSpec([None, *images.shape[1:]], tf.float32)
@@ -227,7 +227,7 @@ class TensorFlow(TrainableFramework):
         walked = [layer for layer, _ in architecture.walk()]
         seeds = np.random.SeedSequence(seed).generate_state(len(walked)).tolist()
 
-        def applied(layers: tuple[Layer, ...], x: Any) -> Any:
+        def apply_layers(layers: tuple[Layer, ...], x: Any) -> Any:
             for layer in layers:
                 match layer:
                     case Conv():
@@ -258,7 +258,7 @@ class TensorFlow(TrainableFramework):
                     case Flatten():
                         x = keras.layers.Flatten(name=layer.name)(x)
                     case Residual():
-                        branches = [applied(layer.layers, x), applied(layer.shortcut, x)]
+                        branches = [apply_layers(layer.layers, x), apply_layers(layer.shortcut, x)]
                         x = keras.layers.Add(name=layer.name)(branches)
             return x
 
@@ -266,7 +266,7 @@ class TensorFlow(TrainableFramework):
             # Keras's own default; unseeded it would draw from Python's global generator.
             initialisers = iter([keras.initializers.GlorotUniform(seed=layer_seed) for layer_seed in seeds])
             x = keras.Input(architecture.input_shape, name="images.input")  # no layer of ours can be called that
-            return keras.Model(x, applied(architecture.layers, x), name=architecture.name)
+            return keras.Model(x, apply_layers(architecture.layers, x), name=architecture.name)
 
     def load(self, path: Path, native: Any) -> keras.Model:
         if not isinstance(native, keras.Model | None):
@@ -321,7 +321,7 @@ def _program(native: Any) -> Function:
     """
     if isinstance(native, keras.layers.Layer):
         return _of_keras(native)
-    native = _asked(native)
+    native = _choose_signature(native)
     if isinstance(native, tf.types.experimental.ConcreteFunction):
         return _of_signature(native)
     if not callable(native):
@@ -337,7 +337,7 @@ def _parameters(native: Any) -> list[NDArray[Any]] | None:
     if isinstance(native, keras.layers.Layer):
         variables = native.weights
     else:
-        variables = getattr(native, "variables", None) or getattr(_asked(native), "variables", None) or []
+        variables = getattr(native, "variables", None) or getattr(_choose_signature(native), "variables", None) or []
     return [np.asarray(variable) for variable in variables] or None
 
 
@@ -347,7 +347,7 @@ def _check_weights(native: Any, known: int) -> None:
         raise UsageError(NO_WEIGHTS)
 
 
-def _asked(native: Any) -> Any:
+def _choose_signature(native: Any) -> Any:
     """Return the signature of a SavedModel that is asked, of anything else itself."""
     signatures = getattr(native, "signatures", None)
     if not signatures:
@@ -372,13 +372,13 @@ def _of_keras(layer: Any) -> Function:
 
     def ask(x: tf.Tensor) -> Any:
         scales: list[tf.Tensor] = []
-        answer = find_logits(layer(_scaled_back(x, scales) if scaled else x, **arguments))
-        return _scaled(tf.cast(answer, tf.float32), scales) if scaled and tf.is_tensor(answer) else answer
+        answer = find_logits(layer(_scale_back(x, scales) if scaled else x, **arguments))
+        return _scale_logits(tf.cast(answer, tf.float32), scales) if scaled and tf.is_tensor(answer) else answer
 
     return ask
 
 
-def _scaled(logits: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
+def _scale_logits(logits: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
     def pull_back(v: tf.Tensor) -> tf.Tensor:
         largest = tf.reduce_max(tf.abs(v), axis=tf.range(1, tf.rank(v)), keepdims=True)
         scales[:] = [tf.where(largest > 0, largest, tf.ones_like(largest))]
@@ -387,7 +387,7 @@ def _scaled(logits: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
     return tf.custom_gradient(lambda z: (tf.identity(z), pull_back))(logits)
 
 
-def _scaled_back(x: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
+def _scale_back(x: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
     def pull_back(gradient: tf.Tensor) -> tf.Tensor:
         return gradient * tf.reshape(scales[0], [-1, *[1] * (len(gradient.shape) - 1)])
 

@@ -213,12 +213,12 @@ class Torch(TrainableFramework):
 
         return pull_back
 
-    def compiled(
+    def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         jit: Any = torch.jit
         if isinstance(native, torch.nn.Module):
-            _checked(native)  # it may have been put into training mode since it was wrapped
+            _check(native)  # it may have been put into training mode since it was wrapped
         usual = self.full_precision(like)
         with usual, torch.no_grad(), warnings.catch_warnings(record=True) as caught:
             # Deprecated, and still the fastest on small networks.
@@ -295,7 +295,7 @@ class Torch(TrainableFramework):
 
     def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
         where = _device(device)
-        module = _checked(native).to(where)
+        module = _check(native).to(where)
         dtype, compiled = _dtype(module), hasattr(module, "_orig_mod")
         plain = dtype == torch.float32 and not (
             isinstance(module, _KerasNetwork) and computes_in(module.keras, "float16")
@@ -447,7 +447,7 @@ def _is_sequence(native: Any) -> bool:
     return not (native._forward_hooks or native._forward_pre_hooks)
 
 
-def _checked(native: Any) -> torch.nn.Module:
+def _check(native: Any) -> torch.nn.Module:
     """Return the module of a network that can be asked, or raise saying what to do first."""
     if isinstance(native, torch.export.ExportedProgram):
         return native.module()  # how its layers behave was settled by the export, whatever `training` says

@@ -68,7 +68,7 @@ def _state_dict(path: Path) -> dict[str, Any]:
         (content,) = inner.values()
     if not _is_state_dict(content):
         raise WeightsError(
-            f"{path} holds no state dict, tensors by their names: it is {_described(content, list(inner))}. Save it "
+            f"{path} holds no state dict, tensors by their names: it is {_describe(content, list(inner))}. Save it "
             "with torch.save(network.state_dict(), path)."
         )
     return dict(content)
@@ -98,7 +98,7 @@ def _is_state_dict(content: Any) -> bool:
     return named and all(isinstance(tensor, torch.Tensor) for tensor in content.values())
 
 
-def _described(content: Any, inner: list[Any]) -> str:
+def _describe(content: Any, inner: list[Any]) -> str:
     """Say in a few words what was found in the place of a state dict."""
     if inner:
         return f"a dict with {len(inner)} of them, {', '.join(map(str, inner))[:200]}"

@@ -112,7 +112,7 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0, of: Mean = "proba
 
 
 @contextmanager
-def _seeded(framework: Framework, native: Any, seed: int, number: int) -> Iterator[None]:
+def _seed(framework: Framework, native: Any, seed: int, number: int) -> Iterator[None]:
     """Seed what a pass draws from: the global generators, and those of layers of Keras."""
     network = getattr(native, "keras", native)
     with (
@@ -128,7 +128,7 @@ class _MeanOfPasses:
     def __init__(self, model: Model, passes: int, seed: int, of: str):
         framework = Classifier(model).framework
         self._model, self._of = model, of
-        self._draws = [partial(_seeded, framework, model.native, seed, number) for number in range(passes)]
+        self._draws = [partial(_seed, framework, model.native, seed, number) for number in range(passes)]
         self._passes = [framework.alone(model.without_preprocessing, draws) for draws in self._draws]
 
     def __call__(self, images: Any) -> Any:

@@ -95,7 +95,7 @@ class Classifier:
 
     # variants ----------------------------------------------------------------------------------------------------
 
-    def compiled(self, images: NDArray[np.float32]) -> Classifier:
+    def compile(self, images: NDArray[np.float32]) -> Classifier:
         """Return a classifier that asks a compiled snapshot of the model, from as many threads as there are cores.
 
         A model that cannot be traced, that answers otherwise once it is (by more than 1e-5, or for another number of
@@ -118,7 +118,9 @@ class Classifier:
             if generator_states(self.framework) != generators:
                 self.draws = True
                 raise ModelError("a call draws at random, which a trace would keep for ever")
-            other.function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
+            other.function, other._pullback = self.framework.compile(
+                self.model, native, self._to_layout(some), self._like
+            )
             self._check_writes_nothing(native, some)
             alone = some[:1]
             for batch, before in ((some, eager), (alone, self.forward(alone)), (some, eager)):
@@ -169,7 +171,7 @@ class Classifier:
 
     def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits (N, K) of images (N, H, W, C)."""
-        return self._joined(self.forward, images, reduce=_logits)
+        return self._join(self.forward, images, reduce=_logits)
 
     def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the classes (N,) of images (N, H, W, C)."""
@@ -185,16 +187,16 @@ class Classifier:
         """
         if self.no_gradient:
             raise ModelError(self.no_gradient)
-        return self._numpy_layout(self._joined(self._pull_back, images, v.astype(np.float32)))
+        return self._numpy_layout(self._join(self._pull_back, images, v.astype(np.float32)))
 
     def forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what the model answers to one batch of images (N, H, W, C), unchecked."""
-        return self.ask(self.function, self._own(images))
+        return self.ask(self.function, self._to_layout(images))
 
     def ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Return what a function of the framework's tensors answers to one batch, arrays with N entries each."""
         n = len(arrays[0])
-        filled = self._filled(*arrays)
+        filled = self._fill(*arrays)
         size = len(filled[0])
         logits = self.framework.forward(function, self._like, *filled)
         if logits.shape[:1] != (size,):
@@ -203,7 +205,7 @@ class Classifier:
             self._asked(n)
         return logits[:n]
 
-    def _filled(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+    def _fill(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         n = len(arrays[0])
         size = min(self.framework.filled_size(n), max(n, self._fits[0]))
         return [pad(array, size) for array in arrays]
@@ -212,7 +214,7 @@ class Classifier:
         """Return the classes (N,) of what a function of one batch answers, arrays with N entries each."""
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        return self._joined(forward, *arrays, reduce=_argmax)
+        return self._join(forward, *arrays, reduce=_argmax)
 
     @property
     def on_gpu(self) -> bool:
@@ -265,11 +267,11 @@ class Classifier:
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
-        x, filled_v = self._filled(self._own(images), v)
+        x, filled_v = self._fill(self._to_layout(images), v)
         gradient = self.framework.vjp(pullback, x, filled_v, self._like)
         return gradient[: len(images)]
 
-    def _joined(
+    def _join(
         self,
         function: Callable[..., NDArray[np.float32]],
         *arrays: NDArray[Any],
@@ -313,14 +315,14 @@ class Classifier:
 
     def tensor(self, array: NDArray[Any]) -> Any:
         """Return an array as a tensor of the model: images (N, H, W, C) in its own layout, all else as it is."""
-        return self.framework.tensor(self._own(array) if array.ndim == 4 else array, self._like)
+        return self.framework.tensor(self._to_layout(array) if array.ndim == 4 else array, self._like)
 
     def array(self, tensor: Any) -> NDArray[Any]:
         """The inverse of `tensor`."""
         array = self.framework.array(tensor)
         return self._numpy_layout(array) if array.ndim == 4 else array
 
-    def _own(self, images: NDArray[Any]) -> NDArray[Any]:
+    def _to_layout(self, images: NDArray[Any]) -> NDArray[Any]:
         return images.transpose(0, 3, 1, 2) if self.data_format == "channels_first" else images
 
     def _numpy_layout(self, images: NDArray[Any]) -> NDArray[Any]:

@@ -387,7 +387,7 @@ def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDAr
     model = unwrap(classifier.model)
     if not isinstance(model, Model):
         raise ModelError("the model was not wrapped by robustcmp, so its network is not known")
-    logits = classifier.ask(model.without_preprocessing, preprocessed(classifier, images, *model.wrapped_as))
+    logits = classifier.ask(model.without_preprocessing, preprocess(classifier, images, *model.wrapped_as))
     classes: NDArray[np.int64] = logits.argmax(axis=1)
     return classes
 
@@ -398,7 +398,7 @@ def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.floa
     return np.concatenate([*answers])
 
 
-def preprocessed(
+def preprocess(
     classifier: Classifier, images: NDArray[np.float32], bounds: tuple[float, float], preprocessing: dict[str, Any]
 ) -> NDArray[np.float32]:
     """Return images (N, H, W, C) in [0, 1] as a network gets them that is wrapped so, in its own layout."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..data.arrays import UNIT_BOUNDS
 from ..errors import ModelError, UsageError, unknown
 from ..models.classifier import Classifier, unwrap
-from ..models.model import FunctionsModel, Model, logits_outside, preprocessed
+from ..models.model import FunctionsModel, Model, logits_outside, preprocess
 from .blame import blame
 from .loading import TrainedModel
 from .question import Question
@@ -293,7 +293,7 @@ def _of_range(classifier: Classifier, model: Model, values: Range, axis: int) ->
         f"it is given {values.name}",
         f"pass {wrapping} to robustcmp.wrap, or in the command write FILE,mean={mean},std={std}",
         lambda images, _: logits_outside(
-            classifier, model, preprocessed(classifier, images, UNIT_BOUNDS, preprocessing | flip_axis)
+            classifier, model, preprocess(classifier, images, UNIT_BOUNDS, preprocessing | flip_axis)
         ),
     )
 
@@ -314,7 +314,7 @@ def _of_layout(classifier: Classifier, model: Model) -> Cause:
         f"it is given {other.replace('_', ' ')}",
         f'pass data_format="{other}" to robustcmp.wrap',
         lambda images, _: logits_outside(
-            classifier, model, preprocessed(classifier, images, *model.wrapped_as).transpose(axes)
+            classifier, model, preprocess(classifier, images, *model.wrapped_as).transpose(axes)
         ),
     )
 

@@ -209,7 +209,7 @@ class Bench:
                 paths[field].write_bytes(self._fetch(sha))
             classifier = Classifier(in_unit_bounds(remote.origin.load_from(paths, remote.device)))
         if len(data["traced"]):
-            classifier = classifier.compiled(data["traced"])
+            classifier = classifier.compile(data["traced"])
             if classifier.traced is None:
                 raise DifferentModel("it cannot be compiled, as it was in the process that compares")
         classifier = classifier.with_batch_size(batch_size)

@@ -164,7 +164,7 @@ def compile_and_check(
     batch_size: int | None,
 ) -> tuple[Classifier, bool]:
     """Return a classifier compiled, and whether its answers depend on the batch, as `check_model` says."""
-    classifier = classifier.compiled(images)
+    classifier = classifier.compile(images)
     if batch_size == 1:
         classifier = classifier.with_batch_size(1)
     return classifier, check_model(name, classifier, images, labels)

@@ -91,7 +91,7 @@ def validate(
     loaded = load_suite(suite)
     declared_extras(loaded.records)
     n = loaded.images if n is None else n
-    repeated = loaded.repeated(repeats)
+    repeated = loaded.count_repeats(repeats)
     check_numbers(n, batch_size, seed)
     images = check_unit_images(images, data_format)
     labels = check_labels(labels, len(images))
