@@ -270,8 +270,7 @@ def _arguments(
         "spread_repeats": not options.repeats,
         "seed": options.seed,
         "data_format": "channels_last",
-        "out": options.out
-        or f"runs/{comparison.about['model']}-{_in_path(comparison.data.name)}-{suite.name}{comparison.suffix}",
+        "out": options.out or _usual_directory(comparison, suite),
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
         "about": comparison.about
