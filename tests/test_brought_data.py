@@ -36,10 +36,9 @@ Images = NDArray[np.float32]
 N, HEIGHT, WIDTH, CLASSES = 30, 6, 9, 3
 brought = partial(pytest.mark.brought, group="Images and labels")
 SUITE = (
-    f'description = "three"\nimages = {N}\nrepeats = 1\n'
+    f'description = "two"\nimages = {N}\nrepeats = 1\n'
     '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 10\nmax_epsilon = 0.5\n'
     '[attacks.single_pixel]\nattack = "SinglePixel"\nmax_pixels = 20\n'
-    '[attacks.boundary]\nattack = "Boundary"\niterations = 3\n'
 )
 
 

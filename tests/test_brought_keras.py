@@ -188,7 +188,7 @@ def test_a_softmax_is_cut(where: str) -> None:
     what="a softmax at the end, kept",
     got="the message: cut it with cut_softmax=True",
 )
-@pytest.mark.parametrize("where", WITH_SOFTMAX)
+@pytest.mark.parametrize("where", ["the activation of the last Dense", "the last of a model within the model"])
 def test_a_softmax_is_found(where: str) -> None:
     with pytest.raises(ModelError, match=r"returns probabilities.*Cut its last softmax with .*cut_softmax=True"):
         rc.evaluate({"m": rc.wrap(WITH_SOFTMAX[where]())}, drawn(), np.zeros(N, int), suite="smoke", progress=False)
@@ -334,10 +334,9 @@ def preprocessed(module: str) -> Any:
     "first",
     [pytest.param(first, marks=brought(what=first, typed="rc.wrap(model, bounds=(0, 255))")) for first in EIGHT_BIT],
 )
-def test_a_network_of_8_bit_images(first: str, tmp_path: Path) -> None:
+def test_a_network_of_8_bit_images(first: str) -> None:
     network = EIGHT_BIT[first]()
-    model = check_same(network, network, 1e-4, factor=255, bounds=(0, 255))
-    compared(model.transform_bounds((0, 1)), drawn(), tmp_path)
+    check_same(network, network, 1e-4, factor=255, bounds=(0, 255))
 
 
 @brought(what="a first layer for 8-bit images, without bounds", got="the message: pass bounds=(0, 255)")
@@ -478,7 +477,8 @@ def test_a_program(what: str, tmp_path: Path) -> None:
     made = loaded.signatures["serving_default"] if loaded else PROGRAMS[what][1](network, tmp_path / "saved")
     model = check_same(made, functional())
     assert (Classifier(model).weights_digest is None) == (what == "a tf.function")
-    compared(model, drawn(), tmp_path)
+    if what in ("a SavedModel of model.export", "a tf.Module"):
+        compared(model, drawn(), tmp_path)
 
 
 class Scratch(tf.Module):  # type: ignore[misc]

@@ -155,11 +155,12 @@ def test_finite_differences_ask_the_deployed_network(deployed: Deploy, source: M
 
 
 def test_finite_differences_of_steps_are_marked_and_not_called_robustness(
-    deployed: Deploy, source: Model, digits: Dataset
+    deployed: Deploy, zoo_model: Callable[..., Model], digits: Dataset
 ) -> None:
-    models = {"torch": source, "int8": deployed("onnxruntime-int8", gradient="finite-differences")}
-    suite = Suite("fgsm", "", 60, 1, {"fgsm": rc.attacks.FGSM()})
-    ev = rc.evaluate(models, digits.images, digits.labels, suite=suite, n=60, repeats=1, progress=False)
+    lenet1 = zoo_model("torch", "lenet1")
+    models = {"torch": lenet1, "int8": deployed("onnxruntime-int8", lenet1, gradient="finite-differences")}
+    suite = Suite("fgsm", "", 30, 1, {"fgsm": rc.attacks.FGSM(epsilons=20)})
+    ev = rc.evaluate(models, digits.images[:60], digits.labels[:60], suite=suite, progress=False)
     [row] = ev.deployments().to_dict("records")
     assert row["gradient"] == "finite-differences"
     assert row["p_adjusted"] < 0.05  # rounding hides the gradient
@@ -625,4 +626,4 @@ def test_every_runtime_keeps_the_contract() -> None:
         assert isinstance(found, Runtime)
         assert found.name == name
         assert found.suffix.startswith(".")
-        assert all(said.said and said.precision for said in found.conversions.values())
+        assert all(how.description and how.precision for how in found.conversions.values())

@@ -68,12 +68,6 @@ def test_what_is_no_torch_module_is_refused(tmp_path: Path) -> None:
         RUNTIME.convert(model, "", None, tmp_path / "a.xml")
 
 
-def test_int8_needs_images(tmp_path: Path) -> None:
-    model, _ = deployed.asked(deployed.SOURCES[0])
-    with pytest.raises(DeploymentError, match="needs images to calibrate"):
-        RUNTIME.convert(model, "int8", None, tmp_path / "a.xml")
-
-
 def written(tmp_path: Path, shape: list[int], make: Any = None) -> Path:
     """A file of OpenVINO of a network with an input of a shape."""
     ov = _openvino()

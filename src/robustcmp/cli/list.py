@@ -159,7 +159,7 @@ def _deployments() -> Rows:
             {
                 "deployment": name,
                 "weights": how.precision,
-                "conversion": how.said,
+                "conversion": how.description,
                 "version": None if missing else runtime.version(),
                 "not_here": missing or None,
             }

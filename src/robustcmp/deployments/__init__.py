@@ -27,13 +27,14 @@ ALSO = {"onnx": "onnxruntime", "tflite": "litert", "tensorflowjs": "tfjs"}
 @cache
 def runtime(name: str) -> Runtime:
     """Return the runtime of that name."""
-    found: Runtime = import_module(f".{MODULES[name]}", __name__).RUNTIME
-    return found
+    module = import_module(f".{MODULES[name]}", __name__)
+    instance: Runtime = module.RUNTIME
+    return instance
 
 
 def names() -> list[str]:
     """Return what there is to deploy to, such as ``"onnxruntime-int8"``; nothing large is imported."""
-    return [_joined(name, kind) for name in MODULES for kind in runtime(name).conversions]
+    return [f"{name}-{kind}" if kind else name for name in MODULES for kind in runtime(name).conversions]
 
 
 def split(name: str) -> tuple[Runtime, str]:
@@ -59,29 +60,25 @@ def split(name: str) -> tuple[Runtime, str]:
 
 def check_runtime(name: str) -> None:
     """Raise `UsageError` for a deployment that is unknown, or whose program is not here."""
-    found, _ = split(name)
-    if reason := found.missing():
+    target, _ = split(name)
+    if reason := target.missing():
         raise UsageError(reason)
 
 
 def check_applicable(name: str) -> None:
     """Raise `UsageError` for a deployment that is unknown, or that cannot be asked here."""
     check_runtime(name)
-    found, _ = split(name)
-    if found.not_applicable:
+    target, _ = split(name)
+    if target.not_applicable:
         raise UsageError(
-            f"{name} is not applicable: {found.not_applicable}. --deploy and robustcmp.deploy convert to it, and say "
+            f"{name} is not applicable: {target.not_applicable}. --deploy and robustcmp.deploy convert to it, and say "
             "how large the file is."
         )
 
 
 def conversion(name: str) -> Conversion:
     """Return what is done to a network that is deployed under a name."""
-    found, kind = split(name)
-    said = found.conversion(kind)
-    assert said is not None
-    return said
-
-
-def _joined(name: str, kind: str) -> str:
-    return f"{name}-{kind}" if kind else name
+    target, kind = split(name)
+    how = target.conversion(kind)
+    assert how is not None
+    return how

@@ -32,14 +32,14 @@ class Conversion(NamedTuple):
     ----------
     precision : str
         What its weights are stored in.
-    said : str
+    description : str
         What is done to the network, for tables and help.
     calibrated : bool
         Whether images are needed to choose the ranges of activations.
     """
 
     precision: Precision
-    said: str
+    description: str
     calibrated: bool = False
 
     @property
@@ -125,8 +125,8 @@ class Runtime(ABC):
         kind : str
             One of `conversions`.
         calibration : ndarray of float32, shape (N, H, W, C), or None
-            Images as the network gets them, to choose the ranges of activations by; for other conversions they may say
-            the size of images.
+            Images as the network gets them, to choose the ranges of activations by. A calibrated conversion always has
+            some; for others they may say the size of images.
         path : Path
             The file. Its folder exists and is empty: files beside it belong to it.
 

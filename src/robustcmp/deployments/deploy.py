@@ -7,7 +7,9 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +103,7 @@ def deploy(
         weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
     wrapped = channels_last(model)
     vjp = _make_differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
-    info = {name: said for name, said in model.info.items() if name not in ("differences", "source", "sha256")}
+    info = {name: value for name, value in model.info.items() if name not in ("differences", "source", "sha256")}
     info["deployment"] = _describe(network) | {
         "source": _describe_source(model),
         "gradient": gradient,
@@ -136,7 +138,18 @@ def convert(
         raise UsageError("a mean over passes is not in a converted network: deploy a network that draws nothing")
     images = _prepare_images(name, model, calibration)
     key = _key(model, name, runtime, images if conversion(name).calibrated else None)
-    return _converted(model, runtime, kind, images, key, path)
+    write = partial(runtime.convert, model, kind, images)
+    if key is not None:
+        return _find_or_write(user_cache() / "deployments" / key, runtime, write, path)
+    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+    try:
+        files = _find_or_write(temporary / "network", runtime, write, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if path is not None:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return files
 
 
 def check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
@@ -238,15 +251,16 @@ def open_deployed(
     network = DeployedNetwork(RuntimeAdapter(name, runtime), files, session, wrapped["bounds"] if scaled else None)
     for note in network.notes:
         _log.info("%s: %s", main, note)
-    said = _describe(network) | {
+    description = _describe(network) | {
         "own_file": True,
         "precision": "as in the file",
         "conversion": "a file from elsewhere",
     }
-    said |= {} if source is None else {"source": _describe_source(source)}
+    if source is not None:
+        description["source"] = _describe_source(source)
     if source is not None or gradient == FINITE_DIFFERENCES:
-        said["gradient"] = gradient
-    info = {"source": main.name, "sha256": files.sha256, "deployment": said}
+        description["gradient"] = gradient
+    info = {"source": main.name, "sha256": files.sha256, "deployment": description}
     vjp = _make_differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
     return DeployedModel(network, **wrapped, vjp=vjp, source=source if gradient == "source" else None, info=info)
 
@@ -309,11 +323,11 @@ def weights_digest_of(model: Model) -> str | None:
 
 def _describe(network: DeployedNetwork) -> dict[str, Any]:
     """Return what is known of a deployed network, as JSON types."""
-    said = conversion(network.adapter.name)
+    how = conversion(network.adapter.name)
     return {
         "runtime": network.adapter.runtime.name,
-        "precision": said.precision,
-        "conversion": said.said,
+        "precision": how.precision,
+        "conversion": how.description,
         "bytes": network.files.bytes,
         "sha256": network.files.sha256,
         "alone": network.alone,
@@ -352,17 +366,14 @@ def _preprocess_bounds(bounds: tuple[float, float], preprocessing: dict[str, Any
 
 def _preprocess(preprocessing: dict[str, Any] | None, images: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return images (N, H, W, C) as the network behind a preprocessing with axes of such images gets them."""
-    said = preprocessing or {}
-    x = np.flip(images, said["flip_axis"]) if said.get("flip_axis") is not None else images
+    settings = preprocessing or {}
+    x = np.flip(images, settings["flip_axis"]) if settings.get("flip_axis") is not None else images
+    axis = settings.get("axis")
     for name, change in (("mean", np.subtract), ("std", np.divide)):
-        if said.get(name) is not None:
-            x = change(x, _along_channels(said[name], said.get("axis")))
+        if settings.get(name) is not None:
+            values = np.asarray(settings[name], np.float32)
+            x = change(x, values if axis is None else values.reshape(-1, *[1] * (-axis - 1)))
     return np.ascontiguousarray(x, np.float32)
-
-
-def _along_channels(value: Any, axis: int | None) -> NDArray[np.float32]:
-    array = np.asarray(value, np.float32)
-    return array if axis is None else array.reshape(-1, *[1] * (-axis - 1))
 
 
 def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] | None) -> str | None:
@@ -376,7 +387,7 @@ def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] 
             "architecture": model.architecture.description,
             "framework": model.framework,
             "name": name,
-            "said": conversion(name)._asdict(),
+            "conversion": conversion(name)._asdict(),
             "semantics": SEMANTICS,
             "versions": runtime.versions,
             "calibration": None if images is None else digest({"images": images}),
@@ -384,36 +395,10 @@ def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] 
     )[:32]
 
 
-def _converted(
-    model: Model,
-    runtime: Runtime,
-    kind: str,
-    images: NDArray[np.float32] | None,
-    key: str | None,
-    path: str | os.PathLike[str] | None,
+def _find_or_write(
+    folder: Path, runtime: Runtime, write: Callable[[Path], None], path: str | os.PathLike[str] | None
 ) -> Files:
-    """Return a network's files: where the caller wants them, from the user cache, or made now."""
-    if key:
-        return _found_or_made(user_cache() / "deployments" / key, model, runtime, kind, images, path)
-    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
-    keep = False
-    try:
-        files = _found_or_made(temporary / "network", model, runtime, kind, images, path)
-        keep = path is None
-        return files
-    finally:
-        if not keep:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _found_or_made(
-    folder: Path,
-    model: Model,
-    runtime: Runtime,
-    kind: str,
-    images: NDArray[np.float32] | None,
-    path: str | os.PathLike[str] | None,
-) -> Files:
+    """Return a converted network's files in a folder, written now if need be, or copied to a path."""
     if not _is_whole(folder, runtime):
         make_directory(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as temporary:
@@ -421,12 +406,16 @@ def _found_or_made(
             made.mkdir()
             main = made / f"{WRITTEN}{runtime.suffix}"
             with silence():
-                runtime.convert(model, kind, images, main)
+                write(main)
             (made / DIGEST).write_text(Files.of(main, runtime.beside(main)).sha256, encoding="ascii")
-            _put(made, folder, runtime, Path(temporary) / "broken")
+            _publish(made, folder, runtime, Path(temporary) / "broken")
     main = folder / f"{WRITTEN}{runtime.suffix}"
     if path is not None:
-        main = _copy(main, as_path(path, "path"), runtime)
+        copy = as_path(path, "path")
+        runtime.copy(main, copy)
+        if len(runtime.beside(copy)) != len(runtime.beside(main)):
+            raise DeploymentError(f"{copy} belongs to files of other names: call it {main.name}")
+        main = copy
     return Files.of(main, runtime.beside(main))
 
 
@@ -439,7 +428,7 @@ def _is_whole(folder: Path, runtime: Runtime) -> bool:
         return False
 
 
-def _put(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
+def _publish(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
     """Give a folder its name, unless another process was first; what is broken there is moved away."""
     if _is_whole(folder, runtime):
         return
@@ -450,11 +439,3 @@ def _put(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
     except OSError:
         if not _is_whole(folder, runtime):
             raise
-
-
-def _copy(main: Path, path: Path, runtime: Runtime) -> Path:
-    """Copy a converted network to where the caller wants it, and return its main file there."""
-    runtime.copy(main, path)
-    if len(runtime.beside(path)) != len(runtime.beside(main)):
-        raise DeploymentError(f"{path} belongs to files of other names: call it {main.name}")
-    return path

@@ -69,8 +69,6 @@ class ExecuTorch(Runtime):
                 f"{self.name} converts networks by their architecture and weights, in another process: models of the "
                 "zoo and architectures of one's own. Convert this one yourself, and open the .pte file"
             )
-        if kind == "int8" and (calibration is None or not len(calibration)):
-            raise DeploymentError(f"{self.name}-int8 needs images to calibrate: pass some of the training images")
         described = architecture.description | {
             "inputs": {layer.name: shape for layer, shape in architecture.walk()},
             "flattened": architecture.flattened,

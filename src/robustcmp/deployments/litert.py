@@ -59,13 +59,9 @@ class LiteRT(Runtime):
         shape = _input_shape(network)
         images = None
         if self.conversions[kind].calibrated:
-            if calibration is None or not len(calibration):
-                raise DeploymentError(
-                    f"{self.name}-{kind} needs images to choose the ranges of activations by, received none. Pass some "
-                    "of those that the network was trained on."
-                )
+            assert calibration is not None
             first = model.architecture is None and model.data_format == "channels_first"
-            images = np.ascontiguousarray(_channels_first(calibration) if first else calibration)
+            images = np.ascontiguousarray(calibration.transpose(0, 3, 1, 2) if first else calibration)
             if images.shape[1:] != shape:
                 raise DeploymentError(
                     f"expected images of shape {shape} to choose the ranges of activations by, received "
@@ -303,10 +299,6 @@ def _read_shape(path: Path, tensor: dict[str, Any]) -> list[int]:
             "(N, C, H, W), or (N, H, W) with any N, of which N alone may be any"
         )
     return signature
-
-
-def _channels_first(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    return images.transpose(0, 3, 1, 2)
 
 
 RUNTIME = LiteRT()

@@ -117,11 +117,6 @@ class BatchSession(Session):
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         n = len(images)
-        if images.shape[1:] != self.shape:
-            raise DeploymentError(
-                f"{self._what} takes images of the shape {self.shape}, received {images.shape[1:]}: pass images "
-                "(N, H, W, C) of that size"
-            )
         if not n:
             return np.zeros((0, self._classes), np.float32)
         x = images.transpose(0, 3, 1, 2) if self._channels_first else images

@@ -62,10 +62,6 @@ class TorchExport(Runtime):
 
         with TRACING, as_usual(), silence():
             if kind == "int8":
-                if calibration is None or not len(calibration):
-                    raise DeploymentError(
-                        f"{self.name}-int8 needs images to calibrate: pass some of the training images"
-                    )
                 program = _quantise(program, network.batch(calibration), network.batch())
             try:
                 torch.export.save(program, path)

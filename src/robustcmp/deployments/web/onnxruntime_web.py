@@ -50,7 +50,7 @@ class OnnxRuntimeWeb(Runtime):
     suffix = ".onnx"
     converters = (NATIVE.package, *NATIVE.converters)
     conversions = {
-        kind: conversion._replace(said=f"{conversion.said}, on WebAssembly")
+        kind: conversion._replace(description=f"{conversion.description}, on WebAssembly")
         for kind, conversion in NATIVE.conversions.items()
     } | {browser.WEBGPU: Conversion("float32", "the same network as ONNX, on WebGPU")}
 
