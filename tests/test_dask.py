@@ -178,6 +178,22 @@ def test_an_interruption_keeps_what_is_finished(evaluate: Evaluate, tmp_path: Pa
     assert not evaluate(models, "dask:2").failed
 
 
+@pytest.mark.slow
+def test_ctrl_c_at_a_terminal_is_for_the_head_alone(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    asked = "--model lenet1 --framework torch --training-seeds 0 1 --dataset digits --suite smoke --images 100"
+    command = [sys.executable, "-m", "robustcmp.eval", *asked.split(), "--repeats", "300", "--executor", "dask:2"]
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE, text=True) as head:
+        limit = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/cells/*.h5")):
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        os.killpg(head.pid, signal.SIGINT)
+        _, errors = head.communicate(timeout=60)
+    assert head.returncode == 130
+    assert "Traceback" not in errors
+
+
 # a cluster that is there ---------------------------------------------------------------------------------------------
 
 HIDE = """

@@ -198,21 +198,21 @@ def _evaluate(given: Sequence[str]) -> None:
     if "conditioning" in options.also:
         check_conditional(suite)
     tell: Say = (lambda text: None) if options.quiet else say
-    asked = _deployed(options, _from_files(options) if options.weights else _of_the_zoo(options, tell))
+    comparison = _add_deployments(options, _from_files(options) if options.weights else _of_the_zoo(options, tell))
     if options.images is None:
-        options.images = min(suite.images, IMAGES.get(asked.data.name, suite.images))
-    arguments = _arguments(options, suite, repeats, asked, given)
-    beginning = "\n".join(_beginning(asked, suite, options, repeats))
+        options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
+    arguments = _arguments(options, suite, repeats, comparison, given)
+    introduction = "\n".join(_introduce(comparison, suite, options, repeats))
     if options.dry_run:
-        tell(beginning)
-        return _estimate(asked, suite, arguments)
+        tell(introduction)
+        return _estimate(comparison, suite, arguments)
     evaluation = _finished(options, arguments)
     if evaluation is None:
         from ..compare import evaluate
 
-        tell(beginning)
+        tell(introduction)
         where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
-        evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, **where, **arguments)
+        evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
     _ask_more(options, evaluation)
     _print(options, evaluation, tell)
     if evaluation.same_weights and not evaluation.same_weights["passed"]:
@@ -253,14 +253,14 @@ def _add_own(suite: Suite, given: Sequence[str]) -> Suite:
 
 
 def _arguments(
-    options: Namespace, suite: Suite, repeats: dict[str, int], asked: _Asked, given: Sequence[str]
+    options: Namespace, suite: Suite, repeats: dict[str, int], comparison: _Comparison, given: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
     from ..sources.deployed import fingerprints
     from ..sources.named_files import expected_accuracies
 
     expected = expected_accuracies(options.weights or [])
-    question = _question(options, suite, repeats) | {"models": fingerprints(asked.origins)}
+    question = _question(options, suite, repeats) | {"models": fingerprints(comparison.origins)}
     if expected:
         question["expected_accuracy"] = expected
     return {
@@ -270,10 +270,10 @@ def _arguments(
         "spread_repeats": not options.repeats,
         "seed": options.seed,
         "data_format": "channels_last",
-        "out": options.out or f"runs/{asked.about['model']}-{_in_path(asked.data.name)}-{suite.name}{asked.suffix}",
+        "out": options.out or _usual_directory(comparison, suite),
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
-        "about": asked.about
+        "about": comparison.about
         | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
         "device": options.device,
         "progress": not options.quiet,
@@ -281,9 +281,9 @@ def _arguments(
     }
 
 
-def _in_path(dataset: str) -> str:
-    """Return a dataset's name as a part of a directory's: some systems take no colon there."""
-    return dataset.replace(":", "-")
+def _usual_directory(comparison: _Comparison, suite: Suite) -> str:
+    dataset = comparison.data.name.replace(":", "-")  # some systems take no colon in a path
+    return f"runs/{comparison.about['model']}-{dataset}-{suite.name}{comparison.suffix}"
 
 
 def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
@@ -297,7 +297,7 @@ def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | Non
     return finished if finished.same_weights or finished.checked else None  # it was interrupted in the checks
 
 
-def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
+def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) -> None:
     """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
     from pathlib import Path
 
@@ -307,11 +307,11 @@ def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
     from ..runs.question import validate
 
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format", "expected_accuracy")
-    question = validate(asked.data.images, asked.data.labels, *(arguments[name] for name in of_question))
+    question = validate(comparison.data.images, comparison.data.labels, *(arguments[name] for name in of_question))
     directory = arguments["out"]
     store = Run.create(directory if Path(directory).exists() else None)
     with progress_of(arguments["progress"]) as progress:
-        plan, _ = prepare(asked.origins, question, store, {}, arguments["device"], progress)
+        plan, _ = prepare(comparison.origins, question, store, {}, arguments["device"], progress)
         seconds = plan.seconds(store)
     cells = Counter(cell.attack for cell in plan.cells)
     missing = Counter(cell.attack for cell, queries in plan.queries(store).items() if queries)
@@ -399,7 +399,7 @@ def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
     return repeats
 
 
-class _Asked(NamedTuple):
+class _Comparison(NamedTuple):
     """What the options ask about: models that are not loaded yet, and the images."""
 
     about: dict[str, Any]  # notes for the manifest
@@ -410,7 +410,7 @@ class _Asked(NamedTuple):
     trainings: list[str]  # a line for each kind of training: whose, how many, and where they come from
 
 
-def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
+def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
     """Check and look up what ``--model`` asks for."""
     from ..networks.architecture import get_architecture
     from ..sources.from_zoo import check_names, common_seeds, describe_sources, zoo_origins
@@ -437,10 +437,10 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
     suffix = f"-same-weights-{options.same_weights}" if options.same_weights else ""
-    return _Asked(about, suffix, data.name, data, origins, trainings)
+    return _Comparison(about, suffix, data.name, data, origins, trainings)
 
 
-def _from_files(options: Namespace) -> _Asked:
+def _from_files(options: Namespace) -> _Comparison:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
     from ..deployments.deploy import check_gradient_kind
@@ -467,7 +467,7 @@ def _from_files(options: Namespace) -> _Asked:
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
     lines += describe_normalisation(origins, data.images.shape[-1])
     if is_own(dataset):
-        lines.append(_described(data))
+        lines.append(_describe_images(data))
     about: dict[str, Any] = {
         "model": networks[0].name,
         "dataset": data.name,
@@ -478,10 +478,10 @@ def _from_files(options: Namespace) -> _Asked:
         about["data_notes"] = [f"{data.name}: {note}" for note in data.notes]
     is_normalised = any(origin.mean or origin.std for each in unpaired.values() for origin in each)
     suffix = f"-weights-{directory_part(origins)}{'-normalised' if is_normalised else ''}"
-    return _Asked(about, suffix, dataset, data, origins, lines)
+    return _Comparison(about, suffix, dataset, data, origins, lines)
 
 
-def _described(data: Dataset) -> str:
+def _describe_images(data: Dataset) -> str:
     """Return a line about images of the user's: which class has which number is worth a look."""
     shape = " × ".join(map(str, data.images.shape[1:]))
     names = [f"{number} {name}" for number, name in enumerate(data.class_names[:SHOWN])]
@@ -492,7 +492,7 @@ def _described(data: Dataset) -> str:
     return f"{data.name}: {len(data.images):,} images of {shape}{classes}"
 
 
-def _deployed(options: Namespace, asked: _Asked) -> _Asked:
+def _add_deployments(options: Namespace, comparison: _Comparison) -> _Comparison:
     """Add the deployments that ``--deploy`` asks for."""
     from ..deployments.deploy import check_gradient_kind
     from ..sources.deployed import deployments_of
@@ -501,42 +501,46 @@ def _deployed(options: Namespace, asked: _Asked) -> _Asked:
 
     check_gradient_kind(options.gradient)
     if not options.deploy:
-        return asked
+        return comparison
     if options.same_weights:
         raise UsageError("--deploy converts every model that is compared: it cannot be combined with --same-weights")
     sources = {
         label: [origin for origin in each if isinstance(origin, FromZoo | FromFile)]
-        for label, each in asked.origins.items()
+        for label, each in comparison.origins.items()
     }
     sources = {label: each for label, each in sources.items() if each}
-    deployed = deployments_of(sources, options.deploy, asked.dataset, options.data_dir, options.gradient)
-    if both := [label for label in deployed if label in asked.origins]:
+    deployed = deployments_of(sources, options.deploy, comparison.dataset, options.data_dir, options.gradient)
+    if both := [label for label in deployed if label in comparison.origins]:
         raise UsageError(
             f"{both[0]} is compared as a file and asked for with --deploy: leave out one of them, or compare twice"
         )
     line = f"each also as {', '.join(options.deploy)}"
-    return asked._replace(
-        origins={**asked.origins, **deployed}, suffix=f"{asked.suffix}-deployed", trainings=[*asked.trainings, line]
+    return comparison._replace(
+        origins={**comparison.origins, **deployed},
+        suffix=f"{comparison.suffix}-deployed",
+        trainings=[*comparison.trainings, line],
     )
 
 
-def _beginning(asked: _Asked, suite: Suite, options: Namespace, repeats: dict[str, int]) -> list[str]:
+def _introduce(comparison: _Comparison, suite: Suite, options: Namespace, repeats: dict[str, int]) -> list[str]:
     """Return the lines that say, before any work, what is compared."""
-    lines, wanted = list(asked.trainings), options.images or suite.images
+    data = comparison.data
+    lines = list(comparison.trainings)
+    wanted = options.images or suite.images
     if options.weights and wanted > FIRST_LOOK and not (options.repeats or options.dry_run):
         lines.append(f"for a first look add --images {FIRST_LOOK} --repeats 1; --dry-run says how long all of it takes")
-    if wanted == IMAGES.get(asked.data.name) and wanted < suite.images:
+    if wanted == IMAGES.get(data.name) and wanted < suite.images:
         cost = "" if options.weights else ": about ten minutes for thirty LeNets on two cores"
         lines.append(
-            f"{wanted} images of {asked.data.name} are attacked{cost} "
-            f"(--images {len(asked.data.images)} attacks all that every model classifies correctly)"
+            f"{wanted} images of {data.name} are attacked{cost} "
+            f"(--images {len(data.images)} attacks all that every model classifies correctly)"
         )
-    if len(asked.data.images) < wanted:
+    if len(data.images) < wanted:
         lines.append(
-            f"{asked.data.name} has {len(asked.data.images)} test images, fewer than the {wanted:,} requested: all "
+            f"{data.name} has {len(data.images)} test images, fewer than the {wanted:,} requested: all "
             "that every model classifies correctly are attacked"
         )
-    trainings = min(map(len, asked.origins.values()))
+    trainings = min(map(len, comparison.origins.values()))
     random = max((repeats[name] for name, attack in suite.attacks.items() if not attack.deterministic), default=1)
     if trainings > 1 and random > 1 and not options.repeats:
         each = math.ceil(random / trainings)
