@@ -19,7 +19,8 @@ check: $(VENV)/.ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_imports.py
+	$(BIN)/python tools/weigh.py
+	$(BIN)/python -m pytest -q tests/test_imports.py tests/test_style.py
 
 coverage: $(VENV)/.ready
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'not whole_zoo' --cov \

@@ -38,10 +38,12 @@ from spent import Spent
 
 import robustcmp as rc
 from robustcmp.attacks.suite import RunnableAttack, load_suite
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import MissingDataError, UsageError
 from robustcmp.frameworks import get_framework
 from robustcmp.hosts import environments
-from robustcmp.models.classifier import BATCH_SIZES, Classifier
+from robustcmp.models.batches import BATCH_SIZES, measure_batch_size, measure_rate
+from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_gradient
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import made_with, processor
@@ -66,13 +68,13 @@ class Counted:
 
     device = "cpu"
 
-    def __init__(self, framework: str, model: str, data: rc.Dataset):
+    def __init__(self, framework: str, model: str, data: Dataset):
         self.asked = 0
         self._lock = threading.Lock()
         native = rc.load_model(model, framework=framework, dataset=data.name, device=self.device)
         self.as_it_is = Classifier(native)
-        compiled = self.as_it_is.compiled(data.images)
-        self.classifier = compiled.with_batch_size(compiled.measured_batch_size(data.images)).with_callback(self._count)
+        compiled = self.as_it_is.compile(data.images)
+        self.classifier = compiled.with_batch_size(measure_batch_size(compiled, data.images)).with_callback(self._count)
         right = self.classifier.predict(data.images) == data.labels
         self.images, self.labels = data.images[right], data.labels[right]
         check_gradient(model, self.classifier, data.images)  # as before every run; it compiles the gradient
@@ -89,7 +91,10 @@ class Counted:
 
     def rates(self, seconds: float = 0.4) -> dict[str, dict[int, float]]:
         """Return images a second for each way of asking and each batch size."""
-        return {way: {n: its.rate(self.images, n, seconds) for n in BATCH_SIZES} for way, its in self.ways().items()}
+        return {
+            way: {n: measure_rate(its, self.images, n, seconds) for n in BATCH_SIZES}
+            for way, its in self.ways().items()
+        }
 
     def best_ways(self, rates: dict[str, dict[int, float]] | None = None) -> list[Way]:
         """Return the few fastest ways and batch sizes, of rates that were measured or are measured now."""
@@ -99,7 +104,7 @@ class Counted:
     def best_now(self, tried: list[Way]) -> float:
         """Return the best rate of a few ways and batch sizes, at this moment."""
         ways = self.ways()
-        return max(ways[way].rate(self.images, n, 0.3) for way, n in tried)
+        return max(measure_rate(ways[way], self.images, n, 0.3) for way, n in tried)
 
 
 def drawn() -> dict[str, Any]:
@@ -174,7 +179,7 @@ def forget_peak_memory() -> None:
         clear.write_text("5")
 
 
-def floor(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
+def floor(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Measure forward rates of every model that ships, and each attack's ratio to the floor for LeNet-5, in rounds."""
     test_sets = {"lenet1": data, "lenet5": data}
     try:
@@ -194,7 +199,7 @@ def floor(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
                         yield {"framework": framework, "attack": name} | timed(counted, attack, 1000, 1, tried)
 
 
-def growth(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
+def growth(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Measure how time grows with images and repeats, and ten repeats of single pixel against its exact table.
 
     Each is done a few times, in rounds, so that what drifts meanwhile does so for all of them.
@@ -217,7 +222,7 @@ def growth(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
             yield {"framework": frameworks[0], "attack": "boundary"} | one
 
 
-def rivals(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
+def rivals(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Time other tools on the torch model and the same images, beside robustcmp on as many; then the paper's suite.
 
     The paper's tool takes one image after another, so that its time for 1,000 follows from its samples.
@@ -275,7 +280,7 @@ def rivals(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
         }
 
 
-def memory(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
+def memory(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Measure the peak memory of attacks on 1,000 images, once and nine times, and on 9,000, each in its own process.
 
     The nine thousands are those 9,000 images, and the batch size is one that 1,000 images fill: what differs is how
@@ -306,7 +311,7 @@ def peak_memories(framework: str, name: str, n: int, calls: int, device: str) ->
     print(json.dumps(peaks))
 
 
-def together(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
+def together(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Time the boundary attack on one model of each framework: one after another, and all at once."""
     code = (
         f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench\n"
@@ -351,7 +356,7 @@ def together(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]
             }
 
 
-def profile(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
+def profile(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Measure where the time of FGSM and of the boundary attack goes, for LeNet-5, in rounds."""
     for framework in frameworks:
         counted = Counted(framework, "lenet5", data)
@@ -364,7 +369,7 @@ def profile(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]
                 yield {"framework": framework, "attack": name} | row
 
 
-def hosted(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
+def hosted(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Time forward passes in hosts whose environments are there, as the parent and as the host itself measure them."""
     for name in filter(environments.is_ready, environments.SETUPS):
         adapter: Any = get_framework(name)
@@ -387,7 +392,7 @@ def hosted(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
                 }
 
 
-def startup(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]:
+def startup(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     """Time a command that only says what it can, and one whose run is finished: guo2019, ten steps of boundary."""
     evaluation = [sys.executable, "-m", "robustcmp.eval"]
     with tempfile.TemporaryDirectory() as directory:
@@ -416,7 +421,7 @@ def startup(frameworks: list[str], data: rc.Dataset) -> Iterator[dict[str, Any]]
                 yield {"command": command, "seconds": time.perf_counter() - start}
 
 
-PARTS: dict[str, Callable[[list[str], rc.Dataset], Iterator[dict[str, Any]]]] = {
+PARTS: dict[str, Callable[[list[str], Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
     "profile": profile,
     "growth": growth,

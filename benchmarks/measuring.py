@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 from robustcmp.provenance import made_with, processor
 from robustcmp.threads import cores
 
@@ -32,7 +33,7 @@ PARTS = ("null", "slowed", "sampling")
 SLOWER = 0.1
 
 
-def network(slower: float) -> rc.Model:
+def network(slower: float) -> Model:
     """Return LeNet-5 behind functions, which take a share of their time more."""
     model_logits = Classifier(rc.load_model("lenet5", framework="torch", dataset="digits"), 512).logits
 
@@ -47,12 +48,12 @@ def network(slower: float) -> rc.Model:
     return rc.wrap_functions(logits=logits, bounds=(0, 1))
 
 
-def plain() -> rc.Model:
+def plain() -> Model:
     """Return the network as it is."""
     return network(0.0)
 
 
-def slowed() -> rc.Model:
+def slowed() -> Model:
     """Return the network with a tenth of its time on top."""
     return network(SLOWER)
 

@@ -44,7 +44,10 @@ from robustcmp.runs import dask
 from robustcmp.runs.assembly import assemble
 from robustcmp.runs.child import Lacking
 from robustcmp.runs.executors import Finished
-from robustcmp.runs.plan import Plan, Task, TrainedModel
+from robustcmp.runs.loading import TrainedModel
+from robustcmp.runs.plan import Plan, Task
+from robustcmp.runs.question import validate
+from robustcmp.runs.subset import Subset
 from robustcmp.runs.tasks import Timed
 from robustcmp.sources.from_zoo import FromZoo
 from robustcmp.threads import cores
@@ -196,7 +199,7 @@ def made_up_manifest(suite: Suite, keys: Iterable[tuple[str, int]], cells: Itera
 def measured_seconds(suite: Suite, images: int) -> dict[str, float]:
     """Return the seconds an image of each attack, all its repeats, on LeNet-5 in torch with one thread."""
     data = rc.load_dataset("digits")
-    model = Classifier(rc.load_model("lenet5", framework="torch", dataset="digits")).compiled(data.images[:1])
+    model = Classifier(rc.load_model("lenet5", framework="torch", dataset="digits")).compile(data.images[:1])
     right = np.flatnonzero(model.predict(data.images) == data.labels)[:images]
     model.workers = 1
     taken = {}
@@ -253,7 +256,7 @@ def simulated_plan(suite: Suite, models: int, images: int) -> Plan:
     """Return a comparison of many models, all of them one in truth."""
     origin = FromZoo("lenet5", "digits", "torch")
     data = rc.load_dataset("digits")
-    classifier = Classifier(origin.load("cpu")).compiled(data.images[:1]).with_batch_size(512)
+    classifier = Classifier(origin.load("cpu")).compile(data.images[:1]).with_batch_size(512)
     trained = [TrainedModel("torch", seed, classifier, origin) for seed in range(models)]
     cells = [
         Cell("torch", seed, attack, repeat, f"{seed}-{attack}-{repeat}")
@@ -263,7 +266,9 @@ def simulated_plan(suite: Suite, models: int, images: int) -> Plan:
     ]
     many = np.resize(data.images, (images, *data.images.shape[1:]))
     labels = np.resize(data.labels, images)
-    plan = Plan(suite, many, labels, 0, trained, {}, {}, {}, cells)
+    question = validate(many, labels, suite, images, None, False, 0, None)
+    subset = Subset(np.arange(images), np.ones((models, images), np.bool_))
+    plan = Plan(question, subset, trained, {}, {}, {}, cells)
     identity = type("Known", (), {"logits": "0" * 64})()
     return replace(plan, identities={model.key: identity for model in trained})
 

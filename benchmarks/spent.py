@@ -12,8 +12,7 @@ from unittest import mock
 import robustcmp.attacks.base
 import robustcmp.attacks.boundary
 import robustcmp.attacks.fgsm
-from robustcmp.models.candidates import Candidates
-from robustcmp.models.classifier import Classifier
+from robustcmp.models.classifier import Candidates, Classifier
 
 
 class Spent(ExitStack):

@@ -12,6 +12,7 @@ from typing import Any
 import pandas
 
 import robustcmp as rc
+from robustcmp.bench.benchmark import Benchmark
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -535,7 +536,7 @@ def _predicted(*runs: str) -> str:
     return _table(["subject" if len(runs) > 1 else "framework", *head, "memory", "busy"], lines)
 
 
-def _slower(found: rc.Benchmark, row: dict[str, Any]) -> str:
+def _slower(found: Benchmark, row: dict[str, Any]) -> str:
     """How many subjects are slower than that of a row, in its setting."""
     tests = found.tests()
     here = (tests.task == row["task"]) & (tests.batch_size == row["batch_size"])

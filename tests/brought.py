@@ -12,6 +12,7 @@ import robustcmp as rc
 from robustcmp.attacks import FGSM
 from robustcmp.attacks.suite import Suite
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 
 ONE_ATTACK = Suite("one attack", "", 5, 1, {"fgsm": FGSM(epsilons=10, max_epsilon=0.5)})
 """For tests of what a report says about models."""
@@ -26,7 +27,7 @@ max_pixels = 3
 """
 
 
-def beside(images: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> rc.Model:
+def beside(images: NDArray[np.float32], labels: NDArray[np.int64], classes: int) -> Model:
     """Return a linear model that is right about all images: what stands beside a model that is brought."""
     inverse = np.linalg.pinv(images.reshape(len(images), -1).astype(np.float64))
     targets = 2 * np.eye(classes)[labels] - 1

@@ -463,7 +463,7 @@ class Slow:
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch):
         self._fast, self._seconds = linear(0), seconds
         self.asked = 0
-        monkeypatch.setattr("robustcmp.models.classifier.time", SimpleNamespace(perf_counter=self._clock))
+        monkeypatch.setattr("robustcmp.models.batches.time", SimpleNamespace(perf_counter=self._clock))
         self.model = wrap_functions(logits=self._logits, vjp=self._vjp)
 
     def _clock(self) -> float:

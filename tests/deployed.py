@@ -12,9 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.deployments.base import Runtime, Session
+from robustcmp.deployments.base import Runtime
+from robustcmp.deployments.sessions import Session
 from robustcmp.errors import RobustcmpError
 from robustcmp.files import user_cache
+from robustcmp.models.model import Model
 
 IMAGES = 100
 CACHE = user_cache().resolve()  # read before `own_cache` hides it
@@ -35,7 +37,7 @@ SOURCES = [Source("lenet5", "digits"), Source("resnet20", "cifar10")]
 SLOW_SOURCES = [SOURCES[0], pytest.param(SOURCES[1], marks=pytest.mark.slow)]
 
 
-def asked(source: Source, n: int = IMAGES) -> tuple[rc.Model, NDArray[np.float32]]:
+def asked(source: Source, n: int = IMAGES) -> tuple[Model, NDArray[np.float32]]:
     """Return a trained network and images to ask it."""
     pytest.importorskip(source.framework)
     return rc.load_model(source.model, framework=source.framework, dataset=source.dataset), images(source, "test", n)
@@ -53,7 +55,7 @@ def images(source: Source, split: str, n: int) -> NDArray[np.float32]:
         pytest.skip(str(error))
 
 
-def own_network(data_format: str) -> tuple[rc.Model, NDArray[np.float32]]:
+def own_network(data_format: str) -> tuple[Model, NDArray[np.float32]]:
     """Return a wrapped torch module that robustcmp knows nothing of, and images."""
     torch = pytest.importorskip("torch")
 
@@ -74,32 +76,32 @@ def own_network(data_format: str) -> tuple[rc.Model, NDArray[np.float32]]:
     return rc.wrap(network, data_format=data_format), images  # type: ignore[arg-type]
 
 
-def converted(runtime: Runtime, model: rc.Model, kind: str, images: Any, folder: Path) -> Session:
+def converted(runtime: Runtime, model: Model, kind: str, images: Any, folder: Path) -> Session:
     folder.mkdir(exist_ok=True)
     path = folder / f"network{runtime.suffix}"
     runtime.convert(model, kind, images, path)
     return runtime.open(path)
 
 
-def logits(model: rc.Model, images: NDArray[np.float32]) -> NDArray[np.float32]:
+def logits(model: Model, images: NDArray[np.float32]) -> NDArray[np.float32]:
     """What the source itself says, by its framework."""
     from robustcmp.models.classifier import Classifier
 
     return Classifier(model, 64).logits(images)
 
 
-def distance(model: rc.Model, session: Session, images: NDArray[np.float32]) -> float:
+def distance(model: Model, session: Session, images: NDArray[np.float32]) -> float:
     """The largest difference of a logit, in parts of their spread."""
     expected = logits(model, images)
     return float(np.abs(session(images) - expected).max() / np.ptp(expected))
 
 
-def changed(model: rc.Model, session: Session, images: NDArray[np.float32]) -> int:
+def changed(model: Model, session: Session, images: NDArray[np.float32]) -> int:
     """How many images are in another class."""
     return int((session(images).argmax(1) != logits(model, images).argmax(1)).sum())
 
 
-def check_agreement(model: rc.Model, session: Session, images: NDArray[np.float32]) -> None:
+def check_agreement(model: Model, session: Session, images: NDArray[np.float32]) -> None:
     assert session.shape == images.shape[1:]
     assert session(images).dtype == np.float32
     assert distance(model, session, images) < 1e-4

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 import robustcmp as rc
+from robustcmp.bench.benchmark import Benchmark
 from robustcmp.bench.measurement import Asked, Epoch, Measurement, Resources
 from robustcmp.bench.store import FORMAT, BenchmarkStore, Manifest, Planned
 from robustcmp.files import json_digest
@@ -108,9 +109,7 @@ def write(
     return store
 
 
-def make(
-    directory: Path, measurements: Iterable[Measurement], also: Iterable[Asked] = (), **changed: Any
-) -> rc.Benchmark:
+def make(directory: Path, measurements: Iterable[Measurement], also: Iterable[Asked] = (), **changed: Any) -> Benchmark:
     """Write a benchmark as `write` does, and open it."""
     return rc.open_benchmark(write(directory, measurements, also, **changed).directory)
 

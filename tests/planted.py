@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import robustcmp as rc
+from robustcmp.models.model import Model
 
 HEAD, MENDED = "PLANTED_HEAD", "PLANTED_MENDED"
 N = 12
@@ -31,7 +32,7 @@ def acts() -> bool:
     return os.environ.get(HEAD) != str(os.getpid()) and MENDED not in os.environ
 
 
-def sound(threshold: float = 0.5, planted: Callable[[], object] = lambda: None) -> rc.Model:
+def sound(threshold: float = 0.5, planted: Callable[[], object] = lambda: None) -> Model:
     def logits(x: NDArray[Any]) -> NDArray[np.float32]:
         if x.reshape(len(x), -1)[:, 1:].max() == 1.0 and acts():
             planted()
@@ -41,11 +42,11 @@ def sound(threshold: float = 0.5, planted: Callable[[], object] = lambda: None) 
     return rc.wrap_functions(logits=logits)
 
 
-def other() -> rc.Model:
+def other() -> Model:
     return sound(0.3)
 
 
-def segfaults() -> rc.Model:
+def segfaults() -> Model:
     return sound(0.4, lambda: ctypes.string_at(0))
 
 
@@ -55,26 +56,26 @@ def _abort() -> None:
     os.abort()
 
 
-def aborts() -> rc.Model:
+def aborts() -> Model:
     return sound(0.4, _abort)
 
 
-def hangs() -> rc.Model:
+def hangs() -> Model:
     return sound(0.4, lambda: time.sleep(3600))
 
 
-def exits() -> rc.Model:
+def exits() -> Model:
     return sound(0.4, lambda: os._exit(7))
 
 
-def raises() -> rc.Model:
+def raises() -> Model:
     def fail() -> None:
         raise ArithmeticError("no such logits")
 
     return sound(0.4, fail)
 
 
-def refuses() -> rc.Model:
+def refuses() -> Model:
     """Answer nothing but clean images, once it is in another process."""
     logits = sound(0.4)
     known = {image.tobytes() for image in IMAGES}
@@ -87,7 +88,7 @@ def refuses() -> rc.Model:
     return rc.wrap_functions(logits=answer)
 
 
-def grows() -> rc.Model:
+def grows() -> Model:
     def grow() -> None:
         held = []
         while True:
@@ -97,12 +98,12 @@ def grows() -> rc.Model:
     return sound(0.4, grow)
 
 
-def differs() -> rc.Model:
+def differs() -> Model:
     """Answers with other last bits outside of the tests' process, as on another CPU."""
     return sound(0.4 if os.environ.get(HEAD) == str(os.getpid()) else 0.40000004)
 
 
-def differs_on_perturbed() -> rc.Model:
+def differs_on_perturbed() -> Model:
     """Answers other images than the clean ones otherwise, outside of the tests' process."""
     logits, known = sound(0.4), {image.tobytes() for image in IMAGES}
 
@@ -116,7 +117,7 @@ def differs_on_perturbed() -> rc.Model:
     return rc.wrap_functions(logits=answer)
 
 
-def differs_in_gradient() -> rc.Model:
+def differs_in_gradient() -> Model:
     """Has a gradient of the other sign outside of the tests' process."""
     sign = np.float32(4 if os.environ.get(HEAD) == str(os.getpid()) else -4)
 
@@ -128,11 +129,11 @@ def differs_in_gradient() -> rc.Model:
     return rc.wrap_functions(logits=sound(0.4), vjp=vjp)
 
 
-def kills_its_worker() -> rc.Model:
+def kills_its_worker() -> Model:
     return sound(0.4, lambda: os.kill(os.getppid(), signal.SIGKILL))
 
 
-def slow() -> rc.Model:
+def slow() -> Model:
     """Takes its time, so that a worker can be lost meanwhile."""
     return sound(0.4, lambda: time.sleep(0.2))
 
@@ -140,17 +141,17 @@ def slow() -> rc.Model:
 # at the first look --------------------------------------------------------------------------------------------------
 
 
-def segfaults_at_load() -> rc.Model:
+def segfaults_at_load() -> Model:
     if acts():
         ctypes.string_at(0)
     return sound()
 
 
-def exits_at_load() -> rc.Model:
+def exits_at_load() -> Model:
     sys.exit(3)
 
 
-def _at_once(planted: Callable[[], object]) -> rc.Model:
+def _at_once(planted: Callable[[], object]) -> Model:
     logits = sound()
 
     def answer(x: NDArray[Any]) -> NDArray[np.float32]:
@@ -161,11 +162,11 @@ def _at_once(planted: Callable[[], object]) -> rc.Model:
     return rc.wrap_functions(logits=answer)
 
 
-def aborts_at_once() -> rc.Model:
+def aborts_at_once() -> Model:
     return _at_once(_abort)
 
 
-def hangs_at_once() -> rc.Model:
+def hangs_at_once() -> Model:
     return _at_once(lambda: time.sleep(3600))
 
 

@@ -19,7 +19,7 @@ from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.report.text import to_text
-from robustcmp.runs.causes import find_cause
+from robustcmp.runs.accuracy import find_cause
 
 torch = pytest.importorskip("torch")
 
@@ -85,11 +85,11 @@ def as_rows(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("before", "given", "options", "remedy"),
     [
-        (lambda x: x / 255, same, {}, "--mean mine=0 --std mine=1/255"),
+        (lambda x: x / 255, same, {}, "FILE,mean=0,std=1/255"),
         (lambda x: (x + 1) / 2, same, {}, "pass bounds=(-1, 1) without mean and std to robustcmp.wrap"),
-        (lambda x: (x + 1) / 2, same, {"bounds": (0, 255)}, "--mean mine=0.5 --std mine=0.5"),
+        (lambda x: (x + 1) / 2, same, {"bounds": (0, 255)}, "FILE,mean=0.5,std=0.5"),
         (of_mnist, same, {}, '{"mean": [0.1307], "std": [0.3081], "axis": -3}'),
-        (of_imagenet, colours, {}, "--mean mine=0.485 0.456 0.406 --std mine=0.229 0.224 0.225"),
+        (of_imagenet, colours, {}, "FILE,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"),
         (blue, colours, {}, 'preprocessing={"flip_axis": -3}'),
         (as_rows, colours, {}, 'data_format="channels_last"'),
         (lambda x: x, turned, {}, "images.transpose(0, 2, 1, 3)"),
@@ -217,22 +217,21 @@ def test_the_command_takes_percentages(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save(network.state_dict(), "a.pt")
-    given = ["--weights", "mine:torch=a.pt", "--architecture", "lenet1", "--dataset", "digits", "--mean", "0.5"]
-    given += ["--suite", "smoke", "--images", "4", "--repeats", "1", "--batch-size", "64", "--json"]
-    for percentage in ("0.97", "mine=101", "high"):
-        assert eval_command.main([*given, "--expect-accuracy", percentage]) == 2
-        said = "expected a percentage above 1 and up to 100, such as 97.2, or mine=97.2 for one model, received "
-        assert f"{said}'{percentage}'" in capfd.readouterr().err
-    assert eval_command.main([*given, "--expect-accuracy", "mien=97"]) == 2
-    assert "unknown model of --expect-accuracy 'mien': did you mean 'mine'" in capfd.readouterr().err
-    assert eval_command.main([*given, "--expect-accuracy", "50"]) == 0
+    described = "mine:torch=a.pt,mean=0.5"
+    more = ["--architecture", "lenet1", "--dataset", "digits"]
+    more += ["--suite", "smoke", "--images", "4", "--repeats", "1", "--batch-size", "64", "--json"]
+    for percentage in ("0.97", "101", "high"):
+        assert eval_command.main(["--weights", f"{described},accuracy={percentage}", *more]) == 2
+        message = "accuracy: expected a percentage above 1 and up to 100, such as 97.2, received "
+        assert f"{message}'{percentage}'" in capfd.readouterr().err
+    assert eval_command.main(["--weights", f"{described},accuracy=50", *more]) == 0
     accuracy = json.loads(capfd.readouterr().out)["clean_accuracy"]["mine"]
     cells = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("cells/*")}
     assert cells
     wanted = 100 * accuracy + 9
     for extra in ([], ["--dry-run"]):  # also of a finished run
-        assert eval_command.main([*given, "--expect-accuracy", f"{wanted:.1f}", *extra]) == 1
-        assert f"mine/0 should classify {wanted:.1f}% of these images" in (said := capfd.readouterr().err)
-        assert "See --expect-accuracy." in said
-    assert eval_command.main([*given, "--expect-accuracy", "mine=50"]) == 0
+        assert eval_command.main(["--weights", f"{described},accuracy={wanted:.1f}", *more, *extra]) == 1
+        assert f"mine/0 should classify {wanted:.1f}% of these images" in (error := capfd.readouterr().err)
+        assert "See --weights." in error
+    assert eval_command.main(["--weights", f"{described},accuracy=50", *more]) == 0
     assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob("cells/*")} == cells

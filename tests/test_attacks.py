@@ -21,8 +21,7 @@ from robustcmp.attacks.base import first_on_grid
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.models.candidates import Candidates
-from robustcmp.models.classifier import Classifier
+from robustcmp.models.classifier import Candidates, Classifier
 from robustcmp.models.model import Model
 from robustcmp.networks.architecture import Architecture, get_architecture
 from robustcmp.networks.weights import Weights
@@ -62,7 +61,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Walks:
     def classes(self: Any, infer: Callable[..., Any], *arrays: NDArray[Any]) -> NDArray[np.int64]:
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        logits = self._joined(infer, *arrays)
+        logits = self._join(infer, *arrays)
         top = np.sort(logits, axis=1)
         margins[:] = (top[:, -1] - top[:, -2]).tolist()
         answer: NDArray[np.int64] = logits.argmax(axis=1)

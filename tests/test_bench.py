@@ -22,6 +22,7 @@ from pages import Page
 
 import robustcmp as rc
 from robustcmp.bench import page
+from robustcmp.bench.benchmark import Benchmark
 from robustcmp.bench.figures import find_warm_up, largest_mean, summarise
 from robustcmp.bench.measurement import SEMANTICS, Asked, Epoch, Measurement, Resources
 from robustcmp.bench.pairs import Setting
@@ -42,7 +43,7 @@ SECTIONS += ["missing", "notes", "settings"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> rc.Benchmark:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     """Ten trainings of each of three frameworks at two batch sizes; jax takes 10 % longer, and mxnet failed."""
     failed = [Asked("train", "mxnet", 64, 0, repetition) for repetition in range(10)]
     why = {made_up.planned(asked).key: "it ended with signal 9" for asked in failed}
@@ -52,7 +53,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> rc.Benchmark:
 
 
 @pytest.fixture(scope="module")
-def predicted(tmp_path_factory: pytest.TempPathFactory) -> rc.Benchmark:
+def predicted(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
     """Five predictions of each of two frameworks and a deployed network, which has no gradient."""
     forward = made_up.predictions({"onnxruntime": 0.0007}, 5)
     both = made_up.predictions({"jax": 0.0011, "torch": 0.001}, 5, tasks=("forward", "forward-backward"))
@@ -161,7 +162,7 @@ def test_the_largest_mean_of_what_is_not_known() -> None:
 # summaries
 
 
-def test_a_summary_is_the_median_over_processes(trained: rc.Benchmark) -> None:
+def test_a_summary_is_the_median_over_processes(trained: Benchmark) -> None:
     frame = trained.summary_of_training().set_index(["subject", "batch_size"])
     measured = trained.select(AT_64, "jax")
     values = np.sort([np.median([epoch.seconds for epoch in each.epochs[1:]]) for each in measured])
@@ -176,7 +177,7 @@ def test_a_summary_is_the_median_over_processes(trained: rc.Benchmark) -> None:
     assert (row.parameters, row["bytes"], row.peak_memory) == (44_426, 177_704, 320_000_000)
 
 
-def test_predictions_are_summarised_by_setting(predicted: rc.Benchmark) -> None:
+def test_predictions_are_summarised_by_setting(predicted: Benchmark) -> None:
     frame = predicted.summary_of_prediction().set_index(["task", "subject"])
     processes = [summarise(each, None) for each in predicted.select(Setting("forward", 1000, 1), "torch")]
     row = frame.loc[("forward", "torch")]
@@ -186,6 +187,7 @@ def test_predictions_are_summarised_by_setting(predicted: rc.Benchmark) -> None:
     without = frame.loc[("forward-backward", "onnxruntime")]
     assert (without.n, without.reason) == (0, "not applicable: a deployed network has no gradient")
     assert math.isnan(without.call_seconds)
+    assert predicted.summary_of_training().epoch_seconds.empty
 
 
 def test_too_few_calls_are_a_value_with_a_reason(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_an_accuracy_that_most_do_not_reach_has_no_time(tmp_path: Path) -> None:
 # tests
 
 
-def test_a_pair_by_hand(trained: rc.Benchmark) -> None:
+def test_a_pair_by_hand(trained: Benchmark) -> None:
     tests = trained.tests()
     row = tests[(tests.batch_size == 64) & (tests.a == "jax") & (tests.b == "torch")].iloc[0]
     times = trained.times(AT_64)
@@ -239,7 +241,7 @@ def test_a_pair_by_hand(trained: rc.Benchmark) -> None:
     assert (tests[~is_of_jax].p_adjusted > 0.05).all()
 
 
-def test_other_figures_are_tested_like_times(tmp_path: Path, trained: rc.Benchmark) -> None:
+def test_other_figures_are_tested_like_times(tmp_path: Path, trained: Benchmark) -> None:
     better = np.random.default_rng(0).normal(0.02, 0.002, 10).tolist()
     measured = [
         made_up.trained(
@@ -295,7 +297,7 @@ def test_the_same_twice_is_no_difference(tmp_path: Path, is_training: bool) -> N
     assert claims <= 1
 
 
-def test_five_repetitions_find_nothing_and_that_is_said(predicted: rc.Benchmark) -> None:
+def test_five_repetitions_find_nothing_and_that_is_said(predicted: Benchmark) -> None:
     tests = predicted.tests()
     assert (tests.p_adjusted > 0.05).all()
     assert set(tests[tests.task == "forward"].needed) == {7}  # of three pairs
@@ -308,7 +310,7 @@ def test_five_repetitions_find_nothing_and_that_is_said(predicted: rc.Benchmark)
     assert all("no information" in row for row in pairs.written)
 
 
-def test_equivalence_is_of_a_stated_margin(trained: rc.Benchmark) -> None:
+def test_equivalence_is_of_a_stated_margin(trained: Benchmark) -> None:
     frame = trained.equivalence()
     same = frame[(frame.a == "tensorflow") & (frame.b == "torch")]
     assert same.equivalent.all()
@@ -342,7 +344,7 @@ def test_without_a_second_epoch_steps_are_compared(tmp_path: Path) -> None:
 # answers
 
 
-def test_a_claim_has_its_data(trained: rc.Benchmark) -> None:
+def test_a_claim_has_its_data(trained: Benchmark) -> None:
     at_32, at_64 = headline(trained)
     assert re.fullmatch(
         r"t\w+ trains an epoch of lenet5 in 1\.\d\d s \(1\.\d\d to 1\.\d\d\) at batch 64; jax takes 1\.\d\d times as "
@@ -385,7 +387,7 @@ def test_an_answer_says_no_more_than_was_found(
 # what is not there, and what disturbs
 
 
-def test_what_failed_or_cannot_be_stands_in_tables(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+def test_what_failed_or_cannot_be_stands_in_tables(trained: Benchmark, predicted: Benchmark) -> None:
     [failed] = trained.absent
     assert failed[:6] == ("mxnet", "train", 64, 0, 10, "failed")
     assert trained.failed["mxnet, train, batch 64, repetition 0"] == "it ended with signal 9"
@@ -497,7 +499,7 @@ def test_what_was_not_made_in_its_order_is_counted(order: list[int], late: int, 
     assert late == 0 or f"{late} measurement{'s' if late > 1 else ''} of 6 " in text
 
 
-def test_the_first_screen(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+def test_the_first_screen(trained: Benchmark, predicted: Benchmark) -> None:
     for shown in (trained, predicted):
         lines = repr(shown).splitlines()
         assert max(map(len, lines)) <= 100
@@ -509,7 +511,7 @@ def test_the_first_screen(trained: rc.Benchmark, predicted: rc.Benchmark) -> Non
     assert "Accuracy: n = 1. All repetitions repeat one training (seed 0); only times are repeated." in text
 
 
-def test_newer_measurements_have_a_seed_and_a_file_size_each(tmp_path: Path, trained: rc.Benchmark) -> None:
+def test_newer_measurements_have_a_seed_and_a_file_size_each(tmp_path: Path, trained: Benchmark) -> None:
     measured = change(made_up.trainings({"a": 1.0, "b": 2.0}, 6), semantics=SEMANTICS, file_bytes=190_000)
     found = made_up.make(tmp_path, measured)
     assert "n = 1" not in found.summary()
@@ -536,7 +538,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         rc.open_benchmark(tmp_path)
 
 
-def test_a_benchmark_is_no_run_and_a_run_no_benchmark(trained: rc.Benchmark) -> None:
+def test_a_benchmark_is_no_run_and_a_run_no_benchmark(trained: Benchmark) -> None:
     with pytest.raises(UsageError, match=r"is a benchmark, not a run: open it with robustcmp\.open_benchmark"):
         rc.open_run(trained.store.directory)
     with pytest.raises(UsageError, match="is a run, not a benchmark"):
@@ -546,7 +548,7 @@ def test_a_benchmark_is_no_run_and_a_run_no_benchmark(trained: rc.Benchmark) -> 
 # for people and programs
 
 
-def test_the_page_has_all_sections(trained: rc.Benchmark, predicted: rc.Benchmark, tmp_path: Path) -> None:
+def test_the_page_has_all_sections(trained: Benchmark, predicted: Benchmark, tmp_path: Path) -> None:
     trained.to_html(tmp_path / "page.html")
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert re.findall(r'<section id="([\w-]+)"', html) == SECTIONS
@@ -563,7 +565,7 @@ def test_the_page_has_all_sections(trained: rc.Benchmark, predicted: rc.Benchmar
     assert sections == [name for name in SECTIONS if name not in ("learning", "accuracy")]
 
 
-def test_without_matplotlib_the_page_has_tables(trained: rc.Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_page_has_tables(trained: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("robustcmp.report.page.can_draw", lambda: False)
     html = page.to_html(trained)
     assert "<svg" not in html
@@ -577,7 +579,7 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     assert "\u001b" not in html + found.to_text() + found._repr_html_()
 
 
-def test_a_row_is_a_process(trained: rc.Benchmark) -> None:
+def test_a_row_is_a_process(trained: Benchmark) -> None:
     frame = trained.to_dataframe()
     assert len(frame) == 60
     assert not frame.duplicated(["subject", "batch_size", "repetition"]).any()
@@ -597,7 +599,7 @@ def test_a_row_is_a_process(trained: rc.Benchmark) -> None:
         (lambda plot, figure: plot.resources(setting=AT_64, figure=figure), 3),
     ],
 )
-def test_pictures_are_axes(trained: rc.Benchmark, draw: Callable[[Any, Figure], np.ndarray], panels: int) -> None:
+def test_pictures_are_axes(trained: Benchmark, draw: Callable[[Any, Figure], np.ndarray], panels: int) -> None:
     figure = Figure()
     axes = draw(trained.plot, figure)
     assert axes.shape == (panels,)
@@ -606,7 +608,7 @@ def test_pictures_are_axes(trained: rc.Benchmark, draw: Callable[[Any, Figure], 
     assert len({line.get_linestyle() for line in axes[0].get_lines()}) >= 3
 
 
-def test_a_line_is_what_was_measured(trained: rc.Benchmark, predicted: rc.Benchmark) -> None:
+def test_a_line_is_what_was_measured(trained: Benchmark, predicted: Benchmark) -> None:
     [axes] = trained.plot.time_to_accuracy(batch_size=64)
     first = trained.select(AT_64, "jax")[0]
     x, y = (np.asarray(values) for values in axes.get_lines()[0].get_data())
@@ -635,7 +637,7 @@ def published_beside(directory: Path, seconds: dict[str, float]) -> tuple[dict[s
     return {each.framework: each for each in logs}, found.to_text()
 
 
-def test_published_times_are_ratios_within_their_source(trained: rc.Benchmark) -> None:
+def test_published_times_are_ratios_within_their_source(trained: Benchmark) -> None:
     published = list_published(trained)
     logs = [each for each in published if each.source == "DLBench, logs" and each.hardware == "Tesla P4"]
     by_name = {each.framework: each for each in logs}
@@ -675,7 +677,7 @@ def test_every_source_says_what_differs() -> None:
 
 
 def test_a_benchmark_is_listed_verified_and_has_its_page(
-    trained: rc.Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "bench"
     shutil.copytree(trained.store.directory, directory)

@@ -25,7 +25,7 @@ from robustcmp.attacks import FGSM, FunctionAttack
 from robustcmp.attacks.suite import FOOLBOX, load_suite
 from robustcmp.cli import eval as eval_command
 from robustcmp.errors import AttackError, ModelError, UsageError
-from robustcmp.models.bridge import as_torch_module
+from robustcmp.frameworks import get_framework
 from robustcmp.models.classifier import Classifier
 from robustcmp.report.text import to_text
 
@@ -87,6 +87,10 @@ def plain(images: NDArray[np.float32]) -> NDArray[np.int64]:
     hidden, out = weights()
     classes: NDArray[np.int64] = (np.maximum(images.reshape(len(images), -1) @ hidden, 0) @ out).argmax(axis=1)
     return classes
+
+
+def as_torch_module(classifier: Classifier) -> Any:
+    return get_framework("torch").module_through(classifier.logits, classifier.vjp)
 
 
 # the bridge -----------------------------------------------------------------------------------------------------------
@@ -840,17 +844,17 @@ def in_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> i
     monkeypatch.syspath_prepend(tmp_path)
     Path("brought_attacks.py").write_text(ATTACKS)
     given = ["--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--training-seeds", "0"]
-    given += ["--suite", "smoke", "--images", "30", "--repeats", "1", "--json"]
+    given += ["--images", "30", "--repeats", "1", "--json", "--suite", "smoke"]
     return eval_command.main([*given, *more])
 
 
-@brought(what="an attack of yours in the command", typed="robustcmp eval --attack mine=module:function")
+@brought(what="an attack of yours in the command", typed="robustcmp eval --suite guo2019 mine=module:function")
 @pytest.mark.parametrize("isolated", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_attack_in_the_command(
     isolated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    more = ["--attack", "mine=brought_attacks:mine", "--executor", "isolated" if isolated else "in-process"]
+    more = ["mine=brought_attacks:mine", "--executor", "isolated" if isolated else "in-process"]
     assert in_command(tmp_path, monkeypatch, *more) == 0
     summary = json.loads(capfd.readouterr().out)
     assert Path(summary["out"]).name == "lenet1-digits-smoke-mine"
@@ -879,7 +883,7 @@ def test_an_attack_in_the_command(
 def test_mistakes_in_the_command(
     given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert in_command(tmp_path, monkeypatch, "--attack", given) == 2
+    assert in_command(tmp_path, monkeypatch, given) == 2
     error = capfd.readouterr().err
     assert message in error
     assert "Traceback" not in error

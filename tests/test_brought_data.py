@@ -27,19 +27,19 @@ from robustcmp.data import arrays, npz
 from robustcmp.data.arrays import check_images, check_labels, check_unit_images, in_blocks
 from robustcmp.errors import DataError, OutOfMemoryError, UsageError
 from robustcmp.files import digest
+from robustcmp.models.model import Model
 from robustcmp.report.plots.style import as_picture
 from robustcmp.report.text import to_text
-from robustcmp.runs.subset import chosen
+from robustcmp.runs.subset import choose
 
 Images = NDArray[np.float32]
 
 N, HEIGHT, WIDTH, CLASSES = 30, 6, 9, 3
 brought = partial(pytest.mark.brought, group="Images and labels")
 SUITE = (
-    f'description = "three"\nimages = {N}\nrepeats = 1\n'
+    f'description = "two"\nimages = {N}\nrepeats = 1\n'
     '[attacks.fgsm]\nattack = "FGSM"\nepsilons = 10\nmax_epsilon = 0.5\n'
     '[attacks.single_pixel]\nattack = "SinglePixel"\nmax_pixels = 20\n'
-    '[attacks.boundary]\nattack = "Boundary"\niterations = 3\n'
 )
 
 
@@ -64,7 +64,7 @@ def logits(x: NDArray[Any]) -> NDArray[np.float64]:
     return answer
 
 
-def linear() -> rc.Model:
+def linear() -> Model:
     return rc.wrap_functions(logits=logits, vjp=lambda x, v: (v @ kernel(x.shape[-1]).T).reshape(x.shape))
 
 
@@ -80,7 +80,7 @@ def evaluated(models: Any, images: Any, labels: Any, tmp_path: Path) -> rc.Evalu
 # shapes ---------------------------------------------------------------------------------------------------------------
 
 
-def in_torch(channels: int) -> rc.Model:
+def in_torch(channels: int) -> Model:
     torch = pytest.importorskip("torch")
     layer = torch.nn.Linear(HEIGHT * WIDTH * channels, CLASSES)
     own = kernel(channels).reshape(HEIGHT, WIDTH, channels, CLASSES).transpose(3, 2, 0, 1).reshape(CLASSES, -1)
@@ -88,7 +88,7 @@ def in_torch(channels: int) -> rc.Model:
     return rc.wrap(torch.nn.Sequential(torch.nn.Flatten(), layer).eval(), device="cpu")
 
 
-def in_tensorflow(channels: int) -> rc.Model:
+def in_tensorflow(channels: int) -> Model:
     pytest.importorskip("tensorflow")
     keras = import_module("keras")
     network = keras.Sequential([keras.Input((HEIGHT, WIDTH, channels)), keras.layers.Flatten()])
@@ -97,7 +97,7 @@ def in_tensorflow(channels: int) -> rc.Model:
     return rc.wrap(network, device="cpu")
 
 
-def in_jax(channels: int) -> rc.Model:
+def in_jax(channels: int) -> Model:
     jnp = pytest.importorskip("jax.numpy")
     weights = jnp.asarray(kernel(channels), jnp.float32)
     return rc.wrap(lambda x: x.reshape(len(x), -1) @ weights, framework="jax", device="cpu")
@@ -1054,11 +1054,11 @@ def test_images_in_a_file_are_not_held(in_archive: bool, tmp_path: Path, monkeyp
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images = drawn()
     correct = LABELS > 0
-    whole = chosen(correct, images, 7, seed=3)
+    whole = choose(correct, images, 7, seed=3)
     for size in (1, 4 * images[0].nbytes, images.nbytes - 1):
         monkeypatch.setattr(arrays, "BLOCK_BYTES", size)
         np.testing.assert_array_equal(np.concatenate([block for _, block in in_blocks(images)]), images)
-        np.testing.assert_array_equal(chosen(correct, images, 7, seed=3), whole)
+        np.testing.assert_array_equal(choose(correct, images, 7, seed=3), whole)
         for spoilt, text in ((np.nan, "NaN or infinity, the first in image 17"), (2, "first outside in image 17")):
             broken = images.copy()
             broken[17, 1, 2, 0] = broken[23, 0, 0, 0] = spoilt

@@ -149,7 +149,7 @@ def test_random_defences_averaged(what: str, tmp_path: Path) -> None:
     assert all(asked._together == {False: True} for asked in model._model._passes)  # by torch.vmap
     classifier = Classifier(model, batch_size=3)
     np.testing.assert_allclose(classifier.logits(images[::-1].copy())[::-1], logits, atol=1e-5)
-    assert classifier.compiled(images) is classifier
+    assert classifier.compile(images) is classifier
     assert not check_model("m", classifier, images, logits.argmax(axis=1))
     compared(rc.averaged(rc.wrap(DEFENCES[what]().eval(), device="cpu"), passes=3), images[:4], tmp_path)
 

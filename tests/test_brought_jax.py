@@ -63,7 +63,7 @@ def check_same(native: Any, plain: Callable[[Any], Any], tolerance: float = 1e-5
     expected, pull_back = jax.vjp(lambda x: plain(x).astype(jnp.float32), jnp.asarray(images))
     np.testing.assert_allclose(received, expected, atol=tolerance, rtol=tolerance)
     v = np.random.default_rng(1).normal(size=received.shape).astype(np.float32)
-    for asked in (classifier, compiled := classifier.compiled(images)):
+    for asked in (classifier, compiled := classifier.compile(images)):
         gradient = asked.vjp(images, v)
         assert gradient.dtype == np.float32
         np.testing.assert_allclose(gradient, pull_back(v)[0], atol=2 * tolerance, rtol=2 * tolerance)
@@ -143,7 +143,7 @@ def test_trainings_of_a_pair_share_their_programs() -> None:
     from robustcmp.frameworks import jax_network
 
     def asked(seed: int) -> None:
-        classifier = Classifier(rc.wrap((logits, weights(seed)), device="cpu")).compiled(drawn())
+        classifier = Classifier(rc.wrap((logits, weights(seed)), device="cpu")).compile(drawn())
         np.testing.assert_allclose(classifier.logits(drawn()), logits(weights(seed), drawn()), atol=1e-5)
 
     asked(0)

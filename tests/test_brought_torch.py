@@ -69,7 +69,7 @@ def check_same(network: Any, plain: Any, atol: float, images: NDArray[np.float32
     v = np.random.default_rng(1).normal(size=logits.shape).astype(np.float32)
     np.testing.assert_allclose(received.vjp(images, v), expected.vjp(images, v), atol=2 * atol)
     check_model("m", received, images, logits.argmax(axis=1))
-    compiled = received.compiled(images)
+    compiled = received.compile(images)
     np.testing.assert_allclose(compiled.logits(images), logits, atol=1e-4)
     return model
 
@@ -188,7 +188,7 @@ def test_a_model_that_is_not_safe_for_threads(kept: str, tmp_path: Path, caplog:
     plain = convolutional()
     model = check_same(Scratch(copy.deepcopy(plain), kept).eval(), plain, 1e-5)
     caplog.set_level(logging.INFO, "robustcmp")
-    assert Classifier(model).compiled(drawn()).traced is None
+    assert Classifier(model).compile(drawn()).traced is None
     assert "a call writes into the network's own arrays" in caplog.text
     compared(model, drawn(), tmp_path)
 
@@ -640,11 +640,11 @@ class Rarely(torch.nn.Module):  # type: ignore[misc]
 def test_a_network_that_seldom_draws_is_found(by: str) -> None:
     images, labels = drawn(), np.zeros(N, np.int64)
     for _ in range(5):
-        classifier = Classifier(rc.wrap(Rarely(by).eval())).compiled(images)
+        classifier = Classifier(rc.wrap(Rarely(by).eval())).compile(images)
         assert classifier.traced is None
         with pytest.raises(ModelError, match=r"(draws from a global random generator|different logits).*rc|averaged"):
             check_model("m", classifier, images, labels)
-    averaged = Classifier(rc.averaged(rc.wrap(Rarely(by).eval()), passes=4)).compiled(images)
+    averaged = Classifier(rc.averaged(rc.wrap(Rarely(by).eval()), passes=4)).compile(images)
     check_model("m", averaged, images, labels)
 
 
@@ -706,7 +706,7 @@ def test_training_mode_since_a_network_was_wrapped_is_left_to_its_caller() -> No
     network = torch.nn.Sequential(convolutional(), torch.nn.Dropout(0.5)).eval()
     model = rc.wrap(network)
     network[1].train()
-    classifier = Classifier(model).compiled(drawn())
+    classifier = Classifier(model).compile(drawn())
     assert classifier.traced is None
     assert network[1].training
     with pytest.raises(ModelError, match="different logits"):

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp import frameworks
-from robustcmp.deployments import browser, npm, onnxruntime_web, tfjs
-from robustcmp.deployments.base import Session
+from robustcmp.deployments.sessions import Session
+from robustcmp.deployments.web import browser, npm, onnxruntime_web, tfjs
 from robustcmp.errors import DeploymentError
 from robustcmp.files import user_cache
 from robustcmp.models.classifier import Classifier
@@ -228,12 +228,12 @@ def test_smaller_weights_are_those_of_the_converter(tmp_path: Path) -> None:
         sizes[kind] = (folder / "weights.bin").stat().st_size
     count = sum(values.size for values in (model.weights or {}).values())
     assert sizes == {"": 4 * count, "float16": 2 * count, "int8": count}
-    about, stored = tfjs._stored("w", np.asarray([-1.0, 0.0, 0.3, 2.0], np.float32), "int8")
+    about, stored = tfjs._store("w", np.asarray([-1.0, 0.0, 0.3, 2.0], np.float32), "int8")
     said = about["quantization"]
     back = stored * np.float32(said["scale"]) + np.float32(said["min"])
     assert back[1] == 0
     np.testing.assert_allclose(back, [-1, 0, 0.3, 2], atol=3 / 255)
-    constant, stored = tfjs._stored("w", np.full(3, 0.7, np.float32), "int8")
+    constant, stored = tfjs._store("w", np.full(3, 0.7, np.float32), "int8")
     np.testing.assert_allclose(stored * constant["quantization"]["scale"] + constant["quantization"]["min"], 0.7)
 
 
@@ -242,7 +242,7 @@ def test_a_network_of_ones_own_is_refused_with_what_to_do(tmp_path: Path) -> Non
 
     model = rc.wrap(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval())
     with pytest.raises(DeploymentError, match=r"Sequential.*tensorflowjs_converter.*model\.json"):
-        tfjs.translated(model)
+        tfjs.translate(model)
 
 
 def keras_model(padding: str = "same", activation: Any = "relu") -> Any:
@@ -276,13 +276,13 @@ def test_a_keras_model_of_ones_own_is_converted(tmp_path: Path, sequential: bool
 
 def test_a_keras_model_of_other_layers_is_refused_by_name() -> None:
     with pytest.raises(DeploymentError, match=r"'first' \(Conv2D\) has activation='gelu'.*tensorflowjs_converter"):
-        tfjs.translated(rc.wrap(keras_model(activation="gelu")))
+        tfjs.translate(rc.wrap(keras_model(activation="gelu")))
     import keras
 
     images = keras.Input((9, 8, 3))
     native = keras.Model(images, keras.layers.Flatten()(keras.layers.LayerNormalization()(images)))
     with pytest.raises(DeploymentError, match="LayerNormalization"):
-        tfjs.translated(rc.wrap(native))
+        tfjs.translate(rc.wrap(native))
 
 
 # Files from elsewhere
@@ -507,7 +507,7 @@ ASKING = """
 import sys
 from pathlib import Path
 import numpy as np
-from robustcmp.deployments import tfjs
+from robustcmp.deployments.web import tfjs
 session = tfjs.RUNTIME.open(Path(sys.argv[1]))
 print("asking", flush=True)
 while True:
@@ -562,12 +562,13 @@ def test_nothing_is_left_of_a_browser_however_its_program_ends(tmp_path: Path, n
 @pytest.mark.usefixtures("needs_tfjs")
 def test_a_session_belongs_to_its_process_and_closes_its_page_when_it_is_forgotten(tmp_path: Path) -> None:
     session: Any = in_page(built(ODD), tmp_path)
-    session._page._owner += 1  # as after a fork
+    (page,) = session._network.args
+    page._owner += 1  # as after a fork
     with pytest.raises(DeploymentError, match="another process"):
         session(drawn(ODD.input_shape))
-    before = len(browser._running().exchanges)
-    del session
-    assert waited_for(lambda: len(browser._running().exchanges) < before)
+    before = len(browser._running_browser().exchanges)
+    del session, page
+    assert waited_for(lambda: len(browser._running_browser().exchanges) < before)
 
 
 @needs_browser

@@ -14,7 +14,6 @@ from conftest import Slow
 import robustcmp as rc
 from robustcmp.attacks import FGSM, Boundary
 from robustcmp.cli import eval as eval_command
-from robustcmp.compare import ModelsAtHand
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
@@ -24,6 +23,7 @@ from robustcmp.report.text import to_text
 from robustcmp.report.words import check_notes, notes
 from robustcmp.runs import checks
 from robustcmp.runs.checks import ADVICE, BOUNDS, INSIDE
+from robustcmp.runs.followups import FollowUps
 
 torch = pytest.importorskip("torch")
 
@@ -171,7 +171,7 @@ def test_a_saturated_softmax(network: Any, digits: Dataset, suite: Path) -> None
 def test_a_wrapper_that_does_not_ask_what_the_network_answers(
     sound: rc.Evaluation, change: Any, check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert isinstance(sound._at_hand, ModelsAtHand)
+    assert isinstance(sound._at_hand, FollowUps)
     classifier = sound._at_hand.plan.models[0].classifier
     infer = classifier.forward
     monkeypatch.setattr(classifier, "forward", lambda images: change(infer, images).astype(np.float32))

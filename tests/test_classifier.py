@@ -51,7 +51,7 @@ def test_compiled_answers_are_those_of_the_model(
     framework: TrainableFramework, zoo_model: Zoo, digits: Dataset
 ) -> None:
     eager = Classifier(zoo_model(framework, "lenet1"), 64)
-    compiled = eager.compiled(digits.images)
+    compiled = eager.compile(digits.images)
     assert compiled is not eager
     for n in (1, 64, 100):
         x = digits.images[:n]
@@ -67,7 +67,7 @@ def test_many_models_are_compiled_without_a_warning(
 ) -> None:
     x = digits.images[:2]
     for _ in range(6):
-        Classifier(zoo_model(framework)).compiled(x).vjp(x, np.ones((2, 10), np.float32))
+        Classifier(zoo_model(framework)).compile(x).vjp(x, np.ones((2, 10), np.float32))
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
@@ -80,9 +80,9 @@ def test_workers_change_no_outcome(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    several = Classifier(zoo_model(framework)).compiled(digits.images)
+    several = Classifier(zoo_model(framework)).compile(digits.images)
     assert several.workers == 3
-    one = Classifier(zoo_model(framework)).compiled(digits.images)
+    one = Classifier(zoo_model(framework)).compile(digits.images)
     one.workers = 1
     x, y = digits.images[:12], digits.labels[:12]
     for a, b in zip(attack.outcomes(several, x, y, 3, range(2)), attack.outcomes(one, x, y, 3, range(2)), strict=True):
@@ -99,7 +99,7 @@ def test_filling_batches_up_changes_no_outcome(
     results = []
     for more in (0, 3):
         monkeypatch.setattr(type(framework), "filled_size", lambda self, n, more=more: n + more)
-        classifier = Classifier(zoo_model(framework), 64).compiled(x)
+        classifier = Classifier(zoo_model(framework), 64).compile(x)
         results.append(next(iter(attack.outcomes(classifier, x, y, 3, [0]))))
     a, b = results
     same = (a.success == b.success) & (a.queries == b.queries) & (a.adversarial_class == b.adversarial_class)
@@ -146,7 +146,7 @@ def test_threads_of_the_caller_are_left_as_they_were(
 
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     before = torch.get_num_threads()
-    classifier = Classifier(zoo_model("torch")).compiled(digits.images)
+    classifier = Classifier(zoo_model("torch")).compile(digits.images)
     inside = list(classifier.map(lambda one, _: torch.get_num_threads(), range(4)))
     assert inside == [1] * 4
     assert torch.get_num_threads() == before
@@ -156,7 +156,7 @@ def test_an_interrupt_while_the_workers_end_is_not_lost(
     zoo_model: Zoo, digits: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    classifier = Classifier(zoo_model("torch")).compiled(digits.images)
+    classifier = Classifier(zoo_model("torch")).compile(digits.images)
     end = ThreadPoolExecutor.shutdown
 
     def interrupted(self: ThreadPoolExecutor, **options: bool) -> None:
@@ -179,7 +179,7 @@ def test_a_model_that_cannot_be_traced_is_asked_as_it_is(digits: Dataset, caplog
 
     caplog.set_level(logging.INFO, "robustcmp")
     classifier = Classifier(rc.wrap(Brighter().eval(), device="cpu"))
-    compiled = classifier.compiled(digits.images)
+    compiled = classifier.compile(digits.images)
     assert compiled.workers == 1
     assert "runs without compilation: ModelError: its trace may be valid only for these images" in caplog.text
     np.testing.assert_array_equal(compiled.logits(digits.images[:9]), classifier.logits(digits.images[:9]))
@@ -207,7 +207,7 @@ def test_a_model_that_is_not_safe_for_threads_is_asked_one_call_after_another(
             return self.last(torch.relu(hidden[: x.shape[0]])) + 0 * x.sum()
 
     caplog.set_level(logging.INFO, "robustcmp")
-    compiled = Classifier(rc.wrap(Scratch().eval(), device="cpu")).compiled(digits.images)
+    compiled = Classifier(rc.wrap(Scratch().eval(), device="cpu")).compile(digits.images)
     assert compiled.workers == 1
     assert "a call writes into the network's own arrays" in caplog.text
 
@@ -244,7 +244,7 @@ def test_a_model_that_keeps_features_is_asked_one_call_after_another(
             return self.last(torch.relu(elsewhere["features"] if kept == "hook" else features))
 
     caplog.set_level(logging.INFO, "robustcmp")
-    compiled = Classifier(rc.wrap(Keeping().eval(), device="cpu")).compiled(digits.images)
+    compiled = Classifier(rc.wrap(Keeping().eval(), device="cpu")).compile(digits.images)
     assert compiled.workers == 1
     assert said in caplog.text
 
@@ -282,13 +282,13 @@ def test_a_program_of_tensorflow_that_is_not_safe_for_threads(
             return tf.reshape(x + 0 * self.hidden, (-1, 784)) @ self.weights
 
     caplog.set_level(logging.INFO, "robustcmp")
-    assert Classifier(rc.wrap(Scratch(), device="cpu")).compiled(digits.images).workers == 1
+    assert Classifier(rc.wrap(Scratch(), device="cpu")).compile(digits.images).workers == 1
     assert "a call writes into the network's own arrays" in caplog.text
 
 
 def test_a_model_of_foolbox_in_numpy_is_asked_as_it_is(digits: Dataset) -> None:
     classifier = Classifier(numpy_model(two_classes))
-    assert classifier.compiled(digits.images) is classifier
+    assert classifier.compile(digits.images) is classifier
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(digits: Dataset, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,9 +17,11 @@ from robustcmp.analysis.conditioning import Conditioning
 from robustcmp.analysis.twins import Twins
 from robustcmp.attacks import APGD, FGSM, SinglePixel
 from robustcmp.attacks.suite import Suite
+from robustcmp.cli import command
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
+from robustcmp.models.model import Model
 from robustcmp.records.contested import Contested
 from robustcmp.report.tables import tables
 
@@ -30,7 +32,7 @@ SUITE = Suite(
 )
 
 
-def linear(seed: int) -> rc.Model:
+def linear(seed: int) -> Model:
     """A linear model; those of different seeds disagree about some images."""
     weights = np.random.default_rng(0).normal(size=(784, 10)) + 0.25 * np.random.default_rng(seed).normal(
         size=(784, 10)
@@ -241,16 +243,19 @@ def test_attacks_are_added_to_those_that_are_there(ev: rc.Evaluation, asked: dic
 
 def test_the_command_refuses_a_suite_on_all_images(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--suite", "reference"]
-    assert eval_command.main([*arguments, "--conditioning"]) == 2
+    assert eval_command.main([*arguments, "--also", "conditioning"]) == 2
     assert "attacks all images" in capsys.readouterr().err
 
 
 def test_the_command_measures_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         *("--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--training-seeds", "0", "1"),
-        *("--suite", "smoke", "--images", "10", "--repeats", "1", "--out", str(tmp_path / "run"), "--full", "--quiet"),
+        *("--suite", "smoke", "--images", "10", "--repeats", "1", "--out", str(tmp_path / "run"), "--quiet"),
     ]
     assert eval_command.main(arguments) == 0
+    report = ["report", str(tmp_path / "run"), "--format", "text"]
+    assert command.main(report) == 0
     assert "so many models" not in capsys.readouterr().out
-    assert eval_command.main([*arguments, "--conditioning"]) == 0
+    assert eval_command.main([*arguments, "--also", "conditioning"]) == 0
+    assert command.main(report) == 0
     assert "so many models" in capsys.readouterr().out

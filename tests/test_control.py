@@ -15,8 +15,9 @@ from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import get_framework, installed
+from robustcmp.models.model import Model
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.runs.control import agreement
+from robustcmp.runs.related import measure_agreement
 from robustcmp.sources import from_zoo
 
 SUITE = """
@@ -49,7 +50,7 @@ def suite(tmp_path: Path) -> Path:
     return path
 
 
-def perturbed(model: rc.Model, by: float) -> None:
+def perturbed(model: Model, by: float) -> None:
     """Change one weight of a network in place."""
     framework, architecture = get_framework(model.framework), get_architecture(model.info["model"])
     weights = framework.get_weights(model.native, architecture)
@@ -61,7 +62,7 @@ def carry_carelessly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is carried into JAX arrive with another weight."""
     honest = from_zoo.same_weights
 
-    def careless(*given: Any, **options: Any) -> dict[str, rc.Model]:
+    def careless(*given: Any, **options: Any) -> dict[str, Model]:
         models = honest(*given, **options)
         if "jax" in models:
             perturbed(models["jax"], 0.5)
@@ -70,7 +71,7 @@ def carry_carelessly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_zoo, "same_weights", careless)
 
 
-def control(models: dict[str, rc.Model], data: Dataset, suite: Path) -> rc.Evaluation:
+def control(models: dict[str, Model], data: Dataset, suite: Path) -> rc.Evaluation:
     return rc.evaluate(models, data.images, data.labels, suite=suite, progress=False, about={"model": "lenet5"})
 
 
@@ -183,9 +184,9 @@ def test_agreement_is_the_largest_of_all_pairs_and_trainings() -> None:
     b, c = a.copy(), a.copy()
     b[0, 1] += 0.25
     c[1] = (3, 2)
-    assert agreement({"x": [a, a], "y": [a, b]}) == {"logits": 0.25, "predictions": 0.0}
-    assert agreement({"x": [a, a], "y": [a, b], "z": [c, a]}) == {"logits": 3.0, "predictions": 0.5}
-    undefined = agreement({"x": [a, a], "y": [np.full_like(a, np.nan), a]})
+    assert measure_agreement({"x": [a, a], "y": [a, b]}) == {"logits": 0.25, "predictions": 0.0}
+    assert measure_agreement({"x": [a, a], "y": [a, b], "z": [c, a]}) == {"logits": 3.0, "predictions": 0.5}
+    undefined = measure_agreement({"x": [a, a], "y": [np.full_like(a, np.nan), a]})
     assert not verdict(undefined, {}, [], 10)
 
 
@@ -211,7 +212,7 @@ def test_what_passes(logits: float, predictions: float, differ: int, expected: b
     assert verdict({"logits": logits, "predictions": predictions}, counts, ["fgsm"], 1000) is expected
 
 
-def quickly(models: dict[str, rc.Model], data: Dataset, suite: Path) -> rc.Evaluation:
+def quickly(models: dict[str, Model], data: Dataset, suite: Path) -> rc.Evaluation:
     suite.write_text(QUICKER)
     return rc.evaluate(models, data.images, data.labels, suite=suite, n=8, repeats=1, batch_size=64, progress=False)
 

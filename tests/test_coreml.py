@@ -12,6 +12,7 @@ import robustcmp as rc
 from robustcmp.cli import command
 from robustcmp.deployments.coreml import RUNTIME
 from robustcmp.errors import DeploymentError, UsageError
+from robustcmp.models.model import Model
 
 
 @pytest.mark.slow
@@ -43,7 +44,7 @@ def test_a_comparison_has_its_size_and_goes_on(capsys: pytest.CaptureFixture[str
     assert network["bytes"] > 4 * 3_246
 
 
-def test_it_is_not_asked(zoo_model: Callable[..., rc.Model], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_not_asked(zoo_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RUNTIME, "missing", lambda: "")
     with pytest.raises(UsageError, match="coreml is not applicable: predicting needs macOS"):
         rc.deploy(zoo_model("torch", "lenet1"), "coreml")

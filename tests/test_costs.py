@@ -22,7 +22,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.records.cell import Cell
 from robustcmp.records.costs import Cost, broken, log, logged
 from robustcmp.records.store import Run
-from robustcmp.runs.tasks import forget_peak_memory, timed
+from robustcmp.runs.tasks import forget_peak_memory, time_repeats
 from robustcmp.sealed import to_json
 
 N = 12
@@ -214,7 +214,7 @@ def test_peak_memory_is_that_of_each_group() -> None:
 
     def peaks(size: int) -> list[int]:
         model = Classifier(corner(0.5))
-        each = timed(model, Holding(size), IMAGES, np.arange(N) % 2, 0, [0, 1])  # type: ignore[arg-type]
+        each = time_repeats(model, Holding(size), IMAGES, np.arange(N) % 2, 0, [0, 1])  # type: ignore[arg-type]
         return [one.peak_memory or 0 for one in each]
 
     large, small = peaks(2**28), peaks(2**10)

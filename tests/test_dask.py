@@ -25,6 +25,7 @@ from test_own_network import NETWORK
 
 import robustcmp as rc
 from robustcmp import frameworks
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import RobustcmpError, UsageError
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
@@ -177,6 +178,22 @@ def test_an_interruption_keeps_what_is_finished(evaluate: Evaluate, tmp_path: Pa
     assert not evaluate(models, "dask:2").failed
 
 
+@pytest.mark.slow
+def test_ctrl_c_at_a_terminal_is_for_the_head_alone(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    asked = "--model lenet1 --framework torch --training-seeds 0 1 --dataset digits --suite smoke --images 100"
+    command = [sys.executable, "-m", "robustcmp.eval", *asked.split(), "--repeats", "300", "--executor", "dask:2"]
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE, text=True) as head:
+        limit = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/cells/*.h5")):
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        os.killpg(head.pid, signal.SIGINT)
+        _, errors = head.communicate(timeout=60)
+    assert head.returncode == 130
+    assert "Traceback" not in errors
+
+
 # a cluster that is there ---------------------------------------------------------------------------------------------
 
 HIDE = """
@@ -246,7 +263,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.mark.slow
 def test_workers_with_different_frameworks_share_the_work(
-    cluster: Cluster, digits: rc.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("torch", "jax"):
         pytest.importorskip(name)
@@ -283,7 +300,7 @@ def test_two_comparisons_share_a_worker(cluster: Cluster, evaluate: Evaluate, tm
 
 
 @pytest.mark.slow
-def test_what_nobody_can_do_is_an_error_before_work(cluster: Cluster, digits: rc.Dataset, tmp_path: Path) -> None:
+def test_what_nobody_can_do_is_an_error_before_work(cluster: Cluster, digits: Dataset, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     cluster.start_worker("plain", hidden=["jax"])
     origins = {"jax": FromZoo("lenet1", "digits", "jax"), "torch": FromZoo("lenet1", "digits", "torch")}
@@ -365,7 +382,7 @@ def test_no_scheduler_is_a_usage_error_before_anything_else(
 
 @pytest.mark.slow
 def test_files_and_images_go_to_a_worker_once(
-    cluster: Cluster, digits: rc.Dataset, random_weights: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, digits: Dataset, random_weights: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)

@@ -27,10 +27,10 @@ from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.cli import command
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.base import Runtime
-from robustcmp.deployments.deploying import deploy
-from robustcmp.deployments.kept_back import kept_back
+from robustcmp.deployments.deploy import deploy
 from robustcmp.deployments.model import DeployedModel
 from robustcmp.deployments.onnxruntime import OnnxRuntime, write_float
+from robustcmp.deployments.silence import silence
 from robustcmp.errors import ControlError, DeploymentError, UsageError
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.model import Model
@@ -38,7 +38,8 @@ from robustcmp.report import tables as report
 from robustcmp.report.page import to_html
 from robustcmp.report.text import summary, to_text
 from robustcmp.report.words import answer, answer_deployed, deployment_notes, headline
-from robustcmp.runs.loading import load, ready
+from robustcmp.runs.loading import check_models, load
+from robustcmp.runs.question import validate
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -156,11 +157,12 @@ def test_finite_differences_ask_the_deployed_network(deployed: Deploy, source: M
 
 
 def test_finite_differences_of_steps_are_marked_and_not_called_robustness(
-    deployed: Deploy, source: Model, digits: Dataset
+    deployed: Deploy, zoo_model: Callable[..., Model], digits: Dataset
 ) -> None:
-    models = {"torch": source, "int8": deployed("onnxruntime-int8", gradient="finite-differences")}
-    suite = Suite("fgsm", "", 60, 1, {"fgsm": rc.attacks.FGSM()})
-    ev = rc.evaluate(models, digits.images, digits.labels, suite=suite, n=60, repeats=1, progress=False)
+    lenet1 = zoo_model("torch", "lenet1")
+    models = {"torch": lenet1, "int8": deployed("onnxruntime-int8", lenet1, gradient="finite-differences")}
+    suite = Suite("fgsm", "", 30, 1, {"fgsm": rc.attacks.FGSM(epsilons=20)})
+    ev = rc.evaluate(models, digits.images[:60], digits.labels[:60], suite=suite, progress=False)
     [row] = ev.deployments().to_dict("records")
     assert row["gradient"] == "finite-differences"
     assert row["p_adjusted"] < 0.05  # rounding hides the gradient
@@ -178,7 +180,8 @@ def test_a_network_whose_batch_matters_is_asked_one_image_at_a_time(deployed: De
     model = deployed("onnxruntime-int8-dynamic")  # takes the range of activations from the whole batch
     assert model.info["deployment"]["alone"]
     assert "each image is asked alone" in model.info["deployment"]["notes"][0]
-    [trained] = ready(load({"a": model}), load_suite("smoke"), digits.images, digits.labels)
+    question = validate(digits.images, digits.labels, "smoke", None, None, False, 0, None)
+    [trained] = check_models(load({"a": model}), question)
     assert not trained.depends_on_batch
 
 
@@ -569,7 +572,7 @@ def test_what_libraries_print_is_for_nobody_unless_they_fail(
 
 
 def test_streams_that_a_library_keeps_are_the_terminals_afterwards(capfd: pytest.CaptureFixture[str]) -> None:
-    with kept_back():
+    with silence():
         streams = [sys.stdout, sys.stderr]  # as the logs of NNCF and TensorFlow do when they are imported
         print("converting")
     for stream in streams:
@@ -625,4 +628,4 @@ def test_every_runtime_keeps_the_contract() -> None:
         assert isinstance(found, Runtime)
         assert found.name == name
         assert found.suffix.startswith(".")
-        assert all(said.said and said.precision for said in found.conversions.values())
+        assert all(how.description and how.precision for how in found.conversions.values())

@@ -145,8 +145,8 @@ def test_the_console_script_handles_signals_as_soon_as_its_module_is_there() -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", SIGNALS)
-def test_an_interrupt_that_an_import_makes_an_error_of(number: int) -> None:
+def test_an_interrupt_that_an_import_makes_an_error_of() -> None:
+    number = signal.SIGINT
     with started(*EVAL, "--weights", "torch=hung:network", "--dataset", "digits", HANG="in_a_file_that_fails") as child:
         wait_for(child, hanging)
         child.send_signal(number)
@@ -157,7 +157,7 @@ def test_an_interrupt_that_an_import_makes_an_error_of(number: int) -> None:
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
 def test_an_interrupt_while_a_framework_is_imported(framework: str) -> None:
     library = {"tensorflow": "tensorflow/python", "jax": "jaxlib"}.get(framework, framework)
-    for seconds in (0.0, 0.3, 0.7, 1.2, 2.0):
+    for seconds in (0.0, 0.7):
         with started(*EVAL, "--model", "lenet1", "--framework", framework, "--dataset", "digits") as child:
             wait_for(child, lambda child=child: library in Path(f"/proc/{child.pid}/maps").read_text())
             time.sleep(seconds)
@@ -166,8 +166,7 @@ def test_an_interrupt_while_a_framework_is_imported(framework: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize(("number", "threads"), [(signal.SIGINT, "1"), (signal.SIGTERM, "2")])
 def test_a_signal_in_the_middle_of_an_attack(number: int, threads: str, elsewhere: Path) -> None:
     with started(*EXAMPLE, "--training-seeds", "0", "--out", "run", OMP_NUM_THREADS=threads) as child:
         wait_for(child, lambda: list(elsewhere.glob("run/cells/*.h5")))
@@ -179,8 +178,8 @@ def test_a_signal_in_the_middle_of_an_attack(number: int, threads: str, elsewher
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_in_the_middle_of_a_training(number: int, elsewhere: Path) -> None:
+def test_a_signal_in_the_middle_of_a_training(elsewhere: Path) -> None:
+    number = signal.SIGHUP
     arguments = ["--model", "lenet1", "--framework", "torch", "--dataset", "digits", "--epochs", "500", "--out", "."]
     with started("-m", "robustcmp.train", *arguments) as child:
         wait_for(child, lambda: list(elsewhere.glob("*.checkpoint.h5")))
@@ -214,7 +213,7 @@ def test_what_hangs_is_ended_after_a_few_seconds(where: str) -> None:
         ended(child, signal.SIGTERM)
 
 
-@pytest.mark.parametrize("where", HANGS)
+@pytest.mark.parametrize("where", ["in_native_code", "while_it_cleans_up"])
 def test_a_second_ctrl_c_ends_at_once(where: str) -> None:
     with started(*hung(where, 1000.0)) as child:
         wait_for(child, hanging)
@@ -273,8 +272,7 @@ def test_an_interrupt_does_not_wait_for_threads_that_hang() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("fault", ["late", "holds"])
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(("fault", "number"), [("late", signal.SIGINT), ("holds", signal.SIGTERM)])
 def test_a_host_that_hangs_ends_with_the_command(fault: str, number: int) -> None:
     code = f"""
 import sys
@@ -282,7 +280,7 @@ from robustcmp.cli import command, ending
 def run(given):
     from robustcmp.hosts.environments import run
     host = run("linear", sys.executable, {str(HOST)!r}, [{fault!r}])
-    network = host.call("build", architecture={LINEAR.described!r}, seed=0)[0]["is"]
+    network = host.call("build", architecture={LINEAR.description!r}, seed=0)[0]["is"]
     open("host", "w").write(str(host.pid))
     import numpy
     host.call("logits", dict(images=numpy.zeros((1, 28, 28, 1), "float32")), of=network)
@@ -294,39 +292,6 @@ sys.exit(ending.run_process(lambda: command.run_command(run, "robustcmp.eval", N
         child.send_signal(number)
         ended(child, number)
     assert gone(int(Path("host").read_text()))
-
-
-# a busy machine
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
-def test_a_training_ends_soon_on_a_busy_machine(framework: str, elsewhere: Path) -> None:
-    """What counts is the time of a core that the end takes: a process may get a hundredth of one.
-
-    To unload a framework takes 0.6 to 1.3 seconds.
-    """
-    arguments = ["--model", "lenet5", "--framework", framework, "--dataset", "digits", "--epochs", "500", "--out", "."]
-    with started("-m", "robustcmp.train", *arguments, OMP_NUM_THREADS="2") as child:
-        wait_for(child, lambda: list(elsewhere.glob("*.checkpoint.h5")))
-        time.sleep(0.5)
-        for thread in os.listdir(f"/proc/{child.pid}/task"):
-            os.setpriority(os.PRIO_PROCESS, int(thread), 19)
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
-        try:
-            time.sleep(1)
-            before = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
-            child.send_signal(signal.SIGINT)
-            _, status, used = os.wait4(child.pid, 0)
-            child.returncode = os.waitstatus_to_exitcode(status)
-        finally:
-            for loop in busy:
-                loop.kill()
-                loop.wait()
-        assert used.ru_utime - int(before[11]) / os.sysconf("SC_CLK_TCK") < 0.5
-        ended(child, signal.SIGINT, "robustcmp.train")
-    [checkpoint] = elsewhere.glob("*.checkpoint.h5")
-    assert len(read_weights(checkpoint).curves["loss"]) >= 1
 
 
 # terminals
@@ -378,7 +343,7 @@ def test_standard_error_that_is_gone_changes_nothing() -> None:
         child.stderr = None
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_is_ignored_stays_ignored(number: int) -> None:
     other = signal.SIGTERM if number != signal.SIGTERM else signal.SIGHUP
     with started(*hung("forever", 5.0), ignored=number) as child:

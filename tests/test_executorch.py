@@ -84,6 +84,3 @@ def test_what_has_no_architecture_is_refused(tmp_path: Path) -> None:
     model, images = deployed.own_network("channels_first")
     with pytest.raises(DeploymentError, match="by their architecture"):
         RUNTIME.convert(model, "", images, tmp_path / "a.pte")
-    model, _ = deployed.asked(deployed.SOURCES[0])
-    with pytest.raises(DeploymentError, match="needs images to calibrate"):
-        RUNTIME.convert(model, "int8", None, tmp_path / "a.pte")

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,19 +25,19 @@ from conftest import PIXEL_AND_WALK, answers
 import robustcmp as rc
 from robustcmp import compare as comparison
 from robustcmp.cli.eval import main
+from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.evaluation import answered
 from robustcmp.frameworks import NAMES
-from robustcmp.models.classifier import BATCH_SIZES, Classifier
-from robustcmp.processes import Child, Died, Limits, last_lines, resident_memory
+from robustcmp.models.batches import BATCH_SIZES
 from robustcmp.records.store import Run
 from robustcmp.report.tables import tables
 from robustcmp.report.text import summary, to_text
 from robustcmp.report.words import notes
+from robustcmp.runs import plan
 from robustcmp.runs.child import Bench
 from robustcmp.runs.identity import Identity
 from robustcmp.runs.question import validate
-from robustcmp.runs.tasks import CHILD
 from robustcmp.runs.trial import TrialTask, trials
 from robustcmp.sources.from_code import FromFunction
 from robustcmp.sources.from_files import FromFile
@@ -101,7 +101,7 @@ def test_isolation_changes_no_bit(evaluate: Evaluate, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", ["torch", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
-def test_trained_models_are_the_same_in_another_process(framework: str, digits: rc.Dataset, tmp_path: Path) -> None:
+def test_trained_models_are_the_same_in_another_process(framework: str, digits: Dataset, tmp_path: Path) -> None:
     from robustcmp.sources.from_zoo import zoo_origins
 
     pytest.importorskip(framework)
@@ -399,15 +399,6 @@ def test_a_trial_asks_what_the_comparison_will(
     assert gradients
 
 
-def test_what_a_process_cannot_unpack_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("only_here")
-    exec("class Mine: pass", module.__dict__)
-    monkeypatch.setitem(sys.modules, "only_here", module)
-    child = Child(CHILD, Limits(seconds=60))
-    with pytest.raises(Died, match=r"exit status 1\. It wrote last: .*No module named 'only_here'"):
-        list(child.request(module.Mine()))
-
-
 def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) -> None:
     class Impatient:
         def begin(self, what: str, steps: int) -> None: ...
@@ -424,15 +415,6 @@ def test_an_interruption_ends_the_processes(evaluate: Evaluate, tmp_path: Path) 
     assert children() == before
     assert (tmp_path / "run" / "log.txt").read_text().endswith(" interrupted\n")
     assert not evaluate({"a": made("sound"), "b": made("other")}, "isolated").failed
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
-def test_a_process_that_is_stopped_takes_nothing_for_no_longer_than_the_limit() -> None:
-    child = Child(CHILD, Limits(seconds=1))
-    os.kill(child.start().pid, signal.SIGSTOP)
-    with pytest.raises(Died, match="it took longer than the 1 s"):
-        list(child.request(bytes(10**8)))  # more than the connection holds
-    assert child._process is None
 
 
 def children() -> set[str]:
@@ -520,31 +502,6 @@ def test_functions_are_named_and_return_models(evaluate: Evaluate) -> None:
         evaluate({"a": rc.from_function("test_executors:children")})
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("a\n\nb\nc\x1b[31m\nd\ne\n", "b | c [31m | d | e"),
-        (
-            "before\nFatal Python error: Aborted\n\nCurrent thread 0x7:\n  File x\n  File y\n  z",
-            "Fatal Python error: Aborted | Current thread 0x7: | File x | File y",
-        ),
-        (
-            "Fatal Python error: Aborted\n\n  File x\n\nExtension modules: " + ", ".join(["package.module"] * 2000),
-            "Fatal Python error: Aborted | File x",
-        ),
-    ],
-)
-def test_of_what_a_process_wrote_the_last_lines_are_shown(text: str, line: str) -> None:
-    assert last_lines(text) == line
-
-
-def test_what_a_process_holds_is_seen_from_outside() -> None:
-    held = resident_memory(os.getpid())
-    block = np.ones(2**24)
-    assert resident_memory(os.getpid()) - held > 0.9 * block.nbytes
-    assert resident_memory(2**30) == 0
-
-
 def test_the_log_is_for_people(evaluate: Evaluate) -> None:
     ev = evaluate({"a": made("sound")})
     log = log_of(ev)
@@ -563,7 +520,7 @@ def test_what_takes_long_is_isolated_by_itself(
     monkeypatch.setattr(comparison, "LONG", seconds)
     ev = evaluate({"a": made("sound")}, "auto")
     assert {*ev.costs.worker} == {worker}
-    monkeypatch.setattr(Classifier, "rate", None)  # nothing is missing, so nothing is measured
+    monkeypatch.setattr(plan, "measure_rate", None)  # nothing is missing, so nothing is measured
     evaluate({"a": made("sound")}, "auto")
 
 
@@ -580,7 +537,7 @@ def test_a_command_with_a_failure_prints_and_ends_with_1(
     monkeypatch.setenv(planted.HEAD, str(os.getpid()))
     of_run = ["--images", "5", "--repeats", "1", "--batch-size", "32", "--out", str(tmp_path / "run")]
     command = [*NETWORKS, *of_run, "--executor", "isolated"]
-    assert main([*command, "--full"]) == 1
+    assert main(command) == 1
     shown = capsys.readouterr()
     assert "failed" in shown.out
     assert (tmp_path / "run" / "report.html").exists()

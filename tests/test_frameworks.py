@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp import frameworks
-from robustcmp.attacks.boundary import blended
-from robustcmp.attacks.fgsm import stepped
+from robustcmp.attacks.boundary import blend
+from robustcmp.attacks.fgsm import step_images
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.attacks.single_pixel import with_pixel
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import Framework, Make, TrainableFramework, get_framework
-from robustcmp.frameworks.base import padded, rounded_up
+from robustcmp.frameworks.base import pad, round_up
 from robustcmp.frameworks.hosted import Hosted
 from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier, Model
@@ -167,16 +167,16 @@ def test_batches_are_filled_up_to_few_sizes(framework: TrainableFramework) -> No
 def test_a_batch_is_filled_up_with_its_last_entry_in_the_same_order_of_axes(channels_first: bool) -> None:
     batch = np.random.default_rng(0).random((5, 4, 6, 3))
     batch = batch.transpose(0, 3, 1, 2) if channels_first else batch
-    filled = padded(batch, 7)
+    filled = pad(batch, 7)
     np.testing.assert_array_equal(filled, batch[[0, 1, 2, 3, 4, 4, 4]])
     assert filled.strides == batch.strides
-    np.testing.assert_array_equal(padded(np.array([3, 4]), 4), [3, 4, 4, 4])
-    assert padded(batch, 5) is batch
+    np.testing.assert_array_equal(pad(np.array([3, 4]), 4), [3, 4, 4, 4])
+    assert pad(batch, 5) is batch
 
 
 @pytest.mark.parametrize("sizes", [1, 4, 16])
 def test_sizes_are_equally_far_apart_from_each_power_of_two_to_the_next(sizes: int) -> None:
-    found = sorted({rounded_up(n, sizes) for n in range(1, 1025)})
+    found = sorted({round_up(n, sizes) for n in range(1, 1025)})
     for power in (64, 128, 256, 512):
         between = [size for size in found if power < size <= 2 * power]
         assert between == [power + power * i // sizes for i in range(1, sizes + 1)]
@@ -591,7 +591,7 @@ def test_the_callers_random_state_does_not_reach_the_weights(framework: Trainabl
 # Devices
 
 
-@pytest.mark.parametrize("make", [stepped, blended, with_pixel], ids=lambda make: str(make.__name__))
+@pytest.mark.parametrize("make", [step_images, blend, with_pixel], ids=lambda make: str(make.__name__))
 def test_images_made_of_tensors_are_those_made_of_arrays(framework: TrainableFramework, make: Make) -> None:
     """In colour, for rows that come more than once; XLA may round the last bit of float64 otherwise."""
     rng = np.random.default_rng(5)
@@ -611,7 +611,7 @@ def test_images_made_of_tensors_are_those_made_of_arrays(framework: TrainableFra
     np.testing.assert_array_equal(made, own(framework, expected))
 
 
-@pytest.mark.parametrize("make", [stepped, blended, with_pixel], ids=lambda make: str(make.__name__))
+@pytest.mark.parametrize("make", [step_images, blend, with_pixel], ids=lambda make: str(make.__name__))
 def test_images_in_a_row_are_made_anew(make: Make) -> None:
     rng = np.random.default_rng(6)
     images = rng.random((6, 7, 5, 3), np.float32)

@@ -431,7 +431,7 @@ def test_what_a_host_prints_without_end_is_not_kept(hosted: Hosted, digits: Data
 def test_a_host_that_answers_late_is_ended(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROBUSTCMP_HOST_SECONDS", "1")
     process = start("late")
-    answer, _ = process.call("build", architecture=LINEAR.described, seed=0)
+    answer, _ = process.call("build", architecture=LINEAR.description, seed=0)
     with pytest.raises(
         HostError, match=r"did not answer logits within 1 seconds \(ROBUSTCMP_HOST_SECONDS sets how long"
     ):
@@ -505,7 +505,7 @@ def test_a_host_ends_with_its_parent_even_if_that_is_killed(when: str) -> None:
     asked = f"""
 host = run("linear", sys.executable, {str(HOST)!r}, ["late"])
 print(host.pid, flush=True)
-host.call("logits", of=host.call("build", architecture={LINEAR.described!r}, seed=0)[0]["is"])
+host.call("logits", of=host.call("build", architecture={LINEAR.description!r}, seed=0)[0]["is"])
 """
     starting = f"""
 def popen(*arguments, start=subprocess.Popen, **options):
@@ -628,7 +628,7 @@ def test_where_pip_fails_for_executorch_it_is_said_where_torch_is(
         ),
         (["create", "mine", "--script", "x.py", "--requirements", "r.txt"], 2, "there is no file x.py"),
         (["check", "theano"], 2, "has no environment yet. Create it with: robustcmp hosts create theano"),
-        (["list", "--python", "x"], 2, "options of create only"),
+        (["check", "--python", "x"], 2, "options of create only"),
     ],
 )
 def test_what_cannot_be_made(

@@ -17,7 +17,7 @@ import robustcmp as rc
 from robustcmp import Evaluation
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError
-from robustcmp.models.classifier import Classifier, unwrapped
+from robustcmp.models.classifier import Classifier, unwrap
 from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_model
 from robustcmp.records.cell import Cell
@@ -260,7 +260,7 @@ def test_asked_one_at_a_time_answers_depend_on_nothing_else(
 @pytest.mark.slow
 @pytest.mark.needs("zoo")
 def test_rounding_over_batch_sizes_is_no_dependence(framework: Any, zoo_model: Zoo, digits: Dataset) -> None:
-    classifier = Classifier(zoo_model(framework, "lenet5")).compiled(digits.images)
+    classifier = Classifier(zoo_model(framework, "lenet5")).compile(digits.images)
     assert not check_model("m", classifier, digits.images, digits.labels)
     for scale in (1e-3, 1e3):
         scaled = rc.wrap_functions(logits=lambda x, scale=scale: scale * classifier.logits(x))  # type: ignore[misc]
@@ -336,4 +336,4 @@ def test_an_identity_is_plain_data(compare: Compare) -> None:
     [model] = ev.manifest["models"]
     identity = msgspec.convert(model["identity"], Identity)
     assert (identity.logits, identity.weights, identity.noise) == (model["logits"], None, 0.0)
-    assert unwrapped(linear(0)).info == {}
+    assert unwrap(linear(0)).info == {}

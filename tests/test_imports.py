@@ -17,7 +17,7 @@ import robustcmp
 
 SOURCE = Path(robustcmp.__file__).parent
 
-GROUND = ["errors", "files", "limits", "locks", "processes", "provenance", "sealed", "threads", "untrusted"]
+GROUND = ["errors", "files", "limits", "processes", "provenance", "sealed", "threads", "untrusted"]
 # A folder may import those above its own line, and itself.
 RUNNING = [
     [*GROUND],
@@ -53,7 +53,7 @@ ONLY_IN = {
     "torchao": {"deployments/torch_export.py", "hosts/executorch_host.py"},
     "executorch": {"hosts/executorch_host.py"},
     "coremltools": {"deployments/coreml.py"},
-    "playwright": {"deployments/browser.py"},
+    "playwright": {"deployments/web/browser.py"},
     "tensorflow": {
         "frameworks/tensorflow.py",
         "hosts/keras_host.py",
@@ -65,7 +65,7 @@ ONLY_IN = {
     "chainer": {"hosts/chainer_host.py"},
     "mxnet": {"hosts/mxnet_host.py"},
     "theano": {"hosts/keras_host.py"},
-    "sklearn": {"data/digits.py"},
+    "sklearn": set(),
     "onnx": {"deployments/onnx_files.py"},
     "onnxruntime": {"deployments/onnxruntime.py"},
     "ai_edge_litert": {"deployments/litert.py"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import math
 import pickle
 import re
 import sys
@@ -25,12 +24,13 @@ from robustcmp.errors import ModelError, UsageError, WeightsError
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.models.classifier import Classifier
 from robustcmp.models.functions import of_estimator
+from robustcmp.models.model import Model
 from robustcmp.models.preflight import in_unit_bounds
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import WeightsFile, write_weights
 from robustcmp.sources.from_files import FromFile, load_network
 from robustcmp.sources.from_zoo import FromZoo, find_weights
-from robustcmp.sources.named_files import directory_part, file_origins, normalised, pooled
+from robustcmp.sources.named_files import describe_normalisation, describe_pooling, directory_part, file_origins
 
 # Keras reads its own variables in a way that NumPy 2 warns of, when it saves them.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -146,7 +146,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def zoo_model(framework: str) -> rc.Model:
+def zoo_model(framework: str) -> Model:
     return rc.load_model("lenet1", framework=framework, dataset="digits")
 
 
@@ -172,7 +172,7 @@ def write_keras(path: str) -> None:
     zoo_model("tensorflow").native.save(path)
 
 
-def same_answers(model: Any, expected: rc.Model, digits: Dataset, tolerance: float = 1e-5) -> None:
+def same_answers(model: Any, expected: Model, digits: Dataset, tolerance: float = 1e-5) -> None:
     images = digits.images[:50]
     np.testing.assert_allclose(
         Classifier(in_unit_bounds(model)).logits(images), Classifier(expected).logits(images), atol=tolerance
@@ -468,7 +468,10 @@ def test_a_file_of_a_network_for_normalised_images(
     images = np.random.default_rng(0).random((6, 5, 4, 3), np.float32)
     normalised = ((images - (mean or [0])) / (std or [1])).astype(np.float32)
     plain = load_network("own.npz", framework.name, "colours.toml")
-    ((origin,),) = file_origins([f"{framework.name}=own.npz"], "colours.toml", mean, std).values()
+    description = f"{framework.name}=own.npz"
+    for name, numbers in (("mean", mean), ("std", std)):
+        description += f",{name}={':'.join(map(str, numbers))}" if numbers else ""
+    ((origin,),) = file_origins([description], "colours.toml").values()
     assert isinstance(origin, FromFile)
     received = Classifier(origin.load()).logits(images)
     np.testing.assert_allclose(received, Classifier(plain).logits(normalised), rtol=1e-4, atol=1e-4)
@@ -476,33 +479,26 @@ def test_a_file_of_a_network_for_normalised_images(
 
 
 @pytest.mark.parametrize(
-    ("given", "mean", "std", "message"),
+    ("description", "message"),
     [
-        ("torch=own.npz", [0.1], [0], "std: expected positive numbers, received [0.0]"),
-        ("torch=own.npz", [math.nan], [], "mean: expected finite numbers, received [nan]"),
-        ("torch=own.npz", [1, 2], [1, 2, 3], "as many numbers"),
-        ("torch=own.npz", ["half"], [], "--mean: expected numbers like 0.1307 or 1/255, for one model after its name"),
-        ("torch=own.npz", [], ["1/0"], "mine=0.1307; received '1/0'"),
-        ("torch=own.npz", ["torhc=0.1"], [], "unknown model of --mean 'torhc': did you mean 'torch'?"),
-        ("mine:torch=own.npz", [], ["torch=1"], "unknown model of --std 'torch': Expected one of mine."),
-        ("torch=own.npz", ["torch=1", "torch=2"], [], "--mean: torch is given twice"),
-        ("torch=nets:trained", [0.1], [0.3], "let nets:trained return robustcmp.wrap(network, preprocessing="),
-        (
-            "torch=nets:trained",
-            [0.1],
-            [],
-            "For other models of the command, name them: --mean NAME=X, --cut-softmax NAME",
-        ),
-        ("onnxruntime=own.onnx", [0.1], [0.3], "with its normalisation inside"),
+        ("torch=own.npz,mean=0.1,std=0", "std: expected positive numbers, received [0.0]"),
+        ("torch=own.npz,mean=nan", "mean: expected finite numbers, received [nan]"),
+        ("torch=own.npz,mean=1:2,std=1:2:3", "as many numbers"),
+        ("torch=own.npz,mean=half", "mean: expected a number like 0.1307 or 1/255, or one for each channel"),
+        ("torch=own.npz,std=1/0", "0.49:0.48:0.45; received '1/0'"),
+        ("torch=own.npz,mean=1,mean=2", "torch=own.npz,mean=1,mean=2: a property is given twice"),
+        ("torch=own.npz,meen=1", "there is no file own.npz,meen=1"),
+        ("torch=nets:trained,mean=0.1", "let nets:trained return robustcmp.wrap(network, preprocessing="),
+        ("onnxruntime=own.onnx,softmax", "has to return logits"),
+        ("numpy=nets:neighbours,softmax", "let nets:neighbours return logits, or robustcmp.wrap_functions"),
     ],
 )
-def test_numbers_that_normalise_nothing(
-    folder: Path, given: str, mean: list[str | float], std: list[str | float], message: str
-) -> None:
+def test_descriptions_that_cannot_be(folder: Path, description: str, message: str) -> None:
     pytest.importorskip("torch")
     np.savez("own.npz", **{"logits/bias": np.zeros(3)})
+    Path("own.onnx").write_text("some content")
     with pytest.raises(UsageError, match=re.escape(message)):
-        file_origins([given], "lenet1", mean, std)
+        file_origins([description], "lenet1")
 
 
 def test_normalisation_is_not_given_twice(folder: Path) -> None:
@@ -515,20 +511,18 @@ def test_normalisation_is_not_given_twice(folder: Path) -> None:
 @pytest.mark.brought(
     group="PyTorch",
     what="a file `.pt` of a network that was trained on normalised images",
-    typed="robustcmp eval --weights torch=a.pt --architecture lenet1 --mean 0.1307 --std 0.3081",
+    typed="robustcmp eval --weights torch=a.pt,mean=0.1307,std=0.3081 --architecture lenet1",
     got="a comparison",
 )
 def test_normalisation_in_the_command(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     write_torch("a.pt")
-    own = ["--weights", "torch=a.pt", "--architecture", "lenet1", "--dataset", "digits"]
-    assert eval_command.main([*own, "--mean", "0.1", "0.2"]) == 2
-    assert "--mean: expected 1 number or one for each of 1 channels, received 2" in capfd.readouterr().err
-    assert eval_command.main(["--model", "lenet1", "--std", "0.3"]) == 2
-    assert "--cut-softmax describe the networks of --weights" in capfd.readouterr().err
+    of_network = ["--architecture", "lenet1", "--dataset", "digits"]
+    assert eval_command.main(["--weights", "torch=a.pt,mean=0.1:0.2", *of_network]) == 2
+    assert "mean: expected 1 number or one for each of 1 channels, received 2" in capfd.readouterr().err
     assert not Path("runs").exists()
     short = ["--suite", "smoke", "--images", "4", "--repeats", "1", "--batch-size", "64", "--json"]
-    assert eval_command.main([*own, "--mean", "0.5", "--std", "0.2", *short]) == 0
+    assert eval_command.main(["--weights", "torch=a.pt,mean=0.5,std=0.2", *of_network, *short]) == 0
     received = capfd.readouterr()
     assert json.loads(received.out)["out"] == "runs/lenet1-digits-smoke-weights-torch-a-normalised"
     assert "torch: given (images - 0.5) / 0.2\n" in received.err
@@ -539,66 +533,51 @@ def test_normalisation_of_each_model(folder: Path) -> None:
         pytest.importorskip(package)
     for path in ("a.npz", "b.npz", "c.npz"):
         np.savez(path, of=np.array([float(ord(path[0]))]))
-    files = ["torch=a.npz", "torch=b.npz", "mine:jax=c.npz", "code:torch=nets:trained"]
-    origins = file_origins(files, "lenet1", ["torch=0.5", "mine=0.1", "0.2", "0.3"], ["mine=2/255"])
+    files = ["torch=a.npz,mean=0.5", "torch=b.npz,mean=0.5", "mine:jax=c.npz", "code:torch=nets:trained"]
+    origins = file_origins([*files[:2], f"{files[2]},mean=0.1:0.2:0.3,std=2/255", files[3]], "lenet1")
     found = {name: [(its.mean, its.std) for its in each if isinstance(its, FromFile)] for name, each in origins.items()}
     assert found["torch"] == [((0.5,), ())] * 2
     assert found["mine"] == [((0.1, 0.2, 0.3), (2 / 255,))]
     assert found["code"] == [((), ())]
-    assert normalised(origins, 3) == [
+    assert describe_normalisation(origins, 3) == [
         "torch: given (images - 0.5) / 1",
         "mine: given (images - (0.1, 0.2, 0.3)) / 0.00784314",
         "code: given images",
     ]
-    with pytest.raises(UsageError, match="--mean: expected 1 number or one for each of 1 channels, received 3"):
-        normalised(origins, 1)
-    (others, mine) = file_origins(files[1:3], "lenet1", ["0.5", "mine=0.1"]).values()
-    assert [its.mean for its in (*others, *mine) if isinstance(its, FromFile)] == [(0.5,), (0.1,)]
-    assert normalised(file_origins(files, "lenet1"), 3) == []
+    with pytest.raises(UsageError, match="mean: expected 1 number or one for each of 1 channels, received 3"):
+        describe_normalisation(origins, 1)
+    assert describe_normalisation(file_origins(files[2:], "lenet1"), 3) == []
 
 
 @pytest.mark.brought(
     group="PyTorch",
     what="a file or a function with a softmax at the end of its network",
-    typed="robustcmp eval --weights torch=a.pt --architecture nets:soft --dataset digits --cut-softmax",
-    got="a comparison; without --cut-softmax, the message that names it",
+    typed="robustcmp eval --weights torch=a.pt,softmax --architecture nets:soft --dataset digits",
+    got="a comparison; without softmax, the message that names it",
 )
 def test_a_softmax_is_cut_in_the_command(folder: Path, digits: Dataset, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     write_torch("a.pt")
-    own = ["--weights", "torch=a.pt", "code:torch=nets:soft", "--architecture", "nets:soft", "--dataset", "digits"]
-    short = ["--suite", "smoke", "--images", "2", "--repeats", "1", "--batch-size", "64", "--json"]
-    assert eval_command.main([*own, *short]) == 1
-    assert "a.pt: the network returns probabilities" in (said := capfd.readouterr().err)
-    assert "--cut-softmax" in said
-    assert eval_command.main([*own, *short, "--cut-softmax", "torch"]) == 1
-    assert "nets:soft: the network returns probabilities" in capfd.readouterr().err
-    assert eval_command.main([*own, *short, "--cut-softmax"]) == 0
+    more = ["--architecture", "nets:soft", "--dataset", "digits"]
+    more += ["--suite", "smoke", "--images", "2", "--repeats", "1", "--batch-size", "64", "--json"]
+    assert eval_command.main(["--weights", "torch=a.pt", *more]) == 1
+    assert "a.pt: the network returns probabilities" in (error := capfd.readouterr().err)
+    assert "FILE,softmax" in error
+    assert eval_command.main(["--weights", "torch=a.pt,softmax", "code:torch=nets:soft,softmax", *more]) == 0
     accuracy = json.loads(capfd.readouterr().out)["clean_accuracy"]
     assert accuracy["torch"] == pytest.approx(zoo_model("torch").info["test_accuracy"], abs=1e-3)
-    assert eval_command.main(["--model", "lenet1", "--cut-softmax"]) == 2
-    assert "--cut-softmax describe the networks of --weights" in capfd.readouterr().err
 
 
 def test_which_softmax_is_cut(folder: Path, digits: Dataset) -> None:
-    for package in ("torch", "onnxruntime"):
-        pytest.importorskip(package)
+    pytest.importorskip("torch")
     write_torch("a.pt")
-    Path("own.onnx").write_text("some content")
-    ((soft,),) = file_origins(["torch=a.pt"], "nets:soft", cut_softmax=[]).values()
+    ((soft,),) = file_origins(["torch=a.pt,softmax"], "nets:soft").values()
     same_answers(soft.load("cpu"), zoo_model("torch"), digits)
-    ((plain,),) = file_origins(["torch=a.pt"], "lenet1", cut_softmax=[]).values()
+    ((plain,),) = file_origins(["torch=a.pt,softmax"], "lenet1").values()
     assert plain.fingerprint not in (None, replace(plain, cut_softmax=False).fingerprint)
     with pytest.raises(UsageError, match=r"a\.pt: cut_softmax=True takes .* received Linear"):
         plain.load("cpu")
-    for given, named, message in (
-        ("torch=a.pt", ["troch"], "unknown model of --cut-softmax 'troch': did you mean 'torch'"),
-        ("onnxruntime=own.onnx", [], r"has to take images in \[0, 1\] and to return logits"),
-        ("numpy=nets:neighbours", ["numpy"], r"let nets:neighbours return logits, or robustcmp\.wrap_functions"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            file_origins([given], "lenet1", cut_softmax=named)
-    ((wrapped,),) = file_origins(["torch=nets:trained"], cut_softmax=[]).values()
+    ((wrapped,),) = file_origins(["torch=nets:trained,softmax"]).values()
     write_torch("own.pt")
     with pytest.raises(UsageError, match=r"nets:trained comes with .* put cut_softmax=True there"):
         wrapped.load("cpu")
@@ -618,8 +597,8 @@ def test_weights_of_a_design_that_was_changed(folder: Path) -> None:
     )
     design = get_architecture("lenet.toml")
     weights = {"logits/kernel": np.zeros((784, 10), np.float32), "logits/bias": np.zeros(10, np.float32)}
-    other = {**design.described, "layers": [{"type": "Relu", "name": "relu"}, *design.described["layers"]]}
-    for described, fits in ((design.described, True), (other, False)):
+    other = {**design.description, "layers": [{"type": "Relu", "name": "relu"}, *design.description["layers"]]}
+    for described, fits in ((design.description, True), (other, False)):
         write_weights(Path("own.h5"), WeightsFile(weights, content.metadata | {"architecture": described}))
         if fits:
             load_network("own.h5", installed()[0], "lenet.toml")
@@ -864,10 +843,7 @@ def test_a_classifier_of_scikit_learn_beside_a_network(folder: Path, capfd: pyte
         pytest.importorskip(package)
     write_torch("own.pt")
     given = ["--weights", "linear:numpy=nets:logistic", "torch=nets:trained", "--dataset", "digits", "--suite", "smoke"]
-    assert (
-        eval_command.main([*given, "--images", "4", "--repeats", "1", "--batch-size", "64", "--executor", "isolated"])
-        == 0
-    )
+    assert eval_command.main([*given, "--images", "4", "--repeats", "1", "--batch-size", "64"]) == 0
     assert "fgsm is not applicable to linear" in " ".join(capfd.readouterr().out.split())
     ev = rc.open_run("runs/own-digits-smoke-weights-linear-torch-nets-trained")
     assert [model["framework"] for model in ev.manifest["models"]] == ["numpy", "torch"]
@@ -926,7 +902,7 @@ def test_names_in_the_name_of_the_directory(folder: Path) -> None:
     origins = file_origins(named, "lenet1")
     assert [*origins] == ["torch", "my own", "pytorch"]
     assert directory_part(origins) == "torch-a-runs-best-c-d-my-own-pytorch"
-    assert pooled(origins)[0].endswith("To compare them, name each: a:torch=a.pt b:torch=runs/best.pt …")
+    assert describe_pooling(origins)[0].endswith("To compare them, name each: a:torch=a.pt b:torch=runs/best.pt …")
     many = [directory_part(file_origins([f"torch=nets:f{i}" for i in range(n)])) for n in (40, 41)]
     assert many[0] != many[1]
     assert max(map(len, many)) == 60
@@ -1018,7 +994,7 @@ def test_two_models_of_one_framework_are_compared_by_name(folder: Path, capfd: p
     given = ["--architecture", "lenet1", "--dataset", "digits", "--suite", "smoke", "--batch-size", "64"]
     given += ["--images", "4", "--repeats", "1"]
     own = ["--weights", "mine:torch=a.pt", "yours:torch=nets:trained", *given]
-    assert eval_command.main([*own, "--executor", "isolated"]) == 0
+    assert eval_command.main(own) == 0
     said = capfd.readouterr()
     assert "mine, yours; 4 images" in said.out
     assert "taken as trainings" not in said.err

@@ -240,7 +240,7 @@ def test_a_fixed_batch_is_filled_and_named(batch: int, tmp_path: Path) -> None:
     get_framework("tensorflow")
     network = keras_network()
     session = RUNTIME.open(made_elsewhere(tmp_path / "x.tflite", network, [[batch, 8, 6, 3]]))
-    assert session.notes == [f"the file takes batches of {batch}, so images are passed {batch} at a time"]
+    assert session.notes == [f"its batch has always {batch} image{'s' * (batch > 1)}, so it is asked {batch} at once"]
     for n in (1, 4, 9):
         np.testing.assert_allclose(session(drawn(n)), np.asarray(network(drawn(n))), atol=1e-5)
     assert session(drawn(0)).shape == (0, 4)
@@ -316,8 +316,6 @@ def test_a_network_of_ones_own_in_another_framework_says_what_to_do() -> None:
 def test_what_cannot_be_converted_is_one_error_and_leaves_no_file(sources: Any, tmp_path: Path) -> None:
     keras = get_framework("tensorflow") and pytest.importorskip("keras")
     path = tmp_path / "x.tflite"
-    with pytest.raises(DeploymentError, match="needs images to choose the ranges of activations by, received none"):
-        RUNTIME.convert(sources("lenet1", "tensorflow"), "int8", None, path)
     with pytest.raises(DeploymentError, match=r"expected images of shape \(28, 28, 1\)"):
         RUNTIME.convert(sources("lenet1", "tensorflow"), "int8", drawn(3), path)
     with pytest.raises(DeploymentError, match="says which images it takes"):
@@ -492,9 +490,9 @@ def test_images_of_bytes_are_told_by_the_format_of_a_file(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("mean", "std", "remedy"),
     [
-        (0.5, 0.5, "--mean NAME=0.5 --std NAME=0.5"),
+        (0.5, 0.5, "FILE,mean=0.5,std=0.5"),
         (0, 1 / 240, "preprocessing={'mean': 0, 'std': 1/255}"),
-        (0.13, 0.31, "--mean NAME=MEAN --std NAME=STD"),
+        (0.13, 0.31, "FILE,mean=MEAN,std=STD"),
     ],
 )
 def test_levels_of_other_images_than_a_file_would_get_are_one_error(

@@ -18,6 +18,8 @@ from robustcmp.data.arrays import check_images, check_labels
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import DataFormat, TrainableFramework
+from robustcmp.models import batches
+from robustcmp.models.batches import measure_batch_size
 from robustcmp.models.model import Classifier, Model
 from robustcmp.models.preflight import check_gradient, check_model
 
@@ -198,7 +200,7 @@ def test_images_are_not_changed_by_being_asked(framework: TrainableFramework) ->
 
 
 def test_the_measured_batch_size_is_an_allowed_one(framework: TrainableFramework) -> None:
-    assert Classifier(wrapped(framework)).measured_batch_size(IMAGES, seconds=0.005) in (32, 64, 128, 256, 512, 1024)
+    assert measure_batch_size(Classifier(wrapped(framework)), IMAGES, seconds=0.005) in (32, 64, 128, 256, 512, 1024)
 
 
 @pytest.mark.needs("tensors")
@@ -264,7 +266,7 @@ def test_a_real_shortage_of_memory_halves_the_batch(
     images = np.resize(IMAGES, (20, *IMAGES.shape[1:]))
     classifier = Classifier(wrapped(framework, greedy), 20)
     if compiled:
-        classifier = classifier.compiled(images).with_batch_size(20)
+        classifier = classifier.compile(images).with_batch_size(20)
         assert "is asked as it is" not in caplog.text
     np.testing.assert_allclose(classifier.logits(images), images.sum(axis=(1, 2)), rtol=1e-5)
     assert "a batch of 20 does not fit into the memory; 10 at once from now on" in caplog.text
@@ -292,13 +294,13 @@ def test_an_attack_has_work_of_its_own_for_each_batch(
     """In one round of three the machine is quiet, which counts; a slow model has one, up to a batch of a second."""
     asked: list[int] = []
 
-    def noisy(self: Classifier, images: Any, size: int, seconds: float) -> float:
+    def noisy(classifier: Classifier, images: Any, size: int, seconds: float) -> float:
         asked.append(size)
         busy = size == best and (len(asked) - 1) // len(SIZES) != quiet and rounds > 1
         return rate / 2 if busy else rate
 
-    monkeypatch.setattr(Classifier, "_rate", noisy)
-    assert Classifier(wrapped(TORCH)).measured_batch_size(IMAGES) == best
+    monkeypatch.setattr(batches, "time_batches", noisy)
+    assert measure_batch_size(Classifier(wrapped(TORCH)), IMAGES) == best
     assert asked == rounds * SIZES[: SIZES.index(largest) + 1]
 
 
@@ -683,7 +685,7 @@ def test_layers_that_end_in_a_softmax() -> None:
     torch = pytest.importorskip("torch")
     inner = torch.nn.Sequential(torch.nn.Linear(60, 6), torch.nn.Softmax(1))
     for module in (torch.nn.Sequential(torch.nn.Flatten(), inner), torch.nn.Sequential(torch.nn.Flatten(), *inner)):
-        with pytest.raises(ModelError, match=r"the network returns probabilities.*cut_softmax=True.*--cut-softmax"):
+        with pytest.raises(ModelError, match=r"the network returns probabilities.*cut_softmax=True.*FILE,softmax"):
             wrap(module.eval())
         wrap(module, cut_softmax=True)
         wrap(module, outputs="probabilities")

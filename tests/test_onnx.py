@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import robustcmp as rc
 from robustcmp import frameworks
 from robustcmp.data.dataset import Dataset
 from robustcmp.deployments.onnx_files import read_onnx, write_onnx
 from robustcmp.errors import DeploymentError, UsageError, WeightsError
 from robustcmp.frameworks import get_framework
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 from robustcmp.networks.architecture import (
     Architecture,
     BatchNorm,
@@ -153,7 +153,7 @@ def test_values_that_are_rare_come_back_bit_for_bit(tiny: Architecture, random_w
 )
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_onnx_file_is_weights_for_every_framework(
-    framework: str, zoo_model: Callable[..., rc.Model], digits: Dataset, tmp_path: Path
+    framework: str, zoo_model: Callable[..., Model], digits: Dataset, tmp_path: Path
 ) -> None:
     source = zoo_model(FRAMEWORKS[0])
     write_onnx(source.architecture, source.weights, path := tmp_path / "mine.onnx")  # type: ignore[arg-type]

@@ -68,12 +68,6 @@ def test_what_is_no_torch_module_is_refused(tmp_path: Path) -> None:
         RUNTIME.convert(model, "", None, tmp_path / "a.xml")
 
 
-def test_int8_needs_images(tmp_path: Path) -> None:
-    model, _ = deployed.asked(deployed.SOURCES[0])
-    with pytest.raises(DeploymentError, match="needs images to calibrate"):
-        RUNTIME.convert(model, "int8", None, tmp_path / "a.xml")
-
-
 def written(tmp_path: Path, shape: list[int], make: Any = None) -> Path:
     """A file of OpenVINO of a network with an input of a shape."""
     ov = _openvino()
@@ -135,14 +129,13 @@ def test_files_that_are_cut_or_missing_are_refused(tmp_path: Path) -> None:
         ("d.xml", xml, None, "are missing"),
         ("e.xml", b"", weights, "empty"),
         ("f.xml", b"\0" * 1000, weights, "no network of OpenVINO"),
-        ("g.onnx", xml, weights, "ends with .xml"),
     ):
         (tmp_path / name).write_bytes(content)
         if beside is not None:
             (tmp_path / name).with_suffix(".bin").write_bytes(beside)
         with pytest.raises(DeploymentError, match=said):
             RUNTIME.open(tmp_path / name)
-    with pytest.raises(DeploymentError, match="no file"):
+    with pytest.raises(DeploymentError, match="cannot be read"):
         RUNTIME.open(tmp_path / "none.xml")
 
 

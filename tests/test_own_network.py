@@ -54,7 +54,7 @@ def test_trained_compared_and_carried_over(frameworks: list[str], capfd: pytest.
         content = find_weights(FromZoo("mine.toml", "digits", framework))
         assert content is not None
         assert content.metadata["model"] == "mine"
-        assert content.metadata["architecture"] == get_architecture("mine.toml").described
+        assert content.metadata["architecture"] == get_architecture("mine.toml").description
         assert content.metadata["test_accuracy"] > 0.5
     capfd.readouterr()
     compared = ["--model", "mine.toml", "--suite", "smoke", "--images", "10", "--json"]

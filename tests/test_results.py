@@ -28,7 +28,7 @@ from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_i
 from robustcmp.analysis.variance import variance
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.models.model import Classifier
+from robustcmp.models.model import Classifier, Model
 from robustcmp.records.manifest import FORMAT
 from robustcmp.report.format import EVERYTHING, UNBOUNDED
 from robustcmp.report.format import points as written_points
@@ -39,7 +39,7 @@ from robustcmp.report.text import to_markdown, to_text
 from robustcmp.report.words import headline, notes, title
 
 BATCH = 32
-ZooModel = Callable[..., rc.Model]
+ZooModel = Callable[..., Model]
 
 # every attack on trained models
 
@@ -64,7 +64,7 @@ rel_stepsize = 0.3
 
 
 @pytest.fixture(scope="module")
-def trained(zoo_model: ZooModel) -> dict[str, list[rc.Model]]:
+def trained(zoo_model: ZooModel) -> dict[str, list[Model]]:
     """Two trainings of one name and one of another: two networks stand in for two training seeds."""
     return {
         "both": [zoo_model("torch", "lenet1"), zoo_model("torch", "lenet5")],
@@ -73,9 +73,7 @@ def trained(zoo_model: ZooModel) -> dict[str, list[rc.Model]]:
 
 
 @pytest.fixture(scope="module")
-def real(
-    trained: dict[str, list[rc.Model]], digits: Dataset, tmp_path_factory: pytest.TempPathFactory
-) -> rc.Evaluation:
+def real(trained: dict[str, list[Model]], digits: Dataset, tmp_path_factory: pytest.TempPathFactory) -> rc.Evaluation:
     """Every attack on trained models."""
     directory = tmp_path_factory.mktemp("real")
     (directory / "all.toml").write_text(ALL)
@@ -131,7 +129,7 @@ def test_dimensions_and_dtypes(real: rc.Evaluation, digits: Dataset) -> None:
 
 
 def test_the_images_are_the_common_subset(
-    real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset
+    real: rc.Evaluation, trained: dict[str, list[Model]], digits: Dataset
 ) -> None:
     expected = rc.common_subset(trained, digits.images, digits.labels, n=6, seed=3)
     np.testing.assert_array_equal(real.dataset.image, expected)
@@ -189,7 +187,7 @@ def test_a_deterministic_attack_is_one_cell_for_all_repeats(real: rc.Evaluation)
 
 
 def test_the_adversarial_images_fool_and_lie_where_it_is_said(
-    real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset
+    real: rc.Evaluation, trained: dict[str, list[Model]], digits: Dataset
 ) -> None:
     index = real.dataset.image.values
     clean, labels = digits.images[index], digits.labels[index]
@@ -299,7 +297,7 @@ def test_intervals(real: rc.Evaluation) -> None:
             assert low <= real.results.rates()[model][attack] <= high
 
 
-def test_accuracies(real: rc.Evaluation, trained: dict[str, list[rc.Model]], digits: Dataset) -> None:
+def test_accuracies(real: rc.Evaluation, trained: dict[str, list[Model]], digits: Dataset) -> None:
     right = {
         name: np.array([rc.predict(model, digits.images) == digits.labels for model in its])
         for name, its in trained.items()
@@ -338,10 +336,10 @@ def test_a_cell_that_is_not_there(real: rc.Evaluation, arguments: tuple[str, str
 
 
 def test_training_seeds_in_any_order_stay_with_their_images(
-    trained: dict[str, list[rc.Model]], digits: Dataset, tmp_path: Path
+    trained: dict[str, list[Model]], digits: Dataset, tmp_path: Path
 ) -> None:
     # A seed is known by what the model says of itself, not by its place in the list.
-    def known(model: rc.Model, seed: int) -> rc.Model:
+    def known(model: Model, seed: int) -> Model:
         model = copy.copy(model)
         model.info = {"training_seed": seed}
         return model
@@ -1033,7 +1031,7 @@ def test_odd_names_in_html(odd: rc.Evaluation) -> None:
 # beside the paper
 
 
-def nearest_mean(data: Dataset, scale: float) -> rc.Model:
+def nearest_mean(data: Dataset, scale: float) -> Model:
     """A linear network: the class whose mean image is the nearest."""
     import torch
 

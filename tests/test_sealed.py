@@ -24,7 +24,7 @@ from conftest import PIXEL_AND_WALK
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp import locks, sealed
+from robustcmp import files, sealed
 from robustcmp.cli import command
 from robustcmp.errors import DiskError, RobustcmpError, SealError, StoreError, UsageError, WeightsError
 from robustcmp.files import (
@@ -552,7 +552,7 @@ def test_another_process_is_writing(holder: subprocess.Popen[str], tmp_path: Pat
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert evaluated(tmp_path).dataset.sizes["image"] == 5
-    assert not (tmp_path / "run" / locks.NAME).exists()
+    assert not (tmp_path / "run" / files.LOCK).exists()
 
 
 def test_a_run_is_read_while_it_is_written(run: Path) -> None:
@@ -567,13 +567,13 @@ def test_another_thread_is_writing(tmp_path: Path) -> None:
 
     def hold() -> None:
         try:
-            with locks.sole_writer(tmp_path / "run"):
+            with files.sole_writer(tmp_path / "run"):
                 held.append(True)
         except StoreError as error:
             said.append(str(error))
 
     threads = [threading.Thread(target=hold) for _ in range(6)]
-    with locks.sole_writer(tmp_path / "run"):
+    with files.sole_writer(tmp_path / "run"):
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -592,7 +592,7 @@ def refuse_locks(descriptor: int) -> bool:
 def test_a_disk_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("filelock._unix.lock_fd_nonblocking", refuse_locks)
     said = r"\.writer\.lock cannot be locked: Function not implemented\. Name a directory on a disk with working file"
-    with pytest.raises(StoreError, match=said), locks.sole_writer(tmp_path):
+    with pytest.raises(StoreError, match=said), files.sole_writer(tmp_path):
         pass
 
 
@@ -601,10 +601,10 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path, content: str | No
     elsewhere = tmp_path / "elsewhere.txt"
     if content is not None:
         elsewhere.write_text(content)
-    (tmp_path / locks.NAME).symlink_to(elsewhere)
+    (tmp_path / files.LOCK).symlink_to(elsewhere)
     with (
         pytest.raises(StoreError, match=r"\.writer\.lock cannot be locked: .*symbolic links"),
-        locks.sole_writer(tmp_path),
+        files.sole_writer(tmp_path),
     ):
         pass
     assert (elsewhere.read_text() if elsewhere.exists() else None) == content
@@ -638,7 +638,7 @@ def test_a_lock_is_not_kept_by_a_process_that_was_forked(tmp_path: Path) -> None
     code = """
 import os, sys, time
 from pathlib import Path
-from robustcmp.locks import sole_writer
+from robustcmp.files import sole_writer
 with sole_writer(Path(sys.argv[1])):
     if not os.fork():
         os.close(1)
@@ -648,7 +648,7 @@ with sole_writer(Path(sys.argv[1])):
     os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)])
-    with locks.sole_writer(tmp_path):
+    with files.sole_writer(tmp_path):
         pass
 
 
@@ -782,7 +782,7 @@ def filled(directory: Path, limit: int = 0) -> str:
 def check_nothing_broken(run: Path) -> None:
     if (run / "manifest.json").exists():
         assert [finding for finding in verify(Run(run)) if finding.state == "broken"] == []
-    assert [path for path in run.rglob("*") if path.suffix == ".tmp" or path.name == locks.NAME] == []
+    assert [path for path in run.rglob("*") if path.suffix == ".tmp" or path.name == files.LOCK] == []
 
 
 @pytest.mark.parametrize(

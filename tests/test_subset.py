@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import robustcmp as rc
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
+from robustcmp.models.model import Model
 
 CLASSES = 5
 N = 60
@@ -128,7 +129,7 @@ def test_the_ranks_are_a_keyed_hash_of_the_image(seed: int) -> None:
     assert rc.common_subset({"a": knows()}, IMAGES, LABELS, n=9, seed=seed).tolist() == expected
 
 
-def test_on_trained_models(digits: Dataset, zoo_model: Callable[..., rc.Model]) -> None:
+def test_on_trained_models(digits: Dataset, zoo_model: Callable[..., Model]) -> None:
     models = {"torch": [zoo_model("torch"), zoo_model("torch", "lenet1")], "jax": zoo_model("jax")}
     indices = rc.common_subset(models, digits.images, digits.labels)
     answers = [rc.predict(model, digits.images) for model in (*models["torch"], models["jax"])]

@@ -12,12 +12,14 @@ import pytest
 
 import robustcmp as rc
 from robustcmp.analysis.transfer import as_dataset, blocks
+from robustcmp.cli import command
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import StoreError, UsageError
 from robustcmp.models.classifier import Classifier
+from robustcmp.models.model import Model
 from robustcmp.report.tables import tables
-from robustcmp.runs.transfer import run_transfer
+from robustcmp.runs.followups import count_transfers
 
 SUITE = """
 images = 30
@@ -42,7 +44,7 @@ def suite(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(zoo_model: Any) -> dict[str, list[rc.Model]]:
+def models(zoo_model: Any) -> dict[str, list[Model]]:
     return {
         "two": [zoo_model("torch", "lenet1"), zoo_model("torch", "lenet5")],
         "one": [zoo_model("torch", "lenet1", seed=1)],
@@ -99,7 +101,7 @@ def test_targets_are_asked_about_adversarial_images_alone(digits: Dataset) -> No
         return Classifier(model, asked=asked.append)
 
     labels, success = np.array([1, 1, 2, 2]), np.array([True, False, True, True])
-    counts = run_transfer([target(1), target(2)], ["a"], labels, lambda *_: [(digits.images[:4], success)])
+    counts = count_transfers([target(1), target(2)], ["a"], labels, lambda *_: [(digits.images[:4], success)])
     assert counts[..., 0, :].tolist() == [[[3, 3, 4], [1, 3, 4]], [[2, 3, 4], [3, 3, 4]]]
     assert sum(asked) == 6
 
@@ -129,8 +131,9 @@ def test_the_command_makes_it_of_a_few_images(
     monkeypatch.chdir(tmp_path)
     given = ["--model", "lenet1", "--dataset", "digits", "--framework", "torch", "--suite", "smoke"]
     given += ["--images", "4", "--repeats", "1", "--batch-size", "64", "--training-seeds", "0", "1"]
-    assert eval_command.main([*given, "--transfer", "--full"]) == 0
+    assert eval_command.main([*given, "--also", "transfer"]) == 0
+    assert command.main(["report", "runs/lenet1-digits-smoke", "--format", "text"]) == 0
     assert "Transfer: adversarial images of one model that also fool another" in capfd.readouterr().out
     assert rc.open_run("runs/lenet1-digits-smoke").transfer.sizes["source"] == 2
-    assert eval_command.main([*given, "--transfer", "--no-images"]) == 2
-    assert "--transfer needs the adversarial images" in capfd.readouterr().err
+    assert eval_command.main([*given, "--also", "transfer", "--no-images"]) == 2
+    assert "--also transfer needs the adversarial images" in capfd.readouterr().err

@@ -27,7 +27,7 @@ from robustcmp.errors import UsageError
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import Weights, read_weights
 from robustcmp.report.words import notes
-from robustcmp.runs import twins
+from robustcmp.runs import related
 from robustcmp.sources.from_files import FromFile
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def test_the_twins_of_the_zoo_are_the_versions_of_torch_whatever_the_names(netwo
     keys = list(weights)
     order = np.random.default_rng(0).permutation(len(keys))
     renamed = [(("model", int(i)), weights[keys[i]]) for i in order]
-    pairs = twins.correlated(renamed)
+    pairs = related.correlate(renamed)
     found = {frozenset((keys[pair["a"][1]], keys[pair["b"][1]])) for pair in pairs}
     assert found == {frozenset({("torch", seed), ("torch@1.0", seed)}) for seed in range(5)}
     assert len(pairs) == 5
@@ -64,9 +64,9 @@ def test_the_twins_of_the_zoo_are_the_versions_of_torch_whatever_the_names(netwo
 def test_nothing_lies_near_the_limit(
     network: str, dataset: str, largest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(twins, "CORRELATION", -1.0)
+    monkeypatch.setattr(related, "CORRELATION", -1.0)
     of_twins, others = [], []
-    for pair in twins.correlated(shipped(network, dataset).items()):
+    for pair in related.correlate(shipped(network, dataset).items()):
         (a, seed_a), (b, seed_b) = pair["a"], pair["b"]
         (of_twins if {a, b} == {"torch", "torch@1.0"} and seed_a == seed_b else others).append(pair["correlation"])
     assert len(of_twins) == (5 if dataset == "mnist" else 1)
@@ -86,13 +86,13 @@ def test_a_copy_that_was_trained_further_is_a_twin_and_another_network_is_none(r
         ("lenet5", 0): random_weights(lenet5, 0),
         ("zeros", 0): {name: np.zeros_like(array) for name, array in original.items()},
     }
-    [pair] = twins.correlated(models.items())
+    [pair] = related.correlate(models.items())
     assert (pair["a"], pair["b"]) == (["original", 0], ["further", 7])
     expected = np.corrcoef(*(np.concatenate([w[k].ravel() for k in w if "kernel" in k]) for w in (original, further)))
     assert pair["correlation"] == pytest.approx(expected[0, 1], abs=0.005)  # of a sample of the weights
     backwards = dict(reversed(further.items()))
-    assert twins.correlated([(("x", 0), original), (("y", 0), backwards)])[0]["correlation"] == pair["correlation"]
-    assert twins.correlated([]) == []
+    assert related.correlate([(("x", 0), original), (("y", 0), backwards)])[0]["correlation"] == pair["correlation"]
+    assert related.correlate([]) == []
 
 
 def test_twins_are_paired_off_or_not_at_all() -> None:

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 from robustcmp.errors import WeightsError
 from robustcmp.files import digest, write_atomically
 from robustcmp.networks.architecture import Architecture, get_architecture
-from robustcmp.networks.weights import Weights, WeightsFile, check_shapes, paired, read_weights, write_weights
+from robustcmp.networks.weights import Weights, WeightsFile, check_shapes, pair_arrays, read_weights, write_weights
 
 RandomWeights = Callable[[Architecture, int], Weights]
 
@@ -250,8 +250,8 @@ def test_arrays_are_paired_by_names_or_else_by_shapes(
 ) -> None:
     theirs = dict(zip(("first", "second", "last"), layers, strict=True))
     expected = {f"{ours}.{kind}": f"{theirs[ours]}.{kind}" for ours in theirs for kind in ("weight", "bias")}
-    assert paired(received, DESIGN, "here") == expected
-    assert paired(dict(reversed(received.items())), DESIGN, "here") == expected
+    assert pair_arrays(received, DESIGN, "here") == expected
+    assert pair_arrays(dict(reversed(received.items())), DESIGN, "here") == expected
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_arrays_that_cannot_be_told_apart_are_listed(
     received: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]], message: str
 ) -> None:
     with pytest.raises(WeightsError, match=message):
-        paired(received, expected, "here")
+        pair_arrays(received, expected, "here")
 
 
 # Writing

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from conftest import HOSTS, at_hand, left_by_a_dead_writer
 
-from robustcmp import Model, fit, frameworks, load_model, predict
-from robustcmp.cli.command import described
+from robustcmp import fit, frameworks, load_model, predict
+from robustcmp.cli.command import describe
 from robustcmp.cli.train import _parser
 from robustcmp.data import DATASETS
 from robustcmp.data.dataset import Dataset
@@ -21,11 +21,11 @@ from robustcmp.errors import MissingDataError, UsageError, WeightsError
 from robustcmp.files import temporary_beside
 from robustcmp.frameworks import TrainableFramework, installed
 from robustcmp.hosts import environments
-from robustcmp.models.model import Classifier
+from robustcmp.models.model import Classifier, Model
 from robustcmp.networks.architecture import ARCHITECTURES, get_architecture
 from robustcmp.networks.weights import WeightsFile, read_weights, write_weights
 from robustcmp.sources import from_zoo, recipes, training
-from robustcmp.sources.from_zoo import FromZoo, find_weights, frameworks_with, sources, zoo_origins
+from robustcmp.sources.from_zoo import FromZoo, describe_sources, find_weights, frameworks_with, zoo_origins
 from robustcmp.sources.recipes import Recipe, load_recipe
 
 SEEDS = {"mnist": (0, 1, 2), "digits": (0,)}
@@ -258,7 +258,7 @@ def test_missing_weights_come_with_the_command_that_trains_them(name: FromZoo) -
     with pytest.raises(WeightsError, match=message) as caught:
         load(name)
     assert "robustcmp.fit(model='lenet1', dataset='digits', framework=" in str(caught.value)
-    program, *arguments = shlex.split(described(caught.value).splitlines()[-1])[2:]
+    program, *arguments = shlex.split(describe(caught.value).splitlines()[-1])[2:]
     assert program == "robustcmp.train"
     options = _parser().parse_args(arguments)
     assert (options.model, options.framework, options.dataset) == ("lenet1", [name.framework], "digits")
@@ -421,7 +421,7 @@ def test_an_out_that_cannot_be_written_is_an_error_before_any_work(
 def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
     origins = zoo_origins("lenet1", dataset="digits")
     assert list(origins) == installed()
-    assert [sources(each) for each in origins.values()] == ["from the zoo that ships"] * len(installed())
+    assert [describe_sources(each) for each in origins.values()] == ["from the zoo that ships"] * len(installed())
     assert [[origin.load("cpu").framework for origin in each] for each in origins.values()] == [
         [n] for n in installed()
     ]
@@ -434,7 +434,7 @@ def test_one_design_in_every_framework_that_has_it(own_cache: Path) -> None:
         zoo_origins("lenet1", dataset="digits", seeds=(0, 44))
     origins = zoo_origins("lenet1", dataset="digits", frameworks=[first], seeds=(0, 44))
     assert {name: [origin.seed for origin in each] for name, each in origins.items()} == {first: [0, 44]}
-    assert sources(origins[first]) == "from the zoo that ships, trained here"
+    assert describe_sources(origins[first]) == "from the zoo that ships, trained here"
 
 
 @pytest.mark.parametrize(

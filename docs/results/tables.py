@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from functools import cache, partial
 from itertools import combinations, groupby, product
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from scipy.stats import t as student_t
 
 import robustcmp as rc
 from robustcmp.analysis.paper import published
-from robustcmp.analysis.results import open_results
+from robustcmp.analysis.results import Results, open_results
 from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
 from robustcmp.analysis.statistics.prediction import Prediction
 from robustcmp.analysis.statistics.variance import interaction_variance
@@ -61,48 +62,44 @@ ROUNDING = 1e-9
 FIRST = 5  # what the comparison says, and two tables with their titles
 
 
-def fill(text: str, name: str, make: Callable[[], str]) -> str:
-    """Return the text with what is made between the marks of that name, if it has them."""
-    before, mark, rest = text.partition(f"<!-- {name} -->\n")
-    if not mark:
-        return text
-    _, end, after = rest.partition(f"<!-- /{name} -->")
-    return f"{before}{mark}\n{make()}\n\n{end}{after}"
+MARKED = re.compile(r"(<!-- (?P<name>[^/].*?) -->\n).*?(<!-- /(?P=name) -->)", re.DOTALL)
 
 
 def page(text: str, whole: bool) -> str:
-    """Return a page with what belongs between its marks."""
-    for run in RUNS:
-        text = fill(text, run, lambda run=run: tables(run, whole))
-        text = fill(text, f"{run}, screen", lambda run=run: f"```text\n{summary(open_results(HERE / run))}\n```")
-        text = fill(text, f"{run}, deployed", lambda run=run: deployed(run))
-        text = fill(text, f"{run}, one training each", lambda run=run: one_training_each(run))
-        text = fill(text, f"{run}, beside the paper", lambda run=run: beside_the_paper(run))
-        text = fill(text, f"{run}, one seed", lambda run=run: one_seed(run))
-    text = fill(text, "differences under fgsm", lambda: differences("fgsm", 1))
-    text = fill(text, "differences under single pixel", lambda: differences("single_pixel", 2))
-    text = fill(text, "told apart", told_apart)
-    text = fill(text, "spread", spread)
-    text = fill(text, "three and five trainings", three_and_five)
-    text = fill(text, "equal seeds", equal_seeds)
-    for level in ("frameworks", "models"):
-        text = fill(text, f"answers, {level}", lambda level=level: answers(level))
-    text = fill(text, "clipping", clipping)
-    text = fill(text, "granularity", steps)
-    for network in ("lenet1", "lenet5", "resnet20"):
-        text = fill(text, f"fingerprints, {network}", lambda network=network: setups(network))
-    return fill(text, "same-weights", controls)
+    """Return a page with what belongs between its marks: ``<!-- NAME -->``, and ``<!-- /NAME -->`` after the table."""
+    return MARKED.sub(lambda marks: f"{marks[1]}\n{make(marks['name'], whole)}\n\n{marks[3]}", text)
+
+
+def make(name: str, whole: bool) -> str:
+    """Return what has a name: of a run its tables, or a part of them, or a table over several runs."""
+    if name in RUNS:
+        return tables(name, whole)
+    start, _, part = name.partition(", ")
+    if start in ("answers", "fingerprints"):
+        return answers(part) if start == "answers" else setups(part)
+    return OF_RUN[part](start) if part else OF_ALL[name]()
+
+
+@cache
+def open_run(run: str) -> Results:
+    """Return a run of this folder, which several tables read."""
+    return open_results(HERE / run)
+
+
+def screen(run: str) -> str:
+    """What is printed of a run."""
+    return f"```text\n{summary(open_run(run))}\n```"
 
 
 def tables(run: str, whole: bool) -> str:
     """The tables of a run, or the first of them."""
-    blocks = to_markdown(open_results(HERE / run)).rstrip().split("\n\n")
+    blocks = to_markdown(open_run(run)).rstrip().split("\n\n")
     return "\n\n".join(blocks if whole else blocks[:FIRST])
 
 
 def deployed(run: str) -> str:
     """What a run says of deployed networks: the answer, and how they differ from their sources."""
-    answer, *blocks = to_markdown(open_results(HERE / run)).rstrip().split("\n\n")
+    answer, *blocks = to_markdown(open_run(run)).rstrip().split("\n\n")
     wanted = [place for place, block in enumerate(blocks) if block.startswith("**Deploy")]
     return "\n\n".join([f"> {answer}", *(block for place in wanted for block in blocks[place : place + 2])])
 
@@ -110,12 +107,12 @@ def deployed(run: str) -> str:
 def clipping() -> str:
     """Return single pixel on networks whose quantiser clips beside those whose does not, image by image."""
     pairs = []
-    for run in ("resnet20-cifar10-deployed-percentiles", "resnet20-cifar10-deployed-5"):
-        success = open_results(HERE / run).dataset.success.sel(attack="single_pixel", repeat=0)
+    for run in ("resnet20-cifar10-deployed-percentiles", "resnet20-cifar10-deployed-minmax-five-trainings"):
+        success = open_run(run).dataset.success.sel(attack="single_pixel", repeat=0)
         for name, seed in product(success.model.values.tolist(), success.training_seed.values.tolist()):
             if name.startswith("onnxruntime-int8") and not name.endswith("minmax"):
                 clips, widest = (success.sel(model=m, training_seed=seed).values for m in (name, f"{RUNTIME}-minmax"))
-                pairs.append((name, run.endswith("-5"), seed, clips.astype(bool), widest.astype(bool)))
+                pairs.append((name, run.endswith("-five-trainings"), seed, clips.astype(bool), widest.astype(bool)))
     adjusted = holm([mcnemar(clips, widest).p for *_, clips, widest in pairs])
     lines = [
         "| percentile | training | it falls | min-max falls | it alone : min-max alone | p, McNemar, Holm |",
@@ -143,7 +140,7 @@ def answers(level: str) -> str:
         "| --- | --- | --- | --- |",
     ]
     for run, (network, heading) in COMPARED.items():
-        ev = open_results(HERE / run)
+        ev = open_run(run)
         verdicts = {verdict.attack: verdict for verdict in ev.verdicts}
         if next(iter(verdicts.values())).level != level:
             continue
@@ -177,7 +174,7 @@ def answer(verdict: Verdict, nominal: bool) -> str:
 
 def one_training_each(run: str) -> str:
     """What one training of each framework would have said, over all ways of picking them from a run."""
-    ev = open_results(HERE / run)
+    ev = open_run(run)
     rates = ev.success_rate.mean("repeat").transpose("model", "training_seed", "attack").values
     orders: Counter[tuple[tuple[str, ...], ...]] = Counter()
     spreads = []
@@ -228,7 +225,7 @@ def told_apart() -> str:
         "| --- | --- | ---: | ---: |",
     ]
     for run in (run for run in RUNS if run.endswith("-ten-trainings")):
-        pairs = open_results(HERE / run).tests("models").query("b != ''")
+        pairs = open_run(run).tests("models").query("b != ''")
         pairs = pairs.assign(
             within=pairs.a.str.split("/").str[0] == pairs.b.str.split("/").str[0], told=pairs.p_adjusted < 0.05
         )
@@ -248,7 +245,7 @@ def spread() -> str:
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for run in ("lenet5-mnist-ten-trainings", "lenet1-mnist-ten-trainings"):
-        ev = open_results(HERE / run)
+        ev = open_run(run)
         components = ev.variance()
         for outcomes in ev.outcomes:
             attack, values = outcomes.attack, outcomes.image_means
@@ -268,7 +265,7 @@ def three_and_five() -> str:
     """What three trainings of ResNet-20 in each framework showed, and five; each on the images of its run."""
     rows = []
     for run in (run for run in RUNS if run.startswith("reference/resnet20-cifar10-")):
-        ev = open_results(HERE / run)
+        ev = open_run(run)
         for outcomes, verdict in zip(ev.outcomes, ev.verdicts, strict=True):
             if verdict.different is None:
                 continue
@@ -296,7 +293,7 @@ def equal_seeds() -> str:
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for run in RUNS:
-        ev = open_results(HERE / run)
+        ev = open_run(run)
         if ev.level != "frameworks" or ev.has_deployments or ev.twins or len(ev.training_seeds) < 3:
             continue
         for outcomes in ev.outcomes:
@@ -323,7 +320,7 @@ def two_way(values: NDArray[np.float64]) -> tuple[float, float]:
 
 def beside_the_paper(run: str) -> str:
     """The paper's rates beside those of a run, and where one more training would be expected beside few others."""
-    ev = open_results(HERE / run)
+    ev = open_run(run)
     rows = [
         "| attack | framework | paper, one training | mean of ours | smallest to largest | 95 % for the mean | "
         "mean beside two others | 95 % for one more beside two others | beside five others | the paper's |",
@@ -354,7 +351,7 @@ def differences(attack: str, decimals: int) -> str:
     """
     found = []
     for network in ("LeNet-5", "LeNet-1"):
-        ev = open_results(HERE / f"{network.lower().replace('-', '')}-mnist-2018-five-trainings")
+        ev = open_run(f"{network.lower().replace('-', '')}-mnist-2018-five-trainings")
         rates = ev.success_rate.sel(attack=attack).mean("repeat").transpose("model", "training_seed")
         for a, b in combinations(("theano", "tensorflow@1.15", "torch@1.0"), 2):
             of_a, of_b = rates.sel(model=a).values, rates.sel(model=b).values
@@ -393,7 +390,7 @@ def place(paper: float, two: Prediction, five: Prediction) -> str:
 
 def one_seed(run: str) -> str:
     """How near two versions of a framework come that are trained from one seed: weights, FGSM, and what they share."""
-    ev = open_results(HERE / run)
+    ev = open_run(run)
     about, shared = ev.manifest["about"], ev.transferred.of_successes.sel(attack="fgsm")
     rates = ev.success_rate.sel(attack="fgsm").mean("repeat")
     rows = [
@@ -465,6 +462,26 @@ def controls() -> str:
                 f"{', '.join(pairs) or none} |"
             )
     return "\n".join(rows)
+
+
+OF_RUN = {
+    "screen": screen,
+    "deployed": deployed,
+    "one training each": one_training_each,
+    "beside the paper": beside_the_paper,
+    "one seed": one_seed,
+}
+OF_ALL = {
+    "differences under fgsm": partial(differences, "fgsm", 1),
+    "differences under single pixel": partial(differences, "single_pixel", 2),
+    "told apart": told_apart,
+    "spread": spread,
+    "three and five trainings": three_and_five,
+    "equal seeds": equal_seeds,
+    "clipping": clipping,
+    "granularity": steps,
+    "same-weights": controls,
+}
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import h5py
 from robustcmp.errors import WeightsError
 from robustcmp.files import write_text_atomically
 from robustcmp.networks.weights import Weights, read_weights
-from robustcmp.runs.twins import correlated
+from robustcmp.runs.related import correlate
 
 ZOO = Path(__file__).parents[2] / "zoo" / "weights"
 
@@ -39,7 +39,7 @@ def changed(text: str, write: Callable[[dict[str, Any]], str]) -> str:
     manifest = json.loads(text)
     if write(manifest) != text:
         raise ValueError("the manifest is kept in another form, and more than its twins would change")
-    return write(manifest | {"twins": correlated(weights_of(manifest))})
+    return write(manifest | {"twins": correlate(weights_of(manifest))})
 
 
 def main(directory: Path) -> None:

@@ -16,27 +16,23 @@ if TYPE_CHECKING:
     from . import attacks
     from .analysis import statistics
     from .analysis.indicator import robustness_indicator
-    from .bench.benchmark import Benchmark, open_benchmark
+    from .bench.benchmark import open_benchmark
     from .bench.measure import benchmark
     from .compare import evaluate
-    from .data import Dataset, load_dataset
-    from .deployments.deploying import deploy, open_deployed
+    from .data import load_dataset
+    from .deployments.deploy import deploy, open_deployed
     from .errors import RobustcmpError
     from .evaluation import Evaluation, open_run
     from .models.averaged import averaged
     from .models.functions import wrap_functions
-    from .models.metered import metered
-    from .models.model import Model, predict, wrap
+    from .models.model import predict, wrap
     from .runs.subset import common_subset
     from .sources.from_code import from_function
     from .sources.from_zoo import load_model, same_weights
     from .sources.training import fit
 
 __all__ = [
-    "Benchmark",
-    "Dataset",
     "Evaluation",
-    "Model",
     "RobustcmpError",
     "attacks",
     "averaged",
@@ -48,7 +44,6 @@ __all__ = [
     "from_function",
     "load_dataset",
     "load_model",
-    "metered",
     "open_benchmark",
     "open_deployed",
     "open_run",
@@ -61,23 +56,19 @@ __all__ = [
 ]
 
 _HOME = {
-    "Benchmark": "bench.benchmark",
-    "Dataset": "data",
     "Evaluation": "evaluation",
-    "Model": "models.model",
     "RobustcmpError": "errors",
     "averaged": "models.averaged",
     "benchmark": "bench.measure",
     "common_subset": "runs.subset",
-    "deploy": "deployments.deploying",
+    "deploy": "deployments.deploy",
     "evaluate": "compare",
     "fit": "sources.training",
     "from_function": "sources.from_code",
     "load_dataset": "data",
     "load_model": "sources.from_zoo",
-    "metered": "models.metered",
     "open_benchmark": "bench.benchmark",
-    "open_deployed": "deployments.deploying",
+    "open_deployed": "deployments.deploy",
     "open_run": "evaluation",
     "predict": "models.model",
     "robustness_indicator": "analysis.indicator",

@@ -47,7 +47,8 @@ def in_one_line(reason: object, most: int = 400) -> str:
 
 
 def _log_printable(record: logging.LogRecord) -> bool:
-    record.msg, record.args = printable(record.getMessage()), ()
+    record.msg = printable(record.getMessage())
+    record.args = ()
     return True
 
 
@@ -189,22 +190,22 @@ def enough_memory(doing: str, lower: str) -> Iterator[None]:
 def check_count(name: str, value: object, most: int | None = None) -> int:
     """Return a whole number of 1 or more, of NumPy or not, and at most `most`, or raise `UsageError`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise UsageError(f"{name} should be 1 or more, received {_shortened(value)}", parameters=[name])
+        raise UsageError(f"{name} should be 1 or more, received {_shorten(value)}", parameters=[name])
     if most is not None and int(value) > most:
-        raise UsageError(f"{name} should be at most {most:,}, received {_shortened(value)}", parameters=[name])
+        raise UsageError(f"{name} should be at most {most:,}, received {_shorten(value)}", parameters=[name])
     return int(value)
 
 
 def check_size(name: str, value: Any, most: float) -> float:
     """Return a number above 0 and at most `most`, or raise `UsageError`."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
-        raise UsageError(f"{name} should be more than 0 and finite, received {_shortened(value)}", parameters=[name])
+        raise UsageError(f"{name} should be more than 0 and finite, received {_shorten(value)}", parameters=[name])
     if float(value) > most:
-        raise UsageError(f"{name} should be at most {most:,g}, received {_shortened(value)}", parameters=[name])
+        raise UsageError(f"{name} should be at most {most:,g}, received {_shorten(value)}", parameters=[name])
     return float(value)
 
 
-def _shortened(value: object) -> str:
+def _shorten(value: object) -> str:
     """Return a value as Python writes it; Python writes no integer of thousands of digits."""
     try:
         text = repr(value)
@@ -216,7 +217,7 @@ def _shortened(value: object) -> str:
 def check_seed(seed: object, name: str = "seed") -> int:
     """Return a whole number of 64 bits, which is what draws are keyed by, or raise `UsageError`."""
     if not isinstance(seed, Integral) or not -(2**63) <= int(seed) < 2**63:
-        raise UsageError(f"{name} should be a 64-bit integer, received {_shortened(seed)}", parameters=[name])
+        raise UsageError(f"{name} should be a 64-bit integer, received {_shorten(seed)}", parameters=[name])
     return int(seed)
 
 
@@ -244,7 +245,7 @@ def unknown(kind: str, given: object, allowed: Iterable[str], also: Mapping[str,
     names = sorted(allowed)
     near = nearest(str(given), names, also)
     hint = f" did you mean '{near}'?" if near else ""
-    return UsageError(f"unknown {kind} {_shortened(str(given))}:{hint} Expected one of {', '.join(names)}.")
+    return UsageError(f"unknown {kind} {_shorten(str(given))}:{hint} Expected one of {', '.join(names)}.")
 
 
 def nearest(given: str, allowed: Iterable[str], also: Mapping[str, str] | None = None) -> str | None:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, where they lie, and digests of what they hold."""
+"""Files that appear whole or not at all, where they lie, who may write them, and digests of what they hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from .errors import DiskError, StoreError, UsageError
 
 TEMPORARY = ".tmp"
+LOCK = ".writer.lock"
 SURELY_DEAD = 86400.0  # seconds without a change, after which nobody is still writing a temporary file
 REGULAR = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 OWN = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -362,3 +363,40 @@ def _appendable(path: Path) -> int:
             "same command: what is finished is kept.",
             parameters=["out"],
         ) from None
+
+
+# one writer at a time -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def sole_writer(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory, which the system releases when the process ends, however it ends.
+
+    Raises
+    ------
+    StoreError
+        Another process, or another thread of this one, holds it; or the file system has no locks.
+    """
+    from filelock import FileLock, Timeout  # it imports asyncio, which most commands do without
+
+    path = directory / LOCK
+    lock = FileLock(path, timeout=0, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise StoreError(
+            f"{directory} is being written by another process. Wait until it has finished, or name another directory.",
+            parameters=["out"],
+        ) from None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be locked: {error.strerror or error}. Name a directory on a disk with working file locks, "
+            "such as a local one.",
+            parameters=["out"],
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows removes no open file
+            path.unlink()
+        lock.release()

@@ -8,7 +8,7 @@ HDF5 files are built in memory and are written only when they are whole: the lib
 read in memory as well, after the seal was checked: the library crashes or hangs on some broken files. What anybody may
 have sealed is still read with distrust: an HDF5 file can name other files as the place of its values, and declare
 arrays that are far larger than itself; and a file can be far larger than what is in it. So each reader has a limit for
-the file's size where it knows one, and a large file of holes is none (`robustcmp.files.check_holes`).
+the file's size where it knows one, and a large file of holes is none (`robustcmp.untrusted.read_file`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def seal(kind: str, content: bytes | memoryview) -> str:
 
 
 @contextmanager
-def distrusted() -> Iterator[None]:
+def seal_errors() -> Iterator[None]:
     """Raise `SealError` for whatever h5py, json or a reader of their content raises; `FileNotFoundError` stays."""
     try:
         yield
@@ -70,7 +70,7 @@ def distrusted() -> Iterator[None]:
 
 def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
     """Return the bytes of a regular file, or raise `SealError` for what is none, or larger than the limit."""
-    with distrusted():
+    with seal_errors():
         return read_file(path, limit)
 
 
@@ -88,7 +88,7 @@ def check(path: str | os.PathLike[str], kind: str, limit: int = LARGEST) -> None
 
 def _bytes(path: str | os.PathLike[str], kind: str, limit: int) -> bytes:
     """Return the bytes of a file; one without a seal is refused before it is read whole."""
-    with distrusted():
+    with seal_errors():
         return read_file(path, limit, lambda first, last: _seal_of(first, last, kind))
 
 
@@ -134,7 +134,7 @@ def hdf5(kind: str, write: Callable[[h5py.File], object]) -> bytes:
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], kind: str, *, limit: int = LARGEST) -> Iterator[Hdf5]:
+def open_hdf5(path: str | os.PathLike[str], kind: str, *, limit: int = LARGEST) -> Iterator[Hdf5]:
     """Open a sealed HDF5 file for reading.
 
     Parameters
@@ -160,8 +160,8 @@ def opened(path: str | os.PathLike[str], kind: str, *, limit: int = LARGEST) -> 
 
 @contextmanager
 def from_bytes(content: bytes, kind: str) -> Iterator[Hdf5]:
-    """Open the bytes of a sealed HDF5 file, as `opened` opens a file."""
-    with distrusted():
+    """Open the bytes of a sealed HDF5 file, as `open_hdf5` opens a file."""
+    with seal_errors():
         image = _check(content, kind)
         access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
         access.set_fapl_core(backing_store=False)
@@ -213,7 +213,8 @@ class Hdf5:
         if name not in self.arrays:
             raise SealError(f"{name} is missing")
         array = self.arrays[name]
-        expected, received = None if dtype is None else np.dtype(dtype), array.dtype
+        expected = None if dtype is None else np.dtype(dtype)
+        received = array.dtype
         if received.kind not in "biufS" or (expected is not None and expected != received):
             raise SealError(f"{name} should be {expected or 'of numbers'}, received {received}")
         if shape is not None and not _fits(array.shape, shape):
@@ -223,7 +224,8 @@ class Hdf5:
 
     def _check_stored(self, name: str, array: h5py.Dataset) -> None:
         """Raise `SealError` for an array that declares more than is stored: the rest would be made up."""
-        stored, declared = array.id.get_storage_size(), math.prod(array.shape) * array.dtype.itemsize
+        stored = array.id.get_storage_size()
+        declared = math.prod(array.shape) * array.dtype.itemsize
         most = stored * (DEFLATED if array.compression else 1)
         if stored > self.size or declared > most:
             raise SealError(f"{name} declares {declared:,} bytes, but the file has {stored:,} of it")
@@ -243,7 +245,9 @@ class Hdf5:
 
     def strings(self, name: str) -> NDArray[np.str_]:
         """Return an array of strings, one after another: many may be one and the same long one in the file."""
-        array, left, values = self.arrays[name], self.size, []
+        array = self.arrays[name]
+        left = self.size
+        values = []
         if h5py.check_string_dtype(array.dtype) is None or array.ndim != 1 or len(array) > self.size:
             raise SealError(f"{name} should be a list of strings, received {array.dtype} {array.shape}")
         for place in range(len(array)):
@@ -295,7 +299,7 @@ def from_json(text: bytes, kind: str) -> dict[str, Any]:
     SealError
         It is no JSON, has no seal, or is not as it was written.
     """
-    with distrusted():
+    with seal_errors():
         content = json.loads(text)
         if not isinstance(content, dict):
             raise SealError(f"expected a JSON object, received {type(content).__name__}")

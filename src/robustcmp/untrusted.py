@@ -264,7 +264,7 @@ def is_archive(path: Path) -> bool:
     try:
         return zipfile.is_zipfile(path)
     except zipfile.BadZipFile as error:
-        raise _broken(path, "zip archive", error) from None
+        raise _broken_file(path, "zip archive", error) from None
 
 
 @contextmanager
@@ -276,7 +276,7 @@ def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     except WeightsError:
         raise
     except Exception as error:  # a broken archive can raise anything
-        raise _broken(path, "zip archive", error) from None
+        raise _broken_file(path, "zip archive", error) from None
 
 
 def check_archive(path: Path) -> None:
@@ -319,7 +319,7 @@ def check_no_program(path: Path) -> None:
         )
 
 
-def _broken(path: Path, kind: str, error: Exception) -> WeightsError:
+def _broken_file(path: Path, kind: str, error: Exception) -> WeightsError:
     reason = in_one_line(f"{type(error).__name__}: {error}")
     return WeightsError(f"{path} is no whole {kind} ({reason}). Save it again, or copy it again.")
 
@@ -390,7 +390,7 @@ def check_hdf5(path: Path, file: IO[bytes] | None = None) -> None:
     except SealError as error:
         raise WeightsError(f"{path}: {error}. Save the weights again.") from None
     except Exception as error:  # a broken file can raise anything
-        raise _broken(path, "HDF5 file", error) from None
+        raise _broken_file(path, "HDF5 file", error) from None
     check_unpacked(path, unpacked, packed)
 
 

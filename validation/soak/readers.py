@@ -254,7 +254,7 @@ class Suites(Reader):
         for attack_name, attack in suite.attacks.items():
             attack.usual_queries(784, 10)
             attacks[attack_name] = {"settings": attack.settings, "grid": np.array(attack.grid, np.float64)}
-        value = {"images": suite.images, "repeats": suite.repeated(), "subset": suite.subset, "attacks": attacks}
+        value = {"images": suite.images, "repeats": suite.count_repeats(), "subset": suite.subset, "attacks": attacks}
         return value | {"digest": suite.digest, "description": suite.description}
 
     def wrong(self, value: Value) -> str:
@@ -297,7 +297,7 @@ class Recipes(Reader):
         get_architecture, default_dataset, load_recipe = self.functions
         path = str(self.folder / name)
         design, first = get_architecture(path), default_dataset(path)
-        value = {"design": design.described, "parameters": design.parameters, "first": first}
+        value = {"design": design.description, "parameters": design.parameters, "first": first}
         for dataset in dict.fromkeys([first, "mnist", "digits"]):
             value[f"recipe {dataset}"] = msgspec.to_builtins(load_recipe(path, dataset))
         try:

@@ -133,7 +133,15 @@ class Results(Recorded):
             return NO_EVIDENCE
         if self.deterministic(attack) and len(success) == 1:
             return wilson_interval(int(np.count_nonzero(success[0, 0])), success.shape[-1])
-        return bootstrap_interval(success.mean(axis=(0, 1)))
+        cell = model, attack, training_seed
+        if cell not in self._intervals:
+            self._intervals[cell] = bootstrap_interval(success.mean(axis=(0, 1)))
+        return self._intervals[cell]
+
+    @cached_property
+    def _intervals(self) -> dict[tuple[str, str, int | None], Interval]:
+        """Return the intervals that were computed: every report shows them, and resampling takes its time."""
+        return {}
 
     def repeat_std(self, model: str, attack: str) -> float:
         """Return the standard deviation of the success rate over repeats, within a training (root mean square)."""

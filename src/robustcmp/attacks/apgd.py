@@ -14,7 +14,7 @@ from ..models.classifier import Classifier, check_finite
 from .ball import Ball, BallAttack
 from .base import Images, Labels, Perturbed
 from .draws import Draws
-from .gradients import DLR_CLASSES, cross_entropy, dlr, pulled_back
+from .gradients import DLR_CLASSES, cross_entropy, dlr, pull_back
 
 CITE = """\
 @inproceedings{croce2020reliable,
@@ -119,7 +119,7 @@ class APGD(BallAttack):
             if step == self.steps or not len(climbers.row):
                 break
             loss, v = LOSSES[self.loss](z[~fell], climbers.labels)
-            climbers.arrive(loss, pulled_back(classifier, climbers.point, v), first=step == 0)
+            climbers.arrive(loss, pull_back(classifier, climbers.point, v), first=step == 0)
             passed += step > 0
             if passed == checkpoint:
                 climbers.check(passed)

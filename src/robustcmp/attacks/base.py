@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from ..data.arrays import check_images, check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..frameworks import DataFormat
-from ..models.candidates import Candidates
-from ..models.classifier import Classifier
+from ..models.classifier import Candidates, Classifier
 from ..models.preflight import in_unit_bounds
 from ..records.attack import AttackRecord, AttackTable, Convergence, Extra, Norm, PositionDraws
 from ..records.cell import AttackResult, Extras
@@ -122,7 +121,7 @@ def empty_like(part: AttackResult, n: int) -> AttackResult:
     return AttackResult(**arrays, extras={name: empty(values) for name, values in part.extras.items()})
 
 
-def _joined(results: Iterator[list[AttackResult]], parts: Sequence[slice], n: int) -> list[AttackResult]:
+def _join(results: Iterator[list[AttackResult]], parts: Sequence[slice], n: int) -> list[AttackResult]:
     """Put the results of parts together, in one or more repeats, each as soon as it is there."""
     wholes: list[AttackResult] = []
     for part in parts:
@@ -388,7 +387,7 @@ class Attack(MinimizationAttack):
         classes = classifier.logits(x[:1]).shape[1]
         y = check_labels(labels if isinstance(labels, np.ndarray) else _tensor(labels).numpy(), len(x), classes)
         if len(x) * self.most_queries(pixels(x), len(repeats)) >= WORTH_COMPILING:
-            classifier = classifier.compiled(x)
+            classifier = classifier.compile(x)
         results = self.outcomes(classifier, x, y, seed, repeats)
         if numpy_images:
             return results
@@ -411,18 +410,18 @@ class Attack(MinimizationAttack):
         at_once = max(1, len(repeats)) if self.shares_answers else a_batch
         together = [repeats[start : start + at_once] for start in range(0, len(repeats), at_once)]
 
-        def attacked(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
+        def attack_part(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
             some, part = task
             x, y = images[part], labels[part]
             attack = self.with_finished_repeat({name: values[part] for name, values in self._finished.items()})
-            return [attack.judged(classifier, x, y, each) for each in attack.perturb(classifier, x, y, seed, some)]
+            return [attack.assess(classifier, x, y, each) for each in attack.perturb(classifier, x, y, seed, some)]
 
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
-        with closing(classifier.map(attacked, ((some, part) for some in together for part in parts))) as results:
+        with closing(classifier.map(attack_part, ((some, part) for some in together for part in parts))) as results:
             for _ in together:
-                yield from _joined(results, parts, len(images))
+                yield from _join(results, parts, len(images))
 
-    def judged(self, classifier: Classifier, images: Images, labels: Labels, perturbed: Perturbed) -> AttackResult:
+    def assess(self, classifier: Classifier, images: Images, labels: Labels, perturbed: Perturbed) -> AttackResult:
         """Return what `perturb` yielded with its final check; raise `UsageError` for undeclared extras."""
         if perturbed.extras.keys() != self.extras.keys():
             raise UsageError(

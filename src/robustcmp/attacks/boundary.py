@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import check_count, check_size
-from ..models.candidates import Candidates
-from ..models.classifier import Classifier
+from ..models.classifier import Candidates, Classifier
 from ..records.attack import AttackTable, Column, Convergence, Extra
 from ..records.checks import Check, judged, not_applicable
 from .base import Attack, Images, Labels, Perturbed, first_on_grid, unit
@@ -58,7 +57,7 @@ CITE = """\
 class Boundary(Attack):
     """The boundary attack (Brendel et al. 2018), as Guo et al. ran it with Foolbox 1.x.
 
-    It starts from uniform noise, blended with the image as far as the model stays fooled, and walks along the
+    It starts from uniform noise, blend with the image as far as the model stays fooled, and walks along the
     decision boundary towards the image. It uses only the model's decisions.
 
     Parameters
@@ -175,7 +174,7 @@ class Boundary(Attack):
         walk.start()
         walk.advance()
         walk.leave_boundary()
-        perturbed = walk.perturbed()
+        perturbed = walk.collect()
         for start in range(0, n * times, n):
             yield perturbed.part(slice(start, start + n))
 
@@ -220,10 +219,10 @@ class Walk:
             pending = pending[~self.fools(pending, noise[pending])]
         # Rows that nothing fooled go on with their last draw, as in Foolbox.
         x, noise = (points.reshape(self._images.shape) for points in (self._x, noise))
-        first, queries = first_on_grid(Candidates(self._classifier, blended, x, noise), self._labels, SHARES)
+        first, queries = first_on_grid(Candidates(self._classifier, blend, x, noise), self._labels, SHARES)
         self._queries += queries
         self._started = first >= 0
-        blends = np.clip(blended(x, noise, self._started, np.array(SHARES)[first[self._started]]), lower, upper)
+        blends = np.clip(blend(x, noise, self._started, np.array(SHARES)[first[self._started]]), lower, upper)
         self._point[self._started] = blends.reshape(-1, self._x.shape[1])
 
     def advance(self) -> None:
@@ -247,7 +246,7 @@ class Walk:
         outwards = self._x[rows] - (1 + CONVERGED) * self._towards[rows]
         self._point[rows] = np.clip(outwards, *self._classifier.bounds)
 
-    def perturbed(self) -> Perturbed:
+    def collect(self) -> Perturbed:
         """Return where the rows are."""
         never_half = np.isnan(self._l2_half)  # stopped before, or one iteration in all
         l2_half = np.where(never_half, self._distances(), self._l2_half)
@@ -290,7 +289,7 @@ class Walk:
             normal = self._normal[: len(some)]
             for row, out in zip(some.tolist(), normal, strict=True):
                 self._draws.block(row, DIRECTION, iteration, direction).standard_normal(out=out)
-            spherical[block], candidates[block] = moved(
+            spherical[block], candidates[block] = move_points(
                 self._x[some],
                 self._towards[some],
                 normal,
@@ -338,13 +337,13 @@ class Walk:
         return _norms(self._point.astype(np.float32).astype(np.float64) - self._x)
 
 
-def blended(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
+def blend(x: Any, noise: Any, rows: Any, shares: Any) -> Any:
     """Return images (N, …) with a share of noise, for M rows and shares: of arrays, or of EagerPy tensors."""
     shares = shares[:, None, None, None]
     return (1 - shares) * x[rows] + shares * noise[rows]
 
 
-def moved(
+def move_points(
     x: Points,
     towards: Points,
     normal: Points,

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import check_count, check_size
-from ..models.candidates import Candidates
-from ..models.classifier import Classifier
+from ..models.classifier import Candidates, Classifier
 from ..records.attack import Extra
 from .base import Attack, Images, Labels, Perturbed, first_on_grid
-from .gradients import cross_entropy, pulled_back
+from .gradients import cross_entropy, pull_back
 
 CITE = """\
 @inproceedings{goodfellow2015explaining,
@@ -87,15 +86,15 @@ class FGSM(Attack):
         followed = classifier.gradient_source or classifier
         step = (upper - lower) * np.sign(loss_gradient(followed, images, labels))
         x, grid = images.astype(np.float64), np.array(self.grid)
-        first, queries = first_on_grid(Candidates(classifier, stepped, x, step), labels, self.grid)
+        first, queries = first_on_grid(Candidates(classifier, step_images, x, step), labels, self.grid)
         fooled = first >= 0
         adversarials = images.copy()
-        adversarials[fooled] = np.clip(stepped(x, step, fooled, grid[first[fooled]]), lower, upper)
+        adversarials[fooled] = np.clip(step_images(x, step, fooled, grid[first[fooled]]), lower, upper)
         epsilon = np.where(fooled, grid[first], np.inf)
         yield Perturbed(fooled, adversarials, queries, {"smallest_epsilon": epsilon})
 
 
-def stepped(x: Any, step: Any, rows: Any, sizes: Any) -> Any:
+def step_images(x: Any, step: Any, rows: Any, sizes: Any) -> Any:
     """Return images (N, …) with a step of some size, for M rows and sizes: of arrays, or of EagerPy tensors."""
     return x[rows] + sizes[:, None, None, None] * step[rows]
 
@@ -106,4 +105,4 @@ def loss_gradient(classifier: Classifier, images: Images, labels: Labels) -> NDA
     The sign of the gradient does not see the factor.
     """
     _, v = cross_entropy(classifier.logits(images), labels)
-    return pulled_back(classifier, images, v).astype(np.float64)
+    return pull_back(classifier, images, v).astype(np.float64)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from .. import frameworks
 from ..errors import HostError, ModelError
-from ..models.classifier import Classifier, unwrapped
+from ..frameworks.base import seed_generators
+from ..models.classifier import Classifier, unwrap
 from ..models.model import FunctionsModel
-from ..models.seeded import seeded
 from ..records.attack import AttackRecord, Extra
 from ..records.cell import AttackResult, Extras
 from ..records.checks import Check
@@ -97,7 +97,7 @@ class FoolboxAttack:
         """Return why the attack cannot run on a model, or "" if it can."""
         if not self.needs_gradient:
             return ""
-        if isinstance(unwrapped(classifier.model), FunctionsModel) and "torch" not in frameworks.installed():
+        if isinstance(unwrap(classifier.model), FunctionsModel) and "torch" not in frameworks.installed():
             return "Foolbox's gradient attacks reach functions of NumPy arrays through torch, which is not installed."
         return classifier.no_gradient
 
@@ -126,8 +126,8 @@ class FoolboxAttack:
             attacked = Classifier(classifier.model.in_torch(), classifier.batch_size)
         for repeat in repeats:
             whole, done = None, 0
-            with seeded(attacked.framework, self.settings["class"], seed, repeat):
-                for perturbed in attacked.in_batches(partial(self._perturbed, attacked), images, labels):
+            with seed_generators(attacked.framework, self.settings["class"], seed, repeat):
+                for perturbed in attacked.in_batches(partial(self._perturb, attacked), images, labels):
                     part = slice(done, done + len(perturbed.fooled))
                     result = judge(classifier, images[part], labels[part], perturbed)
                     whole, done = whole or empty_like(result, len(images)), part.stop
@@ -135,7 +135,7 @@ class FoolboxAttack:
             assert whole is not None  # there is at least one image
             yield whole
 
-    def _perturbed(self, classifier: Classifier, images: Images, labels: Labels) -> Perturbed:
+    def _perturb(self, classifier: Classifier, images: Images, labels: Labels) -> Perturbed:
         """Return what fools the model at the largest ε, and success (N, epsilons) at each."""
         epsilons: list[float | None] = [*self.grid] or [None]
         try:

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from .. import frameworks, limits
 from ..errors import AttackError, RobustcmpError, UsageError, check_size
+from ..frameworks.base import seed_generators
 from ..models.batches import default_batch_size
-from ..models.bridge import as_torch_module
 from ..models.classifier import Classifier
-from ..models.seeded import seeded
 from ..records.attack import Norm
 from ..records.cell import AttackResult
 from .base import Attack, Images, Labels, Perturbed, distances
@@ -129,7 +128,7 @@ class FunctionAttack(Attack):
         self.deterministic, self.one_by_one, self.eight_bit = deterministic, one_by_one, eight_bit
         self.parameters = parameters
         self._code = _digest(function)
-        self._offered = _offered(function, parameters)
+        self._offered = _choose_offered(function, parameters)
         self._versions = {package: _version(package) for package in packages}
 
     @property
@@ -177,7 +176,7 @@ class FunctionAttack(Attack):
         for repeat in repeats:
             if result is None or not self.deterministic:
                 (perturbed,) = self.perturb(classifier, images, labels, seed, [repeat])
-                result = self.judged(classifier, images, labels, perturbed)
+                result = self.assess(classifier, images, labels, perturbed)
             yield result
 
     def perturb(
@@ -194,13 +193,13 @@ class FunctionAttack(Attack):
         for repeat in repeats:
             result = images.copy()
             if len(left):
-                attacked = partial(self._attacked, classifier, seed, repeat)
+                attacked = partial(self._attack_part, classifier, seed, repeat)
                 parts = classifier.with_batch_size(size).in_batches(attacked, images[left], labels[left], left)
                 result[left] = np.concatenate([*parts])
             # All are asked about: whether an image has fallen is not for the function to say.
             yield Perturbed(np.ones(n, np.bool_), result, np.full(n, -1, np.int64))
 
-    def _attacked(
+    def _attack_part(
         self, classifier: Classifier, seed: int, repeat: int, images: Images, labels: Labels, places: NDArray[np.int64]
     ) -> Images:
         """Return what the function makes of images, checked; `places` (N,) are their numbers in messages."""
@@ -214,8 +213,8 @@ class FunctionAttack(Attack):
         try:
             with classifier.full_precision(), ExitStack() as generators:
                 for framework in drawn_from:
-                    generators.enter_context(seeded(framework, f"{self.name}:{number}", seed, repeat))
-                answer = self._called(classifier, images, labels, offered | self.parameters)
+                    generators.enter_context(seed_generators(framework, f"{self.name}:{number}", seed, repeat))
+                answer = self._call(classifier, images, labels, offered | self.parameters)
         except RobustcmpError:
             raise
         except Exception as error:
@@ -225,13 +224,14 @@ class FunctionAttack(Attack):
                 f"the attack {self.name} failed on a model of {classifier.framework.name}: {type(error).__name__}: "
                 f"{' '.join(str(error).split()) or 'no message'}"
             ) from error
-        return self._checked(answer, images, places)
+        return self._check(answer, images, places)
 
-    def _called(self, classifier: Classifier, images: Images, labels: Labels, given: Mapping[str, Any]) -> Any:
+    def _call(self, classifier: Classifier, images: Images, labels: Labels, given: Mapping[str, Any]) -> Any:
         """Return what the function answers, as an array (N, H, W, C) if it can be one."""
         adapter, model, x, y = classifier.framework, classifier.model, images.copy(), labels.copy()
         if self.takes == "torch":
-            adapter, model = frameworks.get_framework("torch"), as_torch_module(classifier)
+            adapter = frameworks.get_framework("torch")
+            model = adapter.module_through(classifier.logits, classifier.vjp)
             x, y = adapter.tensor(images.transpose(0, 3, 1, 2), model.on), adapter.tensor(labels, model.on)
         elif self.takes == "foolbox":
             x, y = classifier.tensor(images), classifier.tensor(labels)
@@ -245,7 +245,7 @@ class FunctionAttack(Attack):
         array = np.asarray(answer) if self.takes == "numpy" or isinstance(answer, np.ndarray) else adapter.array(answer)
         return array.transpose(0, 2, 3, 1) if self.takes == "torch" and array.ndim == 4 else array
 
-    def _checked(self, answer: NDArray[Any], images: Images, places: NDArray[np.int64]) -> Images:
+    def _check(self, answer: NDArray[Any], images: Images, places: NDArray[np.int64]) -> Images:
         """Return an answer as images, or raise `AttackError` where they cannot be used or are not within the budget."""
         if answer.shape != images.shape:
             raise AttackError(
@@ -261,7 +261,7 @@ class FunctionAttack(Attack):
             )
         found = np.clip(answer, 0, 1).astype(np.float32)
         if self.eight_bit:
-            found = self._rounded(found, images)
+            found = self._round(found, images)
         if self.epsilon is not None:
             l0, l2, linf = distances(images, found)
             slack = TOLERANCE * np.sqrt(images[0].size)
@@ -273,7 +273,7 @@ class FunctionAttack(Attack):
                 )
         return np.ascontiguousarray(found)
 
-    def _rounded(self, found: Images, images: Images) -> Images:
+    def _round(self, found: Images, images: Images) -> Images:
         """Return images at 8-bit values, no farther from the clean ones than they were."""
         clean = images.astype(np.float64) * LEVELS
         if (np.abs(clean - np.rint(clean)) > OFF_LEVEL).any():
@@ -299,7 +299,7 @@ def _version(package: str) -> str:
         raise UsageError(f"the package {package!r} is not installed: name it as pip does, or install it") from None
 
 
-def _offered(function: Callable[..., Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def _choose_offered(function: Callable[..., Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return which values of ours a function wants, or raise `UsageError` where it cannot be called."""
     for name, value in parameters.items():
         if not _is_plain(value, STORED):

@@ -60,7 +60,7 @@ def dlr(logits: Logits, labels: Labels) -> LossAndGradient:
     return value / width, v / np.maximum(np.abs(v).max(axis=1, keepdims=True), 1e-300)
 
 
-def pulled_back(classifier: Classifier, images: Images, v: NDArray[np.float64]) -> NDArray[np.float32]:
+def pull_back(classifier: Classifier, images: Images, v: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the gradient (N, H, W, C) of Σ v·logits, or raise `ModelError` where it is NaN or infinite."""
     gradient = classifier.vjp(images, v)
     if not np.isfinite(gradient).all():

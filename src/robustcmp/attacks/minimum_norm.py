@@ -15,7 +15,7 @@ from ..errors import check_count, check_size
 from ..models.classifier import Classifier
 from ..records.attack import AttackTable, Column
 from .base import Attack, Images, Labels, Perturbed
-from .gradients import cross_entropy, margin, pulled_back
+from .gradients import cross_entropy, margin, pull_back
 
 CITE = """\
 @inproceedings{pintor2021fast,
@@ -67,7 +67,7 @@ class MinimumNorm(Attack):
         """Return the dual norm (N,) of gradients (N, values)."""
 
     @abstractmethod
-    def projected(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
+    def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
         """Return perturbations (N, values) within radii (N,)."""
 
     def most_queries(self, pixels: int, repeats: int) -> int:
@@ -102,14 +102,14 @@ class MinimumNorm(Attack):
             if step + 1 == self.steps or not len(row):
                 break
             (loss, _), (_, v) = margin(z, labels[row]), cross_entropy(z, labels[row])
-            gradient = pulled_back(classifier, x, v).reshape(len(row), -1).astype(np.float64) * scale
+            gradient = pull_back(classifier, x, v).reshape(len(row), -1).astype(np.float64) * scale
             to_boundary = np.abs(loss) / np.maximum(self.dual(gradient), 1e-12)
             shrunk = np.minimum(radius[row] * (1 - gamma), smallest[row])
             grown = np.where(fooled[row], radius[row] * (1 + gamma), size + to_boundary)
             radius[row] = np.minimum(np.where(fell, shrunk, grown), farthest[row])
             gradient *= (length / np.maximum(np.sqrt((gradient**2).sum(axis=1)), 1e-12))[:, None]
             moved = np.clip(clean[row] + (moved + gradient) * scale, lower, upper) - clean[row]
-            moved = self.projected(moved / scale, radius[row]) * scale
+            moved = self.project(moved / scale, radius[row]) * scale
             point[row] = np.clip(clean[row] + moved, lower, upper).astype(np.float32).reshape(x.shape)
         yield Perturbed(fooled, adversarials, queries)
 
@@ -157,7 +157,7 @@ class MinimumL2(MinimumNorm):
     def dual(self, gradient: Points) -> NDArray[np.float64]:
         return self.size(gradient)
 
-    def projected(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
+    def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
         factor = np.minimum(1, radius / np.maximum(self.size(perturbation), 1e-12))
         return perturbation * factor[:, None]
 
@@ -197,5 +197,5 @@ class MinimumLinf(MinimumNorm):
         total: NDArray[np.float64] = np.abs(gradient).sum(axis=1)
         return total
 
-    def projected(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
+    def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
         return np.clip(perturbation, -radius[:, None], radius[:, None])

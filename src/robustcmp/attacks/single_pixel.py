@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import check_count
-from ..models.candidates import Candidates
-from ..models.classifier import Classifier
+from ..models.classifier import Candidates, Classifier
 from ..records.attack import Extra, PositionDraws
 from .base import Attack, Images, Labels, Perturbed, unit
 from .draws import Draws

@@ -22,11 +22,11 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import foolbox as fb
 import msgspec
@@ -34,16 +34,13 @@ import msgspec
 from .. import attacks, limits
 from ..errors import RobustcmpError, UsageError, check_count, is_name, unknown
 from ..files import as_path, json_digest
-from ..models.classifier import Classifier
 from ..records.attack import AttackRecord
-from ..records.cell import AttackResult, Extras
-from ..records.checks import Check
 from ..records.suite_file import Subset, SuiteFile, read_suite_file
-from .base import Attack, Images, Labels
+from .base import Attack
 from .foolbox import FoolboxAttack
 
 if TYPE_CHECKING:
-    import xarray
+    pass
 
 OURS: dict[str, type[Attack]] = {
     name: cls
@@ -62,35 +59,8 @@ Epsilons = Annotated[
 ]
 
 
-class RunnableAttack(Protocol):
-    """What an experiment needs of an attack; `Attack` and `FoolboxAttack` have it."""
-
-    @property
-    def semantics(self) -> int: ...
-    @property
-    def deterministic(self) -> bool: ...
-    @property
-    def needs_gradient(self) -> bool: ...
-    @property
-    def takes_source_gradient(self) -> bool: ...
-    @property
-    def takes_misclassified(self) -> bool: ...
-    @property
-    def check_names(self) -> tuple[str, ...]: ...
-    @property
-    def record(self) -> AttackRecord: ...
-    def not_applicable(self, classifier: Classifier) -> str: ...
-    def health_checks(self, name: str, outcomes: xarray.Dataset) -> Iterator[Check]: ...
-    @property
-    def grid(self) -> list[float]: ...
-    @property
-    def settings(self) -> dict[str, Any]: ...
-    def usual_queries(self, pixels: int, repeats: int) -> int: ...
-    def with_finished_repeat(self, extras: Extras) -> RunnableAttack: ...
-    def only_draws(self) -> RunnableAttack: ...
-    def outcomes(
-        self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
-    ) -> Iterator[AttackResult]: ...
+RunnableAttack = Attack | FoolboxAttack
+"""What an experiment runs."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +103,7 @@ class Suite:
                     "objects. Write a function with def for each of them"
                 )
 
-    def repeated(self, repeats: int | Mapping[str, int] | None = None) -> dict[str, int]:
+    def count_repeats(self, repeats: int | Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the repeats of each attack: `repeats`, for all or for the named attacks, else the suite's number.
 
         A deterministic attack has as many repeats as the others, all the same.
@@ -145,19 +115,20 @@ class Suite:
 
         Examples
         --------
-        >>> load_suite("guo2019").repeated({"boundary": 2})
+        >>> load_suite("guo2019").count_repeats({"boundary": 2})
         {'fgsm': 10, 'single_pixel': 10, 'boundary': 2}
         """
-        said = (
-            repeats if isinstance(repeats, Mapping) else {} if repeats is None else dict.fromkeys(self.attacks, repeats)
-        )
-        repeated = dict.fromkeys(self.attacks, self.repeats)
-        for name, count in said.items():
+        if repeats is None:
+            repeats = {}
+        elif not isinstance(repeats, Mapping):
+            repeats = dict.fromkeys(self.attacks, repeats)
+        counts = dict.fromkeys(self.attacks, self.repeats)
+        for name, count in repeats.items():
             if name not in self.attacks:
                 raise unknown("attack", name, self.attacks)
-            repeated[name] = check_count("repeats", count, limits.REPEATS)
-        same = [name for name, attack in self.attacks.items() if attack.deterministic]
-        return repeated | dict.fromkeys(same, max(repeated.values()))
+            counts[name] = check_count("repeats", count, limits.REPEATS)
+        deterministic = [name for name, attack in self.attacks.items() if attack.deterministic]
+        return counts | dict.fromkeys(deterministic, max(counts.values()))
 
     def only_draws(self) -> Suite:
         """Return the suite with attacks that ask nothing beyond their repeats: single pixel is not exact."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds", "seconds_to_accuracy", "convergence_epoch"]
 OF_TRAINING += ["loss", "training_accuracy", "validation_accuracy", "cpu_seconds"]
+OF_ROW = ["task", "subject", "images", "batch_size", "n", "asked", "busy", "reason"]
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
 OF_ONE_TRAINING = ("loss", "training_accuracy", "validation_accuracy")  # the same in all its repetitions
 OF_ALL = ["ready_seconds", "processors", "peak_memory", "cpu_temperature"]
@@ -393,7 +394,7 @@ class Benchmark:
                     median = _locate(name, frame[name].to_numpy(np.float64))
                     row |= {name: median.estimate, f"{name}_low": median.low, f"{name}_high": median.high}
                 rows.append(row)
-        return pandas.DataFrame(rows)
+        return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=[*OF_ROW, *figures])
 
     def _group(self) -> Iterator[tuple[Setting, str, pandas.DataFrame]]:
         """Yield the processes of every subject in every setting that was asked for, or that it has no way to do."""
@@ -450,7 +451,8 @@ def open_benchmark(directory: str | os.PathLike[str]) -> Benchmark:
 
 def _load(store: BenchmarkStore, planned: Planned) -> Measurement:
     """Return a measurement that is what was asked for, or raise `StoreError`."""
-    measurement, path = store.load(planned.key), store.path(planned.key)
+    measurement = store.load(planned.key)
+    path = store.path(planned.key)
     again = "Delete it, and rerun the same command to measure it again."
     if measurement.asked != planned.asked:
         raise StoreError(f"{path} is of {measurement.asked}, but the manifest asks for {planned.asked}. {again}")

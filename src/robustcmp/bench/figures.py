@@ -18,7 +18,8 @@ FEWEST_CALLS = 10  # fewer have no trend
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 NEAR_BEST = 0.01  # of accuracy: a training has converged within it
 BUSY = 0.1  # processors that other programs use on average
-BURST, BURST_SECONDS = 0.25, 2.0  # or over so long; without any, noise of the counters stays below 0.15
+BURST = 0.25  # or over some seconds; without any, noise of the counters stays below 0.15
+BURST_SECONDS = 2.0
 BURSTS_SINCE = 2  # the semantics of measurements that are judged by bursts, too
 WHOLE = 1.0  # the share of a whole epoch
 
@@ -62,7 +63,8 @@ def find_warm_up(calls: NDArray[np.float64]) -> Steadiness:
     change = change_point(calls)
     warm_up = 0
     if change.p < LIKELY and 2 * change.before <= len(calls):
-        before, after = np.median(calls[: change.before]), np.median(calls[change.before :])
+        before = np.median(calls[: change.before])
+        after = np.median(calls[change.before :])
         warm_up = change.before if abs(before - after) > MATTERS * after else 0
     rest = calls[warm_up:]
     seconds = float(calls[:warm_up].sum())
@@ -106,13 +108,13 @@ def summarise(measurement: Measurement, accuracy: float | None) -> dict[str, Any
         "drifts": steady.drifts,
         "seconds": measurement.seconds,
         "cpu_seconds": resources.cpu_seconds,
-        "processors": _mean(_when_ready(measurement, "cpu")),
+        "processors": _mean(_select_ready(measurement, "cpu")),
         "peak_memory": float(resources.peak_memory),
-        "cpu_temperature": _largest(_when_ready(measurement, "cpu_temperature")),
-        "gpu": _mean(_when_ready(measurement, "gpu")),
+        "cpu_temperature": _largest(_select_ready(measurement, "cpu_temperature")),
+        "gpu": _mean(_select_ready(measurement, "gpu")),
         "gpu_memory": _largest(resources.series.get("gpu_memory", [])),
-        "gpu_temperature": _largest(_when_ready(measurement, "gpu_temperature")),
-        "gpu_power": _mean(_when_ready(measurement, "gpu_power")),
+        "gpu_temperature": _largest(_select_ready(measurement, "gpu_temperature")),
+        "gpu_power": _mean(_select_ready(measurement, "gpu_power")),
         "energy": _number(resources.energy),
         "others": others,
         "others_most": others_most,
@@ -167,7 +169,7 @@ def _summarise_epochs(epochs: Sequence[Epoch], accuracy: float | None) -> dict[s
     return figures
 
 
-def _when_ready(measurement: Measurement, name: str) -> list[float | None]:
+def _select_ready(measurement: Measurement, name: str) -> list[float | None]:
     """Return a series of resources without the time before the network was there, when frameworks are imported."""
     values = measurement.resources.series.get(name, [])
     moments = zip(measurement.resources.seconds, values, strict=False)
@@ -183,11 +185,11 @@ def largest_mean(measurement: Measurement, name: str, seconds: float) -> float:
     is_known = ~np.isnan(rates)
     lengths = np.diff(moments)
     used = np.concatenate([[0.0], np.cumsum(np.where(is_known, rates, 0.0) * lengths)])
-    known = np.concatenate([[0.0], np.cumsum(is_known * lengths)])
+    covered = np.concatenate([[0.0], np.cumsum(is_known * lengths)])
     ends = np.searchsorted(moments, moments + seconds - 1e-9)
     starts = np.flatnonzero(ends < len(moments)) if moments[-1] > seconds else np.array([0])
     ends = np.minimum(ends[starts], len(moments) - 1)
-    times = known[ends] - known[starts]
+    times = covered[ends] - covered[starts]
     means = (used[ends] - used[starts])[times > 0] / times[times > 0]
     return float(means.max(initial=-math.inf)) if len(means) else math.nan
 
@@ -197,8 +199,8 @@ def _number(value: float | None) -> float:
 
 
 def _mean(values: Iterable[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else math.nan
+    present = [value for value in values if value is not None]
+    return float(np.mean(present)) if present else math.nan
 
 
 def _largest(values: Iterable[float | None]) -> float:

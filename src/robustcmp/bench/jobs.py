@@ -105,14 +105,16 @@ class TrainingJob(msgspec.Struct, frozen=True):
 
     def do(self, ready: Callable[[], None]) -> Outcome:
         """Train, and return what was measured; `ready` is called before the first step."""
-        framework, architecture, recipe = get_framework(self.framework), get_architecture(self.model), self.settings
+        framework = get_framework(self.framework)
+        architecture = get_architecture(self.model)
+        recipe = self.settings
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         check_fit(architecture, data)
         rest, held_out = stratified_split(data.labels, VALIDATION_FRACTION)
         native = framework.build(architecture, self.seed, self.device)
         model = wrap(native, framework=framework.name, device=self.device)
         fitting = Fitting(framework, native, architecture, recipe)
-        seen, unseen = _part(data, rest[: len(held_out)]), _part(data, held_out)
+        parts = [_select(data, rest[: len(held_out)]), _select(data, held_out)]  # seen, and unseen
         calls: list[float] = []
         epochs: list[Epoch] = []
         ready()
@@ -130,8 +132,8 @@ class TrainingJob(msgspec.Struct, frozen=True):
                 last = now
             seconds = last - began
             loss = sum(each * images for each, images in losses) / sum(images for _, images in losses)
-            right = [accuracy(model, each) for each in (seen, unseen)]
-            epochs.append(Epoch(steps / whole, seconds, loss if math.isfinite(loss) else None, *right))
+            accuracies = [accuracy(model, part) for part in parts]
+            epochs.append(Epoch(steps / whole, seconds, loss if math.isfinite(loss) else None, *accuracies))
         weights = framework.get_weights(native, architecture)
         return Outcome(
             first=calls[0],
@@ -144,7 +146,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
         )
 
 
-def _part(data: Dataset, which: NDArray[np.int64]) -> Dataset:
+def _select(data: Dataset, which: NDArray[np.int64]) -> Dataset:
     return replace(data, images=data.images[which], labels=data.labels[which])
 
 
@@ -184,7 +186,7 @@ class PredictionJob(msgspec.Struct, frozen=True):
             raise NotApplicable(reason)
         ready()
         began = time.perf_counter()
-        classifier = classifier.compiled(some[: self.batch_size])
+        classifier = classifier.compile(some[: self.batch_size])
         call = _call(classifier, self.task)
         call(some[: self.batch_size])
         first = time.perf_counter() - began
@@ -217,7 +219,7 @@ class ControlJob(msgspec.Struct, frozen=True):
     def do(self, ready: Callable[[], None]) -> Outcome:
         """Ask, and return the logits."""
         images = load_dataset(self.dataset, "test", data_dir=self.data_dir).images[: self.images]
-        classifier = Classifier(in_unit_bounds(self.origin.load(self.device))).compiled(images)
+        classifier = Classifier(in_unit_bounds(self.origin.load(self.device))).compile(images)
         ready()
         return Outcome(logits=classifier.logits(images).tolist(), version=classifier.framework.version())
 
@@ -244,8 +246,8 @@ def _parameters(model: fb.models.base.Model) -> int | None:
 
 def _bytes(model: fb.models.base.Model, classifier: Classifier) -> int | None:
     """Return the size of a deployed network's file, or of a network's parameters."""
-    said = getattr(model, "info", {}).get("deployment", {})
-    if "bytes" in said:
-        return int(said["bytes"])
+    deployment = getattr(model, "info", {}).get("deployment", {})
+    if "bytes" in deployment:
+        return int(deployment["bytes"])
     parameters = classifier.parameters()
     return None if parameters is None else sum(array.nbytes for array in parameters)

@@ -7,10 +7,11 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ from ..limits import BATCH_SIZE, EPOCHS
 from ..networks.architecture import get_architecture
 from ..networks.weights import file_bytes
 from ..provenance import made_with, processor
-from ..runs.control import agreement
+from ..runs.related import measure_agreement
 from ..sources.deployed import AnyOrigin, FromDeployedFile, FromDeployment, deployments_of
 from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
@@ -48,13 +49,14 @@ REPETITIONS = 5
 BATCH_SIZES = {"train": (32, 64, 128), "predict": (1, 32, 128)}
 _log = logging.getLogger("robustcmp")
 Progress = Callable[[int, int, str], None]
+Frameworks = Sequence[str] | Mapping[str, str] | None
 
 
 def benchmark(
     what: Literal["train", "predict"],
     model: str = "lenet5",
     *,
-    frameworks: Sequence[str] | Mapping[str, str] | None = None,
+    frameworks: Frameworks = None,
     deployments: Sequence[str] = (),
     models: Mapping[str, AnyOrigin] | None = None,
     dataset: str | None = None,
@@ -149,34 +151,39 @@ def benchmark(
     1
     """
     question = _Question(
-        what, model, recipe, training_seed, device, data_dir, dataset or usual_dataset(what, model, recipe)
+        what, model, recipe, training_seed, device, dataset or usual_dataset(what, model, recipe), _as_text(data_dir)
     )
     check_count("repetitions", repetitions, limits.REPEATS)
     check_seed(seed)
     need_psutil()
     threads = cores() if threads is None else check_count("threads", threads, len(processors()) or None)
-    sizes = _each_once(check_count("batch_sizes", size, BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what])
-    accuracy = None if accuracy is None else _share("accuracy", accuracy)
+    sizes = list(
+        dict.fromkeys(check_count("batch_sizes", size, BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what])
+    )
+    if accuracy is not None and not 0 < accuracy <= 1:
+        raise UsageError(f"accuracy should be above 0 and at most 1, received {accuracy}", parameters=["accuracy"])
     if what == "train":
         if deployments or models or weights_of:
             raise UsageError("deployments, models and weights_of are for predictions: nothing of them is trained")
         epochs = usual_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, EPOCHS)
-        subjects = question.trainings(frameworks, sizes, epochs)
+        subjects = question.list_trainings(frameworks, sizes, epochs)
     else:
-        counts = _each_once(check_count("images", count, limits.IMAGES) for count in images)
+        epochs = None
+        counts = list(dict.fromkeys(check_count("images", count, limits.IMAGES) for count in images))
         if min(counts, default=0) < max(sizes):
             raise UsageError(
                 f"images should be at least the largest batch size, {max(sizes)}, received {min(counts, default=0)}",
                 parameters=["images", "batch_sizes"],
             )
-        subjects = question.predictions(frameworks, deployments, models or {}, weights_of, sizes, counts)
+        question.find_origins(frameworks, deployments, models or {}, weights_of)
+        subjects = question.list_predictions(sizes, counts)
     plan = _plan(question, subjects, repetitions, seed, threads)
     directory = tempfile.mkdtemp(prefix="robustcmp-") if out is None else out
     store = BenchmarkStore(directory)
     manifest = Manifest(
         FORMAT,
-        about=question.about | {"what": what, "epochs": epochs if what == "train" else None, "command": command},
-        plan=[Planned(asked, key) for asked, key, _ in plan],
+        about=question.about | {"what": what, "epochs": epochs, "command": command},
+        plan=[planned for planned, _ in plan],
         seed=seed,
         failed={},
         control={},
@@ -189,10 +196,10 @@ def benchmark(
     if not any(planned.key in store for planned in manifest.plan):
         reasons = dict.fromkeys([*manifest.failed.values(), *manifest.not_applicable.values()])
         raise GroupError(f"nothing could be measured: {'; '.join(reasons)}")
-    found = open_benchmark(directory)
+    measured = open_benchmark(directory)
     if out is None:
-        weakref.finalize(found, shutil.rmtree, directory, ignore_errors=True)
-    return found
+        weakref.finalize(measured, shutil.rmtree, directory, ignore_errors=True)
+    return measured
 
 
 def usual_dataset(what: str, model: str, recipe: str = "default") -> str:
@@ -226,8 +233,8 @@ class _Question:
     recipe: str
     training_seed: int
     device: Device
-    data_dir: str | os.PathLike[str] | None
     dataset: str
+    data_dir: str | None
     not_applicable: dict[str, str] = field(default_factory=dict)
     origins: dict[str, AnyOrigin] = field(default_factory=dict)
     weights_of: str | None = None
@@ -243,88 +250,82 @@ class _Question:
 
     @property
     def about(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "dataset": self.dataset,
-            "recipe": self.recipe,
-            "training_seed": self.training_seed,
-            "weights_of": self.weights_of,
-            "data": self.data,
-        }
+        names = ("model", "dataset", "recipe", "training_seed", "weights_of", "data")
+        return {name: getattr(self, name) for name in names}
 
-    @property
-    def _place(self) -> str | None:
-        return None if self.data_dir is None else os.fspath(self.data_dir)
-
-    def trainings(
-        self, frameworks: Sequence[str] | Mapping[str, str] | None, sizes: Sequence[int], epochs: float
-    ) -> list[_Subject]:
+    def list_trainings(self, frameworks: Frameworks, sizes: Sequence[int], epochs: float) -> list[_Subject]:
         """Return what is trained."""
-        named = _named(frameworks, installed(), self.device)
+        names = _name_frameworks(frameworks, installed(), self.device)
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         self.data = data.digest
         subjects = []
-        for name, framework in named.items():
+        for name, framework in names.items():
             for size in sizes:
                 job = TrainingJob(
-                    *(self.model, self.dataset, self.recipe, framework, self.training_seed, size, epochs, self.device),
-                    self._place,
+                    model=self.model,
+                    dataset=self.dataset,
+                    recipe=self.recipe,
+                    framework=framework,
+                    seed=self.training_seed,
+                    batch_size=size,
+                    epochs=epochs,
+                    device=self.device,
+                    data_dir=self.data_dir,
                 )
                 job.check(len(data.labels))
-                content = {
-                    "versions": versions(framework),
-                    "recipe": msgspec.to_builtins(job.settings),
-                    "epochs": epochs,
-                }
+                recipe = msgspec.to_builtins(job.settings)
+                content = {"versions": versions(framework), "recipe": recipe, "epochs": epochs}
                 subjects.append(_Subject("train", name, size, 0, job, content))
         return subjects
 
-    def predictions(
+    def find_origins(
         self,
-        frameworks: Sequence[str] | Mapping[str, str] | None,
+        frameworks: Frameworks,
         deployments: Sequence[str],
         models: Mapping[str, AnyOrigin],
         weights_of: str | None,
-        sizes: Sequence[int],
-        counts: Sequence[int],
-    ) -> list[_Subject]:
-        """Return what predicts, all with the weights of one training but for models from elsewhere."""
-        there = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
-        named = _named(frameworks, [] if models and frameworks is None else installed(), self.device)
-        if named:
-            with_weights = [framework for framework in named.values() if framework in there]
-            self.weights_of = weights_of or next(iter([*with_weights, *there]), next(iter(named.values())))
+    ) -> None:
+        """Find what predicts, all with the weights of one training but for models from elsewhere."""
+        with_weights = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
+        names = _name_frameworks(frameworks, [] if models and frameworks is None else installed(), self.device)
+        if names:
+            candidates = [framework for framework in names.values() if framework in with_weights]
+            self.weights_of = weights_of or [*candidates, *with_weights, *names.values()][0]
             check_framework(self.weights_of)
             if find_weights(self._source(self.weights_of)) is None:
                 raise no_weights([self._source(self.weights_of)])
-            self.origins |= {name: self._source(self.weights_of, framework) for name, framework in named.items()}
+            self.origins |= {name: self._source(self.weights_of, framework) for name, framework in names.items()}
         if deployments:
             if self.weights_of is None:
                 raise UsageError("deployments are made from a framework's weights: name frameworks")
             sources = {self.weights_of: [self._source(self.weights_of)]}
-            made = deployments_of(sources, deployments, self.dataset, self._place)
-            self.origins |= {name: each[0] for name, each in made.items()}
+            deployed = deployments_of(sources, deployments, self.dataset, self.data_dir)
+            self.origins |= {name: origins[0] for name, origins in deployed.items()}
         if twice := [name for name in models if name in self.origins]:
             raise UsageError(f"two of the models are called {twice[0]}")
         self.origins |= models
+
+    def list_predictions(self, sizes: Sequence[int], counts: Sequence[int]) -> list[_Subject]:
+        """Return the predictions of all origins."""
         self.data = load_dataset(self.dataset, "test", data_dir=self.data_dir).digest
-        tasks: tuple[Task, ...] = ("forward", "forward-backward")
         subjects = []
         for name, origin in self.origins.items():
-            for task in tasks:
-                if task == "forward-backward" and isinstance(origin, FromDeployment):
-                    self.not_applicable[f"{name} {task}"] = "a deployed network has no gradient"
-                    continue
-                for size in sizes:
-                    for count in counts if task == "forward" else [min(counts)]:
-                        job = PredictionJob(origin, self.dataset, task, count, size, self.device, self._place)
-                        subjects.append(_Subject(task, name, size, count, job, _identity(origin)))
+            content = _identify(origin)
+            asked: dict[Task, Sequence[int]] = {"forward": counts}
+            if isinstance(origin, FromDeployment):
+                self.not_applicable[f"{name} forward-backward"] = "a deployed network has no gradient"
+            else:
+                asked["forward-backward"] = [min(counts)]
+            for task in asked:
+                for size, count in product(sizes, asked[task]):
+                    job = PredictionJob(origin, self.dataset, task, count, size, self.device, self.data_dir)
+                    subjects.append(_Subject(task, name, size, count, job, content))
         return subjects
 
     def _source(self, framework: str, into: str | None = None) -> FromZoo:
         return FromZoo(self.model, self.dataset, framework, self.recipe, self.training_seed, into)
 
-    def control(self, threads: int) -> dict[str, str]:
+    def check_same_answers(self, threads: int) -> dict[str, str]:
         """Check that all that have the same weights answer alike; return what was found, by subject.
 
         Raises
@@ -332,35 +333,33 @@ class _Question:
         ControlError
             One does not, though it computes with float32.
         """
-        found: dict[str, str] = {}
+        control: dict[str, str] = {}
         carried = {
             name: origin for name, origin in self.origins.items() if isinstance(origin, FromZoo | FromDeployment)
         }
         if len(carried) < 2:
-            return found
+            return control
         answers: dict[str, np.ndarray] = {}
         for name, origin in carried.items():
-            job = ControlJob(origin, self.dataset, CONTROL_IMAGES, self.device, self._place)
+            job = ControlJob(origin, self.dataset, CONTROL_IMAGES, self.device, self.data_dir)
             try:
                 answers[name] = np.array(run(job, threads).outcome.logits)
             except Failure as failure:
-                found[name] = f"it did not answer: {failure}"
-        first = next(iter(answers), None)
-        for name in answers:
-            if first is None or name == first:
-                continue
-            measured = agreement({first: [answers[first]], name: [answers[name]]})
+                control[name] = f"it did not answer: {failure}"
+        first, *others = answers or [""]
+        for name in others:
+            measured = measure_agreement({first: [answers[first]], name: [answers[name]]})
             origin = carried[name]
-            exact = not isinstance(origin, FromDeployment) or conversion(origin.name).is_exact
-            said = f"logits differ by {measured['logits']:.1g} of their spread"
-            said += f", {measured['predictions']:.1%} of classes change"
-            if exact and not answers_alike(**measured):
+            is_exact = not isinstance(origin, FromDeployment) or conversion(origin.name).is_exact
+            difference = f"logits differ by {measured['logits']:.1g} of their spread"
+            difference += f", {measured['predictions']:.1%} of classes change"
+            if is_exact and not answers_alike(**measured):
                 raise ControlError(
-                    f"{name} does not answer as {first} with the same weights: {said}. Their times would not be of the "
-                    "same function, so nothing was measured. Leave one out."
+                    f"{name} does not answer as {first} with the same weights: {difference}. Their times would not be "
+                    "of the same function, so nothing was measured. Leave one out."
                 )
-            found[name] = "passed" if exact else f"quantised: {said} beside {first}"
-        return found
+            control[name] = "passed" if is_exact else f"quantised: {difference} beside {first}"
+        return control
 
 
 @dataclass(frozen=True)
@@ -371,106 +370,98 @@ class _Subject:
     name: str
     batch_size: int
     images: int
-    job: Job
+    job: TrainingJob | PredictionJob
     content: dict[str, Any]
 
+    def repeat(self, repetition: int) -> tuple[Asked, Job]:
+        """Return what a repetition asks for; of a training another one, so that accuracies are repeated, too."""
+        asked = Asked(self.task, self.name, self.batch_size, self.images, repetition)
+        if isinstance(self.job, PredictionJob):
+            return asked, self.job
+        return asked, msgspec.structs.replace(self.job, seed=self.job.seed + repetition)
 
-def _named(
-    frameworks: Sequence[str] | Mapping[str, str] | None, otherwise: Sequence[str], device: Device
-) -> dict[str, str]:
+
+def _name_frameworks(frameworks: Frameworks, otherwise: Sequence[str], device: Device) -> dict[str, str]:
     """Return frameworks by the names that they have here."""
-    if frameworks is None:
-        named = {name: name for name in otherwise}
-    elif isinstance(frameworks, Mapping):
-        named = dict(frameworks)
+    if isinstance(frameworks, Mapping):
+        names = dict(frameworks)
     else:
-        named = {name: name for name in frameworks}
-        if len(named) < len(frameworks):
-            raise UsageError(f"each framework can be given once, received {' '.join(frameworks)}")
-    for framework in named.values():
+        chosen = otherwise if frameworks is None else frameworks
+        names = {name: name for name in chosen}
+        if len(names) < len(chosen):
+            raise UsageError(f"each framework can be given once, received {' '.join(chosen)}")
+    for framework in names.values():
         check_framework(framework)
         if framework not in NAMES:
             hosted.check_device(framework, device)
-    return named
+    return names
 
 
-def _identity(origin: AnyOrigin) -> dict[str, Any]:
+def _identify(origin: AnyOrigin) -> dict[str, Any]:
     """Return what tells a network from others; for one that a function makes, the content of the function's file."""
-    said: dict[str, Any] = {"origin": msgspec.to_builtins(origin), "fingerprint": origin.fingerprint}
+    identity: dict[str, Any] = {"origin": msgspec.to_builtins(origin), "fingerprint": origin.fingerprint}
     if isinstance(origin, FromFunction):
-        found = find_spec(origin.source.partition(":")[0])
-        said["code"] = file_digest(Path(found.origin)) if found and found.origin else None
-    return said
+        module = find_spec(origin.source.partition(":")[0])
+        identity["code"] = file_digest(Path(module.origin)) if module and module.origin else None
+    return identity
 
 
-def _each_once(numbers: Iterable[int]) -> list[int]:
-    return [*dict.fromkeys(numbers)]
-
-
-def _share(name: str, value: float) -> float:
-    if not 0 < value <= 1:
-        raise UsageError(f"{name} should be above 0 and at most 1, received {value}", parameters=[name])
-    return float(value)
+def _as_text(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
 
 
 def _plan(
     question: _Question, subjects: Sequence[_Subject], repetitions: int, seed: int, threads: int
-) -> list[tuple[Asked, str, Job]]:
+) -> list[tuple[Planned, Job]]:
     """Return all measurements in the order in which they are made: each repetition has its own random one."""
-    common = {
+    common = question.about | {
         "semantics": SEMANTICS,
-        **{name: said for name, said in question.about.items() if name != "weights_of"},
         "threads": threads,
         "device": question.device,
         "environment": made_with() | {"processor": processor(), "omp_num_threads": None},
     }
+    del common["weights_of"]  # the origins say it
     plan = []
     for repetition in range(repetitions):
-        order = np.random.Generator(
-            np.random.Philox(key=np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64))
-        )
-        for place in order.permutation(len(subjects)):
-            subject = subjects[place]
-            asked = Asked(subject.task, subject.name, subject.batch_size, subject.images, repetition)
-            key = json_digest(common | subject.content | {"asked": msgspec.to_builtins(asked)})[:32]
-            plan.append((asked, key, _repeated(subject.job, repetition)))
+        key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64)
+        for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(subjects)):
+            asked, job = subjects[index].repeat(repetition)
+            content = common | subjects[index].content | {"asked": msgspec.to_builtins(asked)}
+            plan.append((Planned(asked, json_digest(content)[:32]), job))
     return plan
-
-
-def _repeated(job: Job, repetition: int) -> Job:
-    """Return a job as it is repeated: another training each time, so that accuracies are repeated as well as times."""
-    return msgspec.structs.replace(job, seed=job.seed + repetition) if isinstance(job, TrainingJob) else job
 
 
 def _measure(
     store: BenchmarkStore,
     manifest: Manifest,
-    plan: Sequence[tuple[Asked, str, Job]],
+    plan: Sequence[tuple[Planned, Job]],
     question: _Question,
     threads: int,
     progress: Progress | None,
 ) -> None:
     """Do what is missing, in its order."""
-    missing = [key for _, key, _ in plan if key not in store]
-    before = store.manifest().control if not missing and store.manifest_path.exists() else None
-    manifest.control |= question.control(threads) if before is None else before
+    if store.manifest_path.exists() and all(planned.key in store for planned, _ in plan):
+        manifest.control |= store.manifest().control
+    else:
+        manifest.control |= question.check_same_answers(threads)
     store.write_manifest(manifest)
-    for place, (asked, key, job) in enumerate(plan):
+    for place, (planned, job) in enumerate(plan):
+        asked = planned.asked
         if progress is not None:
             images = f", {asked.images:,} images" if asked.images else ""
             progress(place, len(plan), f"{asked.subject}, {asked.task}, batch {asked.batch_size}{images}")
-        without = f"{asked.subject} {asked.task}"
-        if key in store or without in manifest.not_applicable:
+        subject_and_task = f"{asked.subject} {asked.task}"
+        if planned.key in store or subject_and_task in manifest.not_applicable:
             continue
         try:
             done = run(job, threads)
-            store.save(_measurement(asked, key, place, done, threads, _file_bytes(job, done.outcome)))
+            store.save(_record(planned, place, done, threads, _file_bytes(job, done.outcome)))
         except NotApplicable as reason:
-            manifest.not_applicable[without] = str(reason)
+            manifest.not_applicable[subject_and_task] = str(reason)
             store.write_manifest(manifest)
         except Failure as failure:
             _log.warning("%s, %s, batch %d: %s", asked.subject, asked.task, asked.batch_size, failure)
-            manifest.failed[key] = str(failure)
+            manifest.failed[planned.key] = str(failure)
             store.write_manifest(manifest)
     if progress is not None:
         progress(len(plan), len(plan), "")
@@ -479,7 +470,7 @@ def _measure(
 def _file_bytes(job: Job, outcome: Outcome) -> int | None:
     """Return the size on disk of what a job measured, None where it is in no file of ours."""
     if isinstance(job, TrainingJob):
-        return _weights_file(job.model)
+        return _weights_bytes(job.model)
     origin = job.origin
     if isinstance(origin, FromDeployment | FromDeployedFile):
         return outcome.bytes
@@ -487,15 +478,15 @@ def _file_bytes(job: Job, outcome: Outcome) -> int | None:
 
 
 @cache
-def _weights_file(model: str) -> int:
+def _weights_bytes(model: str) -> int:
     return file_bytes(get_architecture(model))
 
 
-def _measurement(asked: Asked, key: str, place: int, done: Done, threads: int, file_bytes: int | None) -> Measurement:
+def _record(planned: Planned, place: int, done: Done, threads: int, file_bytes: int | None) -> Measurement:
     outcome = done.outcome
     return Measurement(
-        asked=asked,
-        key=key,
+        asked=planned.asked,
+        key=planned.key,
         place=place,
         began=done.began,
         seconds=round(done.seconds, 6),

@@ -106,7 +106,8 @@ def _show_resources(benchmark: Benchmark, pictures: Pictures | None) -> list[Blo
 
 
 def _show_machine(benchmark: Benchmark, pictures: Pictures | None) -> list[Block]:
-    environment, frame = benchmark.manifest.environment, benchmark.processes
+    environment = benchmark.manifest.environment
+    frame = benchmark.processes
     load = frame[["load_before", "load_after"]].agg(["min", "max"])
     machine = [str(environment[name]) for name in ("system", "machine", "processor") if environment.get(name)]
     facts = {

@@ -102,7 +102,8 @@ def compare_with_fastest(benchmark: Benchmark, setting: Setting) -> Finding:
 
 def _beside(fastest: str, test: dict[Any, Any]) -> Comparison:
     """Return a test as the comparison of the other subject with the fastest one."""
-    subject, ratio, low, high = test["a"], test["ratio"], test["low"], test["high"]
+    subject = test["a"]
+    ratio, low, high = (test[name] for name in ("ratio", "low", "high"))
     if subject == fastest:
         subject = test["b"]
         ratio, low, high = (1 / end if end else math.inf for end in (ratio, high, low))
@@ -175,8 +176,9 @@ def compare(processes: pandas.DataFrame, column: str | None = None) -> pandas.Da
         _check_positive(processes, column)
     rows = []
     for pair in _pair_up(processes, column):
-        a, b = pair.values_a, pair.values_b
-        shift, n = hodges_lehmann(a - b), len(a)
+        a = pair.values_a
+        b = pair.values_b
+        shift = hodges_lehmann(a - b)
         rows.append(
             {
                 **pair.describe(),
@@ -184,10 +186,10 @@ def compare(processes: pandas.DataFrame, column: str | None = None) -> pandas.Da
                 "low": math.exp(shift.low),
                 "high": math.exp(shift.high),
                 "coverage": shift.coverage,
-                "p": wilcoxon(a - b).p if n else math.nan,
-                "ks_p": kolmogorov_smirnov(a, b).p if n else math.nan,
+                "p": wilcoxon(a - b).p if len(a) else math.nan,
+                "ks_p": kolmogorov_smirnov(a, b).p if len(a) else math.nan,
                 "a12": a12(a, b),
-                "smallest_p": smallest_p(n),
+                "smallest_p": smallest_p(len(a)),
             }
         )
     frame = pandas.DataFrame(rows, columns=TEST_COLUMNS)
@@ -235,6 +237,6 @@ def _adjust(frame: pandas.DataFrame) -> NDArray[np.float64]:
     adjusted = frame.p.to_numpy(np.float64).copy()
     tasks = frame.task.to_numpy()
     for task in dict.fromkeys(tasks):
-        known = (tasks == task) & ~np.isnan(adjusted)
-        adjusted[known] = holm(adjusted[known].tolist())
+        is_tested = (tasks == task) & ~np.isnan(adjusted)
+        adjusted[is_tested] = holm(adjusted[is_tested].tolist())
     return adjusted

@@ -14,7 +14,7 @@ from ..errors import RobustcmpError
 from ..processes import start_child
 from ..threads import processors
 from .jobs import ControlJob, NotApplicable, Outcome, PredictionJob, TrainingJob
-from .machine import LOOK_SECONDS, Watch, load, waited_children
+from .machine import LOOK_SECONDS, Watch, load, read_children_seconds
 from .measurement import Resources
 
 Job = TrainingJob | PredictionJob | ControlJob
@@ -62,32 +62,33 @@ def run(job: Job, threads: int) -> Done:
     """
     began = datetime.now(UTC).isoformat(timespec="seconds")
     request = Request(job, processors()[:threads])
-    load_before, start = load(), time.monotonic()
+    load_before = load()
+    start = time.monotonic()
     answers: list[Answer] = []
-    with waited_children() as cpu_seconds:
-        process, connection = start_child(f"{__name__}:measure", os.environ | {"OMP_NUM_THREADS": str(threads)})
-        try:
-            watch = Watch(process.pid, start, request.processors)
-            has_ended = threading.Event()  # a wait with a timeout would poll, which costs as much as a look
+    children_seconds = read_children_seconds()
+    process, connection = start_child(f"{__name__}:measure", os.environ | {"OMP_NUM_THREADS": str(threads)})
+    try:
+        watch = Watch(process.pid, start, request.processors)
+        has_ended = threading.Event()  # a wait with a timeout would poll, which costs as much as a look
 
-            def wait() -> None:
-                with suppress(EOFError, OSError):  # it died
-                    connection.send(request)
-                    answers.append(connection.recv())
-                process.wait()
-                has_ended.set()
+        def wait() -> None:
+            with suppress(EOFError, OSError):  # it died
+                connection.send(request)
+                answers.append(connection.recv())
+            process.wait()
+            has_ended.set()
 
-            threading.Thread(target=wait, daemon=True).start()
-            next_look = start + LOOK_SECONDS
-            while not has_ended.wait(max(0.0, next_look - time.monotonic())):
-                watch.look()
-                next_look = max(next_look + LOOK_SECONDS, time.monotonic())
-            seconds = time.monotonic() - start
-            resources = watch.finish(cpu_seconds())
-            result, ready = answers[0] if answers else Answer(Failure(process.describe_end()), start)
-        finally:
-            connection.close()
-            process.close()
+        threading.Thread(target=wait, daemon=True).start()
+        next_look = start + LOOK_SECONDS
+        while not has_ended.wait(max(0.0, next_look - time.monotonic())):
+            watch.look()
+            next_look = max(next_look + LOOK_SECONDS, time.monotonic())
+        seconds = time.monotonic() - start
+        resources = watch.finish(read_children_seconds() - children_seconds)
+        result, ready = answers[0] if answers else Answer(Failure(process.describe_end()), start)
+    finally:
+        connection.close()
+        process.close()
     if isinstance(result, Exception):
         raise result
     return Done(result, resources, began, seconds, max(0.0, ready - start), load_before, load())

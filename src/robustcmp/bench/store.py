@@ -17,8 +17,7 @@ import msgspec
 
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError
-from ..files import as_path, make_directory, remove_left_over, write_text_atomically
-from ..locks import sole_writer
+from ..files import as_path, make_directory, remove_left_over, sole_writer, write_text_atomically
 from .measurement import Asked, Key, Measurement
 
 FORMAT = "robustcmp benchmark 1"
@@ -82,7 +81,7 @@ class BenchmarkStore:
     def is_there(self) -> bool:
         """Whether the directory says that it is a benchmark, whole or not."""
         try:
-            with sealed.distrusted():
+            with sealed.seal_errors():
                 content = json.loads(sealed.read_bytes(self.manifest_path, sealed.LARGEST_JSON))
                 return str(content["format"]).startswith("robustcmp benchmark")
         except (FileNotFoundError, SealError):
@@ -148,20 +147,20 @@ class BenchmarkStore:
             The file is broken.
         """
         try:
-            with sealed.distrusted():
+            with sealed.seal_errors():
                 content = sealed.read_json(self.manifest_path, "manifest")
-                found = str(content.get("format"))
-                manifest = msgspec.convert(content, Manifest) if found == FORMAT else None
+                form = str(content.get("format"))
+                manifest = msgspec.convert(content, Manifest) if form == FORMAT else None
         except FileNotFoundError:
             raise UsageError(f"{self.directory} is not a benchmark of robustcmp: it has no manifest.json") from None
         except SealError as error:
             raise StoreError(
                 f"{self.manifest_path} is broken ({error}). Rerun the same command to make it again."
             ) from None
-        if found.startswith("robustcmp run"):
+        if form.startswith("robustcmp run"):
             raise UsageError(f"{self.directory} is a run, not a benchmark: open it with robustcmp.open_run")
         if manifest is None:
-            raise UsageError(f"{self.manifest_path}: expected {FORMAT!r}, received {found!r}")
+            raise UsageError(f"{self.manifest_path}: expected {FORMAT!r}, received {form!r}")
         return manifest
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -190,7 +189,7 @@ class BenchmarkStore:
         """
         path = self.path(key)
         try:
-            with sealed.distrusted():
+            with sealed.seal_errors():
                 content = sealed.read_json(path, f"measurement {key}")
                 measured = msgspec.convert(content, Measurement)
         except FileNotFoundError:

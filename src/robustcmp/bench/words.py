@@ -48,7 +48,8 @@ def title(benchmark: Benchmark) -> str:
 
 def describe_setup(benchmark: Benchmark) -> str:
     """Say what was compared, how often, and on which machine."""
-    environment, frame = benchmark.manifest.environment, benchmark.processes
+    environment = benchmark.manifest.environment
+    frame = benchmark.processes
     processor = environment.get("processor") or environment.get("machine") or "an unknown processor"
     threads = " and ".join(_count(int(count), "thread") for count in sorted(frame.threads.unique()))
     devices = sorted(frame.device.unique())
@@ -107,19 +108,22 @@ def give_verdicts(benchmark: Benchmark) -> list[Statement]:
 def answer_in_one_sentence(benchmark: Benchmark) -> str:
     """Say in how many settings there is a difference."""
     differences = [finding.is_different for finding in benchmark.findings]
-    known = [different for different in differences if different is not None]
-    if not known:
+    decided = [different for different in differences if different is not None]
+    if not decided:
         return "Is one faster? Nothing could be compared."
-    if not any(known):
+    if not any(decided):
         return "Is one faster? No significant difference in any setting."
-    if len(known) == 1:
+    if len(decided) == 1:
         return "Is one faster? Yes."
-    return f"Is one faster? Yes, in {'every setting' if all(known) else f'{sum(known)} of {len(known)} settings'}."
+    return (
+        f"Is one faster? Yes, in {'every setting' if all(decided) else f'{sum(decided)} of {len(decided)} settings'}."
+    )
 
 
 def _answer(benchmark: Benchmark, finding: Finding) -> str:
     """Say what was found in a setting; no more than the tests show."""
-    setting, others = finding.setting, finding.others
+    setting = finding.setting
+    others = finding.others
     if not finding.medians:
         return f"No subject has a time of {name_setting(setting)}: nothing can be said."
     fastest = next(iter(finding.medians))
@@ -206,9 +210,11 @@ def _note_absent(benchmark: Benchmark) -> Iterator[str]:
             continue
         count = sum(absent.repetitions for absent in those)
         if status == "failed":
-            verb, remedy = ("has failed" if count == 1 else "have failed"), "try again"
+            verb = "has failed" if count == 1 else "have failed"
+            remedy = "try again"
         else:
-            verb, remedy = ("is missing" if count == 1 else "are missing"), "resume"
+            verb = "is missing" if count == 1 else "are missing"
+            remedy = "resume"
         subjects = ", ".join(dict.fromkeys(absent.subject for absent in those))
         plan = len(benchmark.manifest.plan)
         yield f"{count} of {plan} measurements {verb} ({subjects}). Rerun the same command to {remedy}."
@@ -254,8 +260,8 @@ def _note_order(benchmark: Benchmark) -> Iterator[str]:
     """Count those that were added to a benchmark later, or repeated: without them, the others began in their order."""
     ends: list[str] = []  # of the longest rising sequences of each length
     for measurement in benchmark.measurements:
-        place = bisect_right(ends, measurement.began)
-        ends[place : place + 1] = [measurement.began]
+        length = bisect_right(ends, measurement.began)
+        ends[length : length + 1] = [measurement.began]
     measured = len(benchmark.measurements)
     if late := measured - len(ends):
         was = "was" if late == 1 else "were"

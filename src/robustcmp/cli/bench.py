@@ -20,7 +20,7 @@ from .streams import drop_log_lines
 if TYPE_CHECKING:
     from ..bench.benchmark import Benchmark
 
-WHAT = {"train": "measure training", "predict": "measure prediction"}
+TASKS = {"train": "measure training", "predict": "measure prediction"}
 
 
 def _parser() -> Parser:
@@ -33,7 +33,7 @@ def _parser() -> Parser:
         "  python -m robustcmp.bench predict --model lenet5 --images 1000 10000 --deploy onnxruntime litert-int8",
         usage="%(prog)s {train,predict} [options]",
     )
-    parser.add_argument("task", choices=[*WHAT], help="; ".join(f"{name}: {said}" for name, said in WHAT.items()))
+    parser.add_argument("task", choices=[*TASKS], help="; ".join(f"{name}: {text}" for name, text in TASKS.items()))
     network = parser.add_argument_group("what to measure")
     network.add_argument(
         "--model",
@@ -85,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @drop_log_lines()
-def _bench(given: Sequence[str]) -> None:
-    options = _parser().parse_args(given)
+def _bench(arguments: Sequence[str]) -> None:
+    options = _parser().parse_args(arguments)
     from ..bench.measure import benchmark, usual_dataset, usual_epochs
     from ..files import check_writable
 
@@ -98,19 +98,21 @@ def _bench(given: Sequence[str]) -> None:
         if options.epochs < 1 and not options.quiet:
             say(f"Trains for {percent(options.epochs)} of an epoch; --epochs 1 measures a whole one.")
     options.out = options.out or f"runs/bench-{options.task}-{Path(options.model).stem}-{dataset}"
-    with _shown(options.quiet) as progress:
-        found = benchmark(options.task, options.model, **_arguments(options, given), dataset=dataset, progress=progress)
-    _print(options, found)
+    with _show_progress(options.quiet) as progress:
+        measured = benchmark(
+            options.task, options.model, **_to_keywords(options, arguments), dataset=dataset, progress=progress
+        )
+    _print(options, measured)
     if options.tensorboard:
-        found.to_tensorboard(options.tensorboard)
-    if failed := found.failed:
+        measured.to_tensorboard(options.tensorboard)
+    if failed := measured.failed:
         raise GroupError(
             f"{len(failed)} measurements failed. Everything else is kept, and the same command tries only these again:"
-            + "".join(f"\n  {what}: {why}" for what, why in failed.items())
+            + "".join(f"\n  {name}: {reason}" for name, reason in failed.items())
         )
 
 
-def _arguments(options: Namespace, given: Sequence[str]) -> dict[str, Any]:
+def _to_keywords(options: Namespace, arguments: Sequence[str]) -> dict[str, Any]:
     return {
         "frameworks": options.framework,
         "deployments": options.deploy or [],
@@ -127,13 +129,13 @@ def _arguments(options: Namespace, given: Sequence[str]) -> dict[str, Any]:
         "seed": options.seed,
         "out": options.out,
         "data_dir": options.data_dir,
-        "command": shlex.join(["python", "-m", "robustcmp.bench", *given]),
+        "command": shlex.join(["python", "-m", "robustcmp.bench", *arguments]),
     }
 
 
 @contextmanager
-def _shown(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress of measurements as a bar, from the first one on: errors before it stand without one."""
+def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """Show the progress of measurements as a bar, from the first one on: errors before it stand without one."""
     from tqdm import tqdm
 
     bars: list[tqdm[NoReturn]] = []
@@ -152,13 +154,13 @@ def _shown(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
             bar.close()
 
 
-def _print(options: Namespace, found: Benchmark) -> None:
+def _print(options: Namespace, benchmark: Benchmark) -> None:
     page = Path(options.html or Path(options.out) / "report.html")
     if options.json:
-        print(json.dumps(found.to_json()), flush=True)
-        found.to_html(page)
+        print(json.dumps(benchmark.to_json()), flush=True)
+        benchmark.to_html(page)
         return
-    width, color = screen_width(), use_color(sys.stdout)
-    print((found.to_text if options.full else found.summary)(width=width, color=color), flush=True)
-    found.to_html(page)
+    write = benchmark.to_text if options.full else benchmark.summary
+    print(write(width=screen_width(), color=use_color(sys.stdout)), flush=True)
+    benchmark.to_html(page)
     show(f"page: {page}")

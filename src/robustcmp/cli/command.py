@@ -79,13 +79,13 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Look at the options first: that one is mistyped says more than that another is missing."""
-        given = [_expand_home(word) for word in (sys.argv[1:] if args is None else args)]
-        for word in given[: given.index("--")] if "--" in given else given:
+        words = [_expand_home(word) for word in (sys.argv[1:] if args is None else args)]
+        for word in words[: words.index("--")] if "--" in words else words:
             option = word.partition("=")[0]
             if re.match(r"--?[A-Za-z]", option) and option not in self._option_string_actions:
                 near = nearest(option, self._option_string_actions)
                 self.error(f"unknown option {option}" + (f": did you mean {near}?" if near else ""))
-        return super().parse_known_args(given, namespace)
+        return super().parse_known_args(words, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -103,7 +103,7 @@ OPTIONS = {
     "data_dir": "--data-dir",
     "dataset": "--dataset",
     "epochs": "--epochs",
-    "expected_accuracy": "--expect-accuracy",
+    "expected_accuracy": "--weights",
     "framework": "--framework",
     "group_memory": "--group-memory",
     "executor": "--executor",
@@ -163,12 +163,12 @@ def run_command(run: Callable[[Sequence[str]], None], command: str, arguments: S
     `command` is the module that ``python -m`` runs. Errors of ours and interrupts are one message, without a
     traceback.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     if not faulthandler.is_enabled():
         with suppress(OSError, ValueError, RuntimeError):  # there is no standard error
             faulthandler.enable()
     with standard_streams():
-        return _status(run, command, given)
+        return _status(run, command, words)
 
 
 def _status(run: Callable[[Sequence[str]], None], command: str, given: list[str]) -> int:
@@ -210,8 +210,8 @@ def _run(given: Sequence[str]) -> None:
 
 def run_named(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the first argument names, and return its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] not in COMMANDS:
-        return run_command(_run, "robustcmp", given)
-    status: int = import_module(f".{given[0]}", __package__).main(given[1:])
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] not in COMMANDS:
+        return run_command(_run, "robustcmp", words)
+    status: int = import_module(f".{words[0]}", __package__).main(words[1:])
     return status

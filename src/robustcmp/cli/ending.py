@@ -39,7 +39,7 @@ class _Ending:
     ----------
     number : int
         The signal that asked for it first, 0 if none did.
-    told : bool
+    is_told : bool
         Whether the user knows.
     telling : lock
         Held by the thread that is telling.
@@ -50,7 +50,7 @@ class _Ending:
     """
 
     number = 0
-    told = False
+    is_told = False
     telling = _thread.allocate_lock()
     status: int | None = None
     watched = ""
@@ -117,15 +117,15 @@ def report_interrupt(error: KeyboardInterrupt, command: str, given: Sequence[str
 def _tell(number: int, command: str, given: Sequence[str]) -> None:
     if sys.stderr is None:
         return
-    what = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-    lines = f"\n{what}. What is finished is kept; rerun the command to resume:\n  {format_command(command, given)}\n"
+    cause = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+    lines = f"\n{cause}. What is finished is kept; rerun the command to resume:\n  {format_command(command, given)}\n"
     with _ending.telling:  # two threads may want to say it
-        if _ending.told:
+        if _ending.is_told:
             return
         with suppress(OSError, ValueError):  # a terminal that was closed
             sys.stderr.write(lines)  # as one, so that no progress bar of another thread gets between
             sys.stderr.flush()
-        _ending.told = bool(_ending.watched)
+        _ending.is_told = bool(_ending.watched)
 
 
 def format_command(command: str, given: Sequence[str]) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ControlError, GroupError, ModelError, UsageError, unknown
+from ..errors import ControlError, GroupError, ModelError, UsageError
 from .command import Parser, run_command, say
 from .screen import screen_width, show, use_color
 from .streams import drop_log_lines
@@ -62,32 +61,12 @@ def _add_models(group: _ArgumentGroup) -> None:
         metavar="[NAME:]FRAMEWORK=FILE",
         help="networks trained elsewhere: a file each, or module:function, a function without arguments that returns "
         "the network, or robustcmp.wrap(network, ...) with its bounds and preprocessing. Networks of one name are "
-        "trainings of one model; without names, those of one framework are",
+        "trainings of one model; without names, those of one framework are. After a file, mean=0.1307,std=0.3081 say "
+        "that it expects (images - mean) / std, softmax that it ends in one, which is cut, and accuracy=97.2 the "
+        "percentage that it classifies correctly where it was trained: torch=mine.pt,mean=0.1307,std=0.3081",
     )
     group.add_argument(
         "--architecture", metavar="NAME", help="the network of --weights: a name, FILE.toml or module:function"
-    )
-    for name, default in (("mean", 0), ("std", 1)):
-        group.add_argument(
-            f"--{name}",
-            nargs="+",
-            metavar=("X", "NAME=X"),
-            help="files of --weights expect (images - mean) / std: a number, or one for each channel; for one model "
-            f"after its name, mine=0.1307 (default: {default})",
-        )
-    group.add_argument(
-        "--cut-softmax",
-        nargs="*",
-        metavar="NAME",
-        help="these models of --weights end in a softmax, which is cut: they are attacked through their logits "
-        "(without NAME: all)",
-    )
-    group.add_argument(
-        "--expect-accuracy",
-        nargs="+",
-        metavar=("X", "NAME=X"),
-        help="the percentage of the images that models classify correctly where they were trained, 97.2, or for one "
-        "model after its name, mine=97.2: nothing is attacked if it is missed (default: not compared)",
     )
     group.add_argument(
         "--framework",
@@ -134,14 +113,13 @@ def _add_models(group: _ArgumentGroup) -> None:
 
 
 def _add_attacks(group: _ArgumentGroup) -> None:
-    group.add_argument("--suite", default="guo2019", metavar="NAME", help="a suite's name or TOML file")
     group.add_argument(
-        "--attack",
+        "--suite",
         nargs="+",
-        action="extend",
-        metavar="NAME=CODE",
-        help="attacks of your own beside the suite's: module:function, a function without arguments that returns an "
-        "attack, such as robustcmp.attacks.FunctionAttack",
+        default=["guo2019"],
+        metavar=("NAME", "NAME=CODE"),
+        help="a suite's name or TOML file, and attacks of your own beside it: mine=module:function, a function without "
+        "arguments that returns an attack, such as robustcmp.attacks.FunctionAttack",
     )
     group.add_argument("--images", type=int, metavar="N", help="number of images (default: the suite's; digits: 200)")
     group.add_argument(
@@ -152,11 +130,14 @@ def _add_attacks(group: _ArgumentGroup) -> None:
         "spread over the trainings of a framework",
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="the attacks' seed")
-    group.add_argument("--transfer", action="store_true", help="also test each model on the others' adversarial images")
     group.add_argument(
-        "--conditioning",
-        action="store_true",
-        help="also attack images that some models misclassify",
+        "--also",
+        nargs="+",
+        default=[],
+        choices=("transfer", "conditioning"),
+        metavar="WHAT",
+        help="test each model on the others' adversarial images (transfer), attack images that some models misclassify "
+        "(conditioning)",
     )
 
 
@@ -187,10 +168,7 @@ def _add_output(group: _ArgumentGroup) -> None:
     )
     group.add_argument("--no-images", action="store_true", help="do not store adversarial images")
     group.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    group.add_argument("--full", action="store_true", help="print all tables and notes before the summary")
-    group.add_argument("--html", metavar="FILE", help="the page's file (default: report.html in the run)")
     group.add_argument("--quiet", action="store_true", help="print nothing but the results")
-    group.add_argument("--verbose", action="store_true", help="log how each model is run")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -201,45 +179,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @drop_log_lines()
 def _evaluate(given: Sequence[str]) -> None:
     options = _parser().parse_args(given)
-    if options.verbose:
-        logging.basicConfig(format="%(message)s")
-        logging.getLogger("robustcmp").setLevel(logging.INFO)
     # Only now: a mistyped option should not wait for imports.
     from ..attacks.suite import load_suite
-    from ..compare import evaluate
-    from ..files import check_writable
     from ..frameworks import check_device
     from ..processes import Limits
-    from ..runs.conditioning import check_conditional
     from ..runs.executors import choose_executor
+    from ..runs.followups import check_conditional
     from ..runs.question import check_numbers
 
-    suite = _with_own(load_suite(options.suite), options.attack or [])
-    repeats = suite.repeated(_repeats(options.repeats or [], suite))
+    suite = _add_own(load_suite(options.suite[0]), options.suite[1:])
+    repeats = suite.count_repeats(_repeats(options.repeats or [], suite))
     check_numbers(options.images, options.batch_size, options.seed)
     check_device(options.device)
     memory = None if options.group_memory is None else options.group_memory * 2**30
     choose_executor(options.executor, Limits(options.group_seconds, memory))
-    if options.transfer and options.no_images:
-        raise UsageError("--transfer needs the adversarial images, so it cannot be combined with --no-images")
-    if options.conditioning:
+    if "transfer" in options.also and options.no_images:
+        raise UsageError("--also transfer needs the adversarial images, so it cannot be combined with --no-images")
+    if "conditioning" in options.also:
         check_conditional(suite)
     tell: Say = (lambda text: None) if options.quiet else say
-    asked = _deployed(options, _from_files(options) if options.weights else _of_the_zoo(options, tell))
+    comparison = _add_deployments(options, _from_files(options) if options.weights else _of_the_zoo(options, tell))
     if options.images is None:
-        options.images = min(suite.images, IMAGES.get(asked.data.name, suite.images))
-    arguments = _arguments(options, suite, repeats, asked, given)
-    beginning = "\n".join(_beginning(asked, suite, options, repeats))
+        options.images = min(suite.images, IMAGES.get(comparison.data.name, suite.images))
+    arguments = _arguments(options, suite, repeats, comparison, given)
+    introduction = "\n".join(_introduce(comparison, suite, options, repeats))
     if options.dry_run:
-        tell(beginning)
-        return _estimate(asked, suite, arguments)
-    if options.html:
-        check_writable(options.html)
+        tell(introduction)
+        return _estimate(comparison, suite, arguments)
     evaluation = _finished(options, arguments)
     if evaluation is None:
-        tell(beginning)
+        from ..compare import evaluate
+
+        tell(introduction)
         where = {"executor": options.executor, "group_seconds": options.group_seconds, "group_memory": memory}
-        evaluation = evaluate(asked.origins, asked.data.images, asked.data.labels, **where, **arguments)
+        evaluation = evaluate(comparison.origins, comparison.data.images, comparison.data.labels, **where, **arguments)
     _ask_more(options, evaluation)
     _print(options, evaluation, tell)
     if evaluation.results.same_weights and not evaluation.results.same_weights["passed"]:
@@ -254,7 +227,7 @@ def _evaluate(given: Sequence[str]) -> None:
     return None
 
 
-def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
+def _add_own(suite: Suite, given: Sequence[str]) -> Suite:
     """Return a suite with attacks of the user's, ``NAME=module:function``, beside its own."""
     if not given:
         return suite
@@ -265,14 +238,14 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
     for text in given:
         name, _, source = text.partition("=")
         if not is_function(source):
-            raise UsageError(f"--attack: expected NAME=module:function, received {text!r}")
+            raise UsageError(f"--suite: expected NAME=module:function, received {text!r}")
         if name in suite.attacks or name in own:
-            raise UsageError(f"--attack: {name} is the name of another attack of the suite {suite.name}")
+            raise UsageError(f"--suite: {name} is the name of another attack of the suite {suite.name}")
         try:
             own[name] = call_function(source)
         except ModelError as error:
             raise UsageError(
-                f"--attack: {error}. Name a function without arguments that returns an attack, such as "
+                f"--suite: {error}. Name a function without arguments that returns an attack, such as "
                 "robustcmp.attacks.FunctionAttack(function, epsilon=0.1)"
             ) from error
         check_attack(name, own[name])
@@ -280,13 +253,14 @@ def _with_own(suite: Suite, given: Sequence[str]) -> Suite:
 
 
 def _arguments(
-    options: Namespace, suite: Suite, repeats: dict[str, int], asked: _Asked, given: Sequence[str]
+    options: Namespace, suite: Suite, repeats: dict[str, int], comparison: _Comparison, given: Sequence[str]
 ) -> dict[str, Any]:
     """Return the arguments of `evaluate` after the models and the images."""
     from ..sources.deployed import fingerprints
+    from ..sources.named_files import expected_accuracies
 
-    expected = _expected(options.expect_accuracy or [], asked.origins)
-    question = _question(options, suite, repeats) | {"models": fingerprints(asked.origins)}
+    expected = expected_accuracies(options.weights or [])
+    question = _question(options, suite, repeats) | {"models": fingerprints(comparison.origins)}
     if expected:
         question["expected_accuracy"] = expected
     return {
@@ -296,10 +270,10 @@ def _arguments(
         "spread_repeats": not options.repeats,
         "seed": options.seed,
         "data_format": "channels_last",
-        "out": options.out or f"runs/{asked.about['model']}-{_in_path(asked.data.name)}-{suite.name}{asked.suffix}",
+        "out": options.out or _usual_directory(comparison, suite),
         "batch_size": options.batch_size,
         "keep_images": not options.no_images,
-        "about": asked.about
+        "about": comparison.about
         | {"question": question, "command": shlex.join(["python", "-m", "robustcmp.eval", *given])},
         "device": options.device,
         "progress": not options.quiet,
@@ -307,29 +281,9 @@ def _arguments(
     }
 
 
-def _expected(given: Sequence[str], models: Iterable[str]) -> dict[str, float]:
-    """Read percentages of images, of all models (``97.2``) or of one (``mine=97.2``), as fractions by name."""
-    expected: dict[str, float] = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        if name and name not in models:
-            raise unknown("model of --expect-accuracy", name, models)
-        try:
-            percent = float(number.removesuffix("%"))
-        except ValueError:
-            percent = math.nan
-        if not 1 < percent <= 100:
-            raise UsageError(
-                "--expect-accuracy: expected a percentage above 1 and up to 100, such as 97.2, or mine=97.2 for one "
-                f"model, received {text!r}"
-            )
-        expected = expected | {name: percent / 100} if name else dict.fromkeys(models, percent / 100) | expected
-    return expected
-
-
-def _in_path(dataset: str) -> str:
-    """Return a dataset's name as a part of a directory's: some systems take no colon there."""
-    return dataset.replace(":", "-")
+def _usual_directory(comparison: _Comparison, suite: Suite) -> str:
+    dataset = comparison.data.name.replace(":", "-")  # some systems take no colon in a path
+    return f"runs/{comparison.about['model']}-{dataset}-{suite.name}{comparison.suffix}"
 
 
 def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | None:
@@ -344,22 +298,30 @@ def _finished(options: Namespace, arguments: dict[str, Any]) -> Evaluation | Non
     return finished if is_complete else None
 
 
-def _estimate(asked: _Asked, suite: Suite, arguments: dict[str, Any]) -> None:
+def _estimate(comparison: _Comparison, suite: Suite, arguments: dict[str, Any]) -> None:
     """Print what would be done and about how long it takes; no attack is run, and nothing is written."""
-    from ..compare import estimate
+    from pathlib import Path
+
+    from ..compare import prepare, progress_of
+    from ..records.store import Run
     from ..report.format import duration
     from ..runs.question import validate
 
     of_question = ("suite", "n", "repeats", "spread_repeats", "seed", "batch_size", "data_format", "expected_accuracy")
-    images, labels = asked.data.images, asked.data.labels
-    question = validate(images, labels, *(arguments[name] for name in of_question))
-    work = estimate(asked.origins, question, **{name: arguments[name] for name in ("out", "progress", "device")})
+    question = validate(comparison.data.images, comparison.data.labels, *(arguments[name] for name in of_question))
+    directory = arguments["out"]
+    store = Run.create(directory if Path(directory).exists() else None)
+    with progress_of(arguments["progress"]) as progress:
+        plan, _ = prepare(comparison.origins, question, store, {}, arguments["device"], progress)
+        seconds = plan.seconds(store)
+    cells = Counter(cell.attack for cell in plan.cells)
+    missing = Counter(cell.attack for cell, queries in plan.queries(store).items() if queries)
     which = "of the test set" if suite.subset == "all" else "that all of them classify correctly"
-    show(f"{work.models} models, {work.images} images {which}, suite {suite.name}")
-    for attack, seconds in work.seconds.items():
-        to_do = f"{work.missing[attack]} of {work.cells[attack]} cells to do, about {duration(seconds)}"
-        show(f"{attack}: {to_do if work.cells[attack] else 'not applicable'}")
-    show(f"about {duration(sum(work.seconds.values()))} for all attacks on this machine; the run is {arguments['out']}")
+    show(f"{len(plan.models)} models, {len(plan.images)} images {which}, suite {suite.name}")
+    for attack in suite.attacks:
+        to_do = f"{missing[attack]} of {cells[attack]} cells to do, about {duration(seconds[attack])}"
+        show(f"{attack}: {to_do if cells[attack] else 'not applicable'}")
+    show(f"about {duration(sum(seconds.values()))} for all attacks on this machine; the run is {directory}")
 
 
 def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict[str, Any]:
@@ -384,11 +346,11 @@ def _question(options: Namespace, suite: Suite, repeats: dict[str, int]) -> dict
 def _unmeasured(options: Namespace, evaluation: Evaluation) -> list[Callable[..., object]]:
     """Return how to measure what was asked for beside the attacks and is not there."""
     measures: list[Callable[..., object]] = []
-    if options.transfer and evaluation.results.transferred is None:
-        measures.append(evaluation.run_transfer)
     results = evaluation.results
+    if "transfer" in options.also and results.transferred is None:
+        measures.append(evaluation.run_transfer)
     measured = results.conditioned.attacks if results.conditioned else []
-    if options.conditioning and (missing := [attack for attack in results.attacks if attack not in measured]):
+    if "conditioning" in options.also and (missing := [attack for attack in results.attacks if attack not in measured]):
         measures.append(partial(evaluation.run_conditioning, missing))
     return measures
 
@@ -409,18 +371,16 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     ):
         tell(f"some of these networks were trained on {trained} but are compared on {dataset}")
     from ..files import remove_left_over
-    from ..report.text import summary, to_text
+    from ..report.text import summary
     from ..report.words import name_stronger_suite
 
     remove_left_over(evaluation.results.run.directory)  # by a command that was killed while it wrote its page
-    page = Path(options.html or evaluation.results.run.directory / "report.html")
+    page = evaluation.results.run.directory / "report.html"
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)
         evaluation.to_html(page)
         return
     width, color = screen_width(), use_color(sys.stdout)
-    if options.full:
-        print(to_text(evaluation.results, width, color))
     print(summary(evaluation.results, width, color), flush=True)
     if line := name_stronger_suite(evaluation.results):
         tell(line)
@@ -440,7 +400,7 @@ def _repeats(given: Sequence[str], suite: Suite) -> dict[str, int]:
     return repeats
 
 
-class _Asked(NamedTuple):
+class _Comparison(NamedTuple):
     """What the options ask about: models that are not loaded yet, and the images."""
 
     about: dict[str, Any]  # notes for the manifest
@@ -451,18 +411,14 @@ class _Asked(NamedTuple):
     trainings: list[str]  # a line for each kind of training: whose, how many, and where they come from
 
 
-def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
+def _of_the_zoo(options: Namespace, tell: Say) -> _Comparison:
     """Check and look up what ``--model`` asks for."""
     from ..networks.architecture import get_architecture
-    from ..sources.from_zoo import check_names, common_seeds, sources, zoo_origins
+    from ..sources.from_zoo import check_names, common_seeds, describe_sources, zoo_origins
     from ..sources.recipes import default_dataset, load_test_set
 
     if options.architecture is not None:
         raise UsageError("--architecture describes the network of --weights and cannot be combined with --model")
-    if options.mean or options.std or options.cut_softmax is not None:
-        raise UsageError(
-            "--mean, --std and --cut-softmax describe the networks of --weights and cannot be combined with --model"
-        )
     named = {"frameworks": options.framework, "recipe": options.recipe, "weights_of": options.same_weights}
     seeds = options.training_seeds
     check_names(
@@ -477,38 +433,42 @@ def _of_the_zoo(options: Namespace, tell: Say) -> _Asked:
     alike: dict[str, list[str]] = {}
     for framework, trained in {origin.framework: each for each in origins.values() for origin in each}.items():
         count = f"{len(trained)} trainings" if len(trained) > 1 else "one training"
-        alike.setdefault(f"{count} each, {sources(trained)}", []).append(framework)
+        alike.setdefault(f"{count} each, {describe_sources(trained)}", []).append(framework)
     trainings = [f"{options.model} on {data.name}: {', '.join(names)}; {what}" for what, names in alike.items()]
     model = get_architecture(options.model).name
     about = {"model": model, "dataset": data.name, "recipe": options.recipe, "data": data.digest}
     suffix = f"-same-weights-{options.same_weights}" if options.same_weights else ""
-    return _Asked(about, suffix, data.name, data, origins, trainings)
+    return _Comparison(about, suffix, data.name, data, origins, trainings)
 
 
-def _from_files(options: Namespace) -> _Asked:
+def _from_files(options: Namespace) -> _Comparison:
     """Check and look up what ``--weights`` asks for."""
     from ..data import is_own, load_dataset
-    from ..deployments.deploying import check_gradient_kind
-    from ..sources.named_files import directory_part, file_origins, normalised, pooled, with_sources
+    from ..deployments.deploy import check_gradient_kind
+    from ..sources.named_files import (
+        describe_normalisation,
+        describe_pooling,
+        directory_part,
+        file_origins,
+        with_sources,
+    )
     from ..sources.recipes import default_dataset
 
     if options.framework or options.same_weights or options.training_seeds or options.recipe != "default":
         raise UsageError("--weights cannot be combined with --framework, --training-seeds, --recipe or --same-weights")
     check_gradient_kind(options.gradient)
-    given = file_origins(
-        options.weights, options.architecture, options.mean or (), options.std or (), options.cut_softmax
-    )
-    origins, lines = with_sources(given, options.gradient)
-    lines += pooled(given)
+    unpaired = file_origins(options.weights, options.architecture)
+    origins, lines = with_sources(unpaired, options.gradient)
+    lines += describe_pooling(unpaired)
     networks = [network for each in origins.values() for network in each]
     design = networks[0].design
     dataset = options.dataset or (design and default_dataset(design))
     if dataset is None:
         raise UsageError("expected --dataset: the images that the networks are compared on")
     data = load_dataset(dataset, "test", data_dir=options.data_dir)
-    lines += normalised(origins, data.images.shape[-1])
+    lines += describe_normalisation(origins, data.images.shape[-1])
     if is_own(dataset):
-        lines.append(_described(data))
+        lines.append(_describe_images(data))
     about: dict[str, Any] = {
         "model": networks[0].name,
         "dataset": data.name,
@@ -517,11 +477,12 @@ def _from_files(options: Namespace) -> _Asked:
     }
     if data.notes:
         about["data_notes"] = [f"{data.name}: {note}" for note in data.notes]
-    suffix = f"-weights-{directory_part(origins)}{'-normalised' if options.mean or options.std else ''}"
-    return _Asked(about, suffix, dataset, data, origins, lines)
+    is_normalised = any(origin.mean or origin.std for each in unpaired.values() for origin in each)
+    suffix = f"-weights-{directory_part(origins)}{'-normalised' if is_normalised else ''}"
+    return _Comparison(about, suffix, dataset, data, origins, lines)
 
 
-def _described(data: Dataset) -> str:
+def _describe_images(data: Dataset) -> str:
     """Return a line about images of the user's: which class has which number is worth a look."""
     shape = " × ".join(map(str, data.images.shape[1:]))
     names = [f"{number} {name}" for number, name in enumerate(data.class_names[:SHOWN])]
@@ -532,51 +493,55 @@ def _described(data: Dataset) -> str:
     return f"{data.name}: {len(data.images):,} images of {shape}{classes}"
 
 
-def _deployed(options: Namespace, asked: _Asked) -> _Asked:
+def _add_deployments(options: Namespace, comparison: _Comparison) -> _Comparison:
     """Add the deployments that ``--deploy`` asks for."""
-    from ..deployments.deploying import check_gradient_kind
+    from ..deployments.deploy import check_gradient_kind
     from ..sources.deployed import deployments_of
     from ..sources.from_files import FromFile
     from ..sources.from_zoo import FromZoo
 
     check_gradient_kind(options.gradient)
     if not options.deploy:
-        return asked
+        return comparison
     if options.same_weights:
         raise UsageError("--deploy converts every model that is compared: it cannot be combined with --same-weights")
     sources = {
         label: [origin for origin in each if isinstance(origin, FromZoo | FromFile)]
-        for label, each in asked.origins.items()
+        for label, each in comparison.origins.items()
     }
     sources = {label: each for label, each in sources.items() if each}
-    deployed = deployments_of(sources, options.deploy, asked.dataset, options.data_dir, options.gradient)
-    if both := [label for label in deployed if label in asked.origins]:
+    deployed = deployments_of(sources, options.deploy, comparison.dataset, options.data_dir, options.gradient)
+    if both := [label for label in deployed if label in comparison.origins]:
         raise UsageError(
             f"{both[0]} is compared as a file and asked for with --deploy: leave out one of them, or compare twice"
         )
     line = f"each also as {', '.join(options.deploy)}"
-    return asked._replace(
-        origins={**asked.origins, **deployed}, suffix=f"{asked.suffix}-deployed", trainings=[*asked.trainings, line]
+    return comparison._replace(
+        origins={**comparison.origins, **deployed},
+        suffix=f"{comparison.suffix}-deployed",
+        trainings=[*comparison.trainings, line],
     )
 
 
-def _beginning(asked: _Asked, suite: Suite, options: Namespace, repeats: dict[str, int]) -> list[str]:
+def _introduce(comparison: _Comparison, suite: Suite, options: Namespace, repeats: dict[str, int]) -> list[str]:
     """Return the lines that say, before any work, what is compared."""
-    lines, wanted = list(asked.trainings), options.images or suite.images
+    data = comparison.data
+    lines = list(comparison.trainings)
+    wanted = options.images or suite.images
     if options.weights and wanted > FIRST_LOOK and not (options.repeats or options.dry_run):
         lines.append(f"for a first look add --images {FIRST_LOOK} --repeats 1; --dry-run says how long all of it takes")
-    if wanted == IMAGES.get(asked.data.name) and wanted < suite.images:
+    if wanted == IMAGES.get(data.name) and wanted < suite.images:
         cost = "" if options.weights else ": about ten minutes for thirty LeNets on two cores"
         lines.append(
-            f"{wanted} images of {asked.data.name} are attacked{cost} "
-            f"(--images {len(asked.data.images)} attacks all that every model classifies correctly)"
+            f"{wanted} images of {data.name} are attacked{cost} "
+            f"(--images {len(data.images)} attacks all that every model classifies correctly)"
         )
-    if len(asked.data.images) < wanted:
+    if len(data.images) < wanted:
         lines.append(
-            f"{asked.data.name} has {len(asked.data.images)} test images, fewer than the {wanted:,} requested: all "
+            f"{data.name} has {len(data.images)} test images, fewer than the {wanted:,} requested: all "
             "that every model classifies correctly are attacked"
         )
-    trainings = min(map(len, asked.origins.values()))
+    trainings = min(map(len, comparison.origins.values()))
     random = max((repeats[name] for name, attack in suite.attacks.items() if not attack.deterministic), default=1)
     if trainings > 1 and random > 1 and not options.repeats:
         each = math.ceil(random / trainings)

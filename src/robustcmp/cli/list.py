@@ -120,11 +120,11 @@ def _suites() -> Rows:
 
 
 def _datasets() -> Rows:
-    from ..data import DATASETS, described, whereabouts
+    from ..data import DATASETS, describe, whereabouts
     from ..sources.recipes import models_on
 
     return [
-        {"dataset": name, "what": described(name), "models": ", ".join(models_on(name)), "where": whereabouts(name)}
+        {"dataset": name, "what": describe(name), "models": ", ".join(models_on(name)), "where": whereabouts(name)}
         for name in DATASETS
     ]
 
@@ -159,7 +159,7 @@ def _deployments() -> Rows:
             {
                 "deployment": name,
                 "weights": how.precision,
-                "conversion": how.said,
+                "conversion": how.description,
                 "version": None if missing else runtime.version(),
                 "not_here": missing or None,
             }

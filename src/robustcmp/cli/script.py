@@ -1,4 +1,4 @@
-"""The console script ``robustcmp``, which loads nothing before it handles interrupts."""
+"""What processes run: the console script ``robustcmp``, and one command. Interrupts are handled before all else."""
 
 from __future__ import annotations
 
@@ -16,3 +16,15 @@ def _run(arguments: Sequence[str] | None = None) -> int:
     from .command import run_named
 
     return run_named(arguments)
+
+
+def run_module(name: str) -> int:
+    """Run a command as ``python -m robustcmp.NAME`` does, and return the exit status."""
+
+    def run() -> int:
+        from importlib import import_module
+
+        status: int = import_module(f".{name}", __package__).main()
+        return status
+
+    return run_process(run, f"robustcmp.{name}")

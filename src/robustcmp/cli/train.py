@@ -18,19 +18,21 @@ def _parser() -> Parser:
         "  python -m robustcmp.train --model lenet5 --framework torch jax --dataset digits --training-seeds 0 1",
         usage="%(prog)s --model NAME --framework NAME [NAME ...] [options]",
     )
-    what = parser.add_argument_group("what to train")
-    what.add_argument(
+    group = parser.add_argument_group("what to train")
+    group.add_argument(
         "--model",
         required=True,
         metavar="NAME",
         help="lenet1, lenet5, resnet20, vgg16, dlbench_mnist, dlbench_cifar10 or FILE.toml",
     )
-    what.add_argument("--framework", required=True, nargs="+", metavar="NAME", help="torch, tensorflow, jax, theano, …")
-    what.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the recipe's first)")
-    what.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
-    what.add_argument("--training-seeds", type=int, nargs="+", default=[0], metavar="N", help="one training each")
-    what.add_argument("--epochs", type=int, metavar="N", help="number of epochs (default: the recipe's)")
-    what.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
+    group.add_argument(
+        "--framework", required=True, nargs="+", metavar="NAME", help="torch, tensorflow, jax, theano, …"
+    )
+    group.add_argument("--dataset", metavar="NAME", help="mnist, digits or cifar10 (default: the recipe's first)")
+    group.add_argument("--recipe", default="default", metavar="NAME", help="a recipe of zoo/MODEL.toml")
+    group.add_argument("--training-seeds", type=int, nargs="+", default=[0], metavar="N", help="one training each")
+    group.add_argument("--epochs", type=int, metavar="N", help="number of epochs (default: the recipe's)")
+    group.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
     machine = parser.add_argument_group("machine and output")
     machine.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
     machine.add_argument("--out", metavar="DIR", help="directory for the weights (default: the user cache)")

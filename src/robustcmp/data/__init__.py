@@ -20,7 +20,7 @@ __all__ = [
     "SPLITS",
     "Dataset",
     "check_named",
-    "described",
+    "describe",
     "is_own",
     "load_dataset",
     "stratified_split",
@@ -134,10 +134,10 @@ def check_named(name: str) -> None:
     raise UsageError(f"{unknown('dataset', name, DATASETS)} {own}", parameters=["dataset"])
 
 
-def described(name: str) -> str:
+def describe(name: str) -> str:
     """Return what a dataset is: what its module says first.
 
-    >>> described("digits")
+    >>> describe("digits")
     'The handwritten digits that ship inside scikit-learn.'
     """
     return str(import_module(f".{name}", __name__).__doc__).partition("\n")[0]

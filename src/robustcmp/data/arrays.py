@@ -50,7 +50,7 @@ def check_images(
     check_data_format(data_format)
     array = _array("images", images)
     if array.ndim != 4:
-        remedy = _of_frame("images", images, _reshaped(array))
+        remedy = _of_frame("images", images, _suggest_shape(array))
         raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}{remedy}")
     if data_format == "channels_first":
         array = array.transpose(0, 2, 3, 1)
@@ -64,7 +64,9 @@ def check_images(
             parameters=["data_format"],
         )
     if array.dtype.kind != "f":
-        raise UsageError(f"images should be float32 in {bounds}, received dtype {array.dtype}{_scaled(array, *bounds)}")
+        raise UsageError(
+            f"images should be float32 in {bounds}, received dtype {array.dtype}{_suggest_scale(array, *bounds)}"
+        )
     array = np.ascontiguousarray(array, np.float32)
     if not all(bounds[0] <= block.min() <= block.max() <= bounds[1] for _, block in in_blocks(array)):  # nor is it NaN
         raise _outside(array, bounds, remedy)
@@ -85,10 +87,10 @@ def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.
     """Return labels as int64 (N,), or raise `UsageError` saying what is wrong with them."""
     array = _array("labels", labels)
     if array.shape != (n,):
-        remedy = _of_frame("labels", labels, _one_each(array, n))
+        remedy = _of_frame("labels", labels, _suggest_one_label(array, n))
         raise UsageError(f"labels should have the shape ({n},), one for each image, received {array.shape}{remedy}")
     if array.dtype.kind not in "iu":
-        raise UsageError(f"labels should be whole numbers, received dtype {array.dtype}{_whole(array)}")
+        raise UsageError(f"labels should be whole numbers, received dtype {array.dtype}{_suggest_integers(array)}")
     if classes is not None and n and not 0 <= array.min() <= array.max() < classes:
         counted_from_one = ": count classes from 0, labels - 1" if (array.min(), array.max()) == (1, classes) else ""
         raise UsageError(
@@ -152,7 +154,7 @@ def _of_frame(name: str, given: Any, remedy: str) -> str:
     return remedy
 
 
-def _reshaped(array: NDArray[Any]) -> str:
+def _suggest_shape(array: NDArray[Any]) -> str:
     """Return what gives an array the four axes of images, nothing where that is not clear."""
     if array.ndim == 3 and array.shape[-1] <= MOST_CHANNELS:
         return ". For one image: images[None]"
@@ -163,7 +165,7 @@ def _reshaped(array: NDArray[Any]) -> str:
     return ""
 
 
-def _scaled(array: NDArray[Any], lower: float, upper: float) -> str:
+def _suggest_scale(array: NDArray[Any], lower: float, upper: float) -> str:
     """Return the expression that puts images of whole numbers within bounds."""
     if array.dtype.kind not in "iub" or not array.size:
         return ""
@@ -179,12 +181,15 @@ def _scaled(array: NDArray[Any], lower: float, upper: float) -> str:
 
 def _outside(array: NDArray[np.float32], bounds: tuple[float, float], remedy: str) -> UsageError:
     """Return the error for images of which some values are not within bounds, or not finite."""
-    lowest, highest, first = np.inf, -np.inf, None
+    lowest = np.inf
+    highest = -np.inf
+    first = None
     for start, block in in_blocks(array):
         finite = np.isfinite(block)
         if not finite.all():
             return UsageError(f"images hold NaN or infinity, the first in image {start + _first(~finite)}")
-        lowest, highest = min(lowest, float(block.min())), max(highest, float(block.max()))
+        lowest = min(lowest, float(block.min()))
+        highest = max(highest, float(block.max()))
         if first is None and (outside := (block < bounds[0]) | (block > bounds[1])).any():
             first = start + _first(outside)
     return UsageError(
@@ -212,7 +217,7 @@ def _in_unit_bounds(lowest: float, highest: float) -> str:
     return f"Images are compared in [0, 1] whatever bounds a model has: {made}."
 
 
-def _one_each(array: NDArray[Any], n: int) -> str:
+def _suggest_one_label(array: NDArray[Any], n: int) -> str:
     """Return what makes one label an image of several numbers an image."""
     if array.ndim != 2 or len(array) != n or not array.size or array.dtype.kind not in "iufb":
         return ""
@@ -223,7 +228,7 @@ def _one_each(array: NDArray[Any], n: int) -> str:
     return ". They are not one-hot, so which class each image has is for you to say: one whole number"
 
 
-def _whole(array: NDArray[Any]) -> str:
+def _suggest_integers(array: NDArray[Any]) -> str:
     """Return what makes whole numbers of labels of another type."""
     if array.dtype.kind == "b" or (array.dtype.kind == "f" and bool((array == np.rint(array)).all())):
         return ': labels.astype("int64")'

@@ -18,11 +18,11 @@ from .dataset import Pixels
 from .published import (
     UNREADABLE,
     Published,
-    broken,
     check_labels,
+    data_errors,
     fetch,
+    file_error,
     read_at_most,
-    reading,
 )
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -50,10 +50,10 @@ def read_cifar(path: str | os.PathLike[str]) -> tuple[Pixels, Pixels]:
         The file cannot be read, does not consist of whole records, or has a label above 9.
     """
     path = Path(path)
-    with reading(path), open(path, "rb") as file:
+    with data_errors(path), open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size == 0 or size % _RECORD:
-            raise broken(path, f"one or more whole records of {_RECORD} bytes", f"{size} bytes")
+            raise file_error(path, f"one or more whole records of {_RECORD} bytes", f"{size} bytes")
         records = np.frombuffer(read_at_most(file.read, size), dtype=np.uint8).reshape(-1, _RECORD)
     labels = np.ascontiguousarray(records[:, 0])
     check_labels(path, labels)
@@ -87,7 +87,7 @@ def _unpack(archive: Path, names: Sequence[str], folder: Path) -> None:
             member = members.get(f"{folder.name}/{name}")
             content = None if member is None else tar.extractfile(member)
             if content is None:
-                raise broken(archive, f"{folder.name}/{name}, of at most {_FILE_BYTES} bytes, in it", "none")
+                raise file_error(archive, f"{folder.name}/{name}, of at most {_FILE_BYTES} bytes, in it", "none")
             write_atomically(folder / name, partial(_copy, content))
 
 

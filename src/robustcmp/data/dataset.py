@@ -66,12 +66,12 @@ class Dataset:
         return f"Dataset(name={self.name!r}, split={self.split!r}, images={self.images.shape}, classes={self.classes})"
 
 
-def scaled(pixels: Pixels, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
+def scale_bytes(pixels: Pixels, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
     """Return 8-bit images as float32 in [0, 1]: divided by 255."""
     return np.divide(pixels, np.float32(255), out=out, dtype=np.float32)
 
 
-def named_after(kind: str, path: Path) -> str:
+def name_after(kind: str, path: Path) -> str:
     """Return the name of a dataset that lies in a file or folder: without the folders above, which are private.
 
     Raises
@@ -81,7 +81,7 @@ def named_after(kind: str, path: Path) -> str:
 
     Examples
     --------
-    >>> named_after("npz", Path("/home/somebody/flowers.npz"))
+    >>> name_after("npz", Path("/home/somebody/flowers.npz"))
     'npz:flowers.npz'
     """
     name = Path(os.path.abspath(path)).name

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..errors import DataError, printable
 from ..files import open_regular
 from .arrays import check_memory
-from .dataset import Dataset, Pixels, named_after, scaled
+from .dataset import Dataset, Pixels, name_after, scale_bytes
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -82,7 +82,7 @@ def load(path: Path, split: str) -> Dataset:
     images, turned = _read([file for file, _ in files])
     labels = np.array([label for _, label in files], np.int64)
     notes = [*_order_notes(names), *_orientation_notes(turned, len(files), root)]
-    name = named_after("folder", path)
+    name = name_after("folder", path)
     return Dataset(images, labels, name, split, len(names), tuple(names), tuple(map(printable, notes)))
 
 
@@ -186,7 +186,7 @@ def _read(files: list[Path]) -> tuple[npt.NDArray[np.float32], list[tuple[Path, 
     for file, (height, width, its) in zip(files, shapes, strict=True):
         if [height, width] != size:
             remedy = "Resize them as for the training, for instance with Pillow's Image.resize."
-            if [width, height] == size and any(_decoded(other, "L")[1] != 1 for other in (file, files[0])):
+            if [width, height] == size and any(_decode(other, "L")[1] != 1 for other in (file, files[0])):
                 remedy = "Viewers turn one by its EXIF orientation: save it so, with Pillow's ImageOps.exif_transpose."
             raise DataError(
                 f"{file} has {height} × {width} pixels, and {files[0]} {size[0]} × {size[1]}: images should have one "
@@ -204,8 +204,8 @@ def _read(files: list[Path]) -> tuple[npt.NDArray[np.float32], list[tuple[Path, 
     images = np.empty(shape, np.float32)
     turned = []
     for file, image in zip(files, images, strict=True):
-        pixels, orientation = _decoded(file, mode)
-        scaled(pixels.reshape(image.shape), image)
+        pixels, orientation = _decode(file, mode)
+        scale_bytes(pixels.reshape(image.shape), image)
         if orientation != 1:
             turned.append((file, orientation))
     return images, turned
@@ -213,16 +213,16 @@ def _read(files: list[Path]) -> tuple[npt.NDArray[np.float32], list[tuple[Path, 
 
 def _shape(file: Path) -> tuple[int, int, str]:
     """Return height, width and mode of an image, from its header."""
-    with _opened(file) as image:
+    with _open_image(file) as image:
         mode = MODES.get(image.mode)
         if mode is None:
             raise DataError(f"{file} should have 8 bits a channel, received Pillow's mode {image.mode}. Convert it.")
         return image.height, image.width, "RGBA" if image.mode == "P" and "transparency" in image.info else mode
 
 
-def _decoded(file: Path, mode: str) -> tuple[Pixels, int]:
+def _decode(file: Path, mode: str) -> tuple[Pixels, int]:
     """Return the pixels of an image as they are stored, and its EXIF orientation, 1 where viewers do not turn it."""
-    with _opened(file) as image:
+    with _open_image(file) as image:
         pixels = np.asarray(image.convert(mode), np.uint8)
         try:
             orientation = int(image.getexif().get(ORIENTATION, 1))
@@ -232,7 +232,7 @@ def _decoded(file: Path, mode: str) -> tuple[Pixels, int]:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[PIL.Image.Image]:
+def _open_image(file: Path) -> Iterator[PIL.Image.Image]:
     """Open an image, and raise `DataError` for what cannot be read of it inside a ``with`` block."""
     from PIL import Image
 

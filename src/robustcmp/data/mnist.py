@@ -14,11 +14,11 @@ import numpy as np
 from .dataset import Pixels
 from .published import (
     Published,
-    broken,
     check_labels,
+    data_errors,
     fetch,
+    file_error,
     read_at_most,
-    reading,
 )
 
 URLS = (
@@ -60,22 +60,22 @@ def read_idx(path: str | os.PathLike[str], *, item_shape: tuple[int, ...] | None
         The file cannot be read, is no such file, is shorter or longer than its header says, or has other items.
     """
     path = Path(path)
-    with reading(path), open(path, "rb") as raw:
+    with data_errors(path), open(path, "rb") as raw:
         zipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         room = os.fstat(raw.fileno()).st_size * (_MOST_INFLATION if zipped else 1)
         with gzip.GzipFile(fileobj=raw) if zipped else raw as file:
             shape = _idx_shape(path, file.read)
             if item_shape is not None and shape[1:] != item_shape:
-                raise broken(path, f"items of shape {item_shape}", f"{shape[1:]}")
+                raise file_error(path, f"items of shape {item_shape}", f"{shape[1:]}")
             count = math.prod(shape)
             promised = f"{count} values, as its header {shape} says"
             if count > room:
-                raise broken(path, promised, "a file that is too small for them")
+                raise file_error(path, promised, "a file that is too small for them")
             # One byte more tells a longer file, and at a gzip file's end it has the checksum compared.
             values = read_at_most(file.read, count + 1)
     if len(values) != count:
-        raise broken(path, promised, "more" if len(values) > count else f"{len(values)}")
+        raise file_error(path, promised, "more" if len(values) > count else f"{len(values)}")
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
 
 
@@ -83,17 +83,17 @@ def _idx_shape(path: Path, read: Callable[[int], bytes]) -> tuple[int, ...]:
     magic = read(4)
     # 32 is the most dimensions that every NumPy can hold.
     if len(magic) < 4 or magic[:3] != b"\x00\x00\x08" or not 1 <= magic[3] <= 32:
-        raise broken(
+        raise file_error(
             path,
             "an IDX file of unsigned bytes, gzipped or not (it begins with 00 00 08 and the number of dimensions)",
             f"a file that begins with {magic.hex(' ') or 'nothing'}",
         )
     sizes = read(4 * magic[3])
     if len(sizes) < 4 * magic[3]:
-        raise broken(path, f"a header with {magic[3]} dimensions", "a file that ends inside its header")
+        raise file_error(path, f"a header with {magic[3]} dimensions", "a file that ends inside its header")
     shape = struct.unpack(f">{magic[3]}I", sizes)
     if 0 in shape:
-        raise broken(path, "at least one value", f"the shape {shape}")
+        raise file_error(path, "at least one value", f"the shape {shape}")
     return shape
 
 
@@ -104,7 +104,7 @@ def _read(paths: Sequence[Path]) -> tuple[Pixels, Pixels]:
     images = read_idx(paths[0], item_shape=(28, 28))
     labels = read_idx(paths[1], item_shape=())
     if len(images) != len(labels):
-        raise broken(paths[1], f"{len(images)} labels, one for each image in {paths[0].name}", f"{len(labels)}")
+        raise file_error(paths[1], f"{len(images)} labels, one for each image in {paths[0].name}", f"{len(labels)}")
     check_labels(paths[1], labels)
     return images[..., np.newaxis], labels
 

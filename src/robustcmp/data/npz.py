@@ -16,14 +16,15 @@ from .. import limits
 from ..errors import DataError, UsageError
 from ..files import open_regular
 from .arrays import DARK, check_labels, check_memory, check_unit_images
-from .dataset import Dataset, named_after, scaled
+from .dataset import Dataset, name_after, scale_bytes
 
 PAIRS = {"test": (("x_test", "y_test"), ("images", "labels")), "train": (("x_train", "y_train"),)}
 """What images and labels of a split are called: the first is what Keras calls them."""
 FORMAT = "data_format"
 """What an array is called that says where the channels are, ``"channels_first"`` or ``"channels_last"``."""
 MAPPED_BYTES = 2**30  # arrays that take more stay in their file, which has to stay as it is meanwhile
-_HEADER, _MAGIC = 30, b"PK\x03\x04"  # of an entry: its size and its beginning
+_HEADER = 30  # bytes before the name of an entry
+_MAGIC = b"PK\x03\x04"  # that an entry begins with
 
 _log = logging.getLogger("robustcmp")
 
@@ -75,7 +76,8 @@ def _names(archive: zipfile.ZipFile, split: str) -> tuple[str, str]:
 
 def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any], data_format: str | None) -> Dataset:
     if pixels.ndim == 3:
-        pixels, data_format = pixels[..., np.newaxis], None  # an axis of length one is no other in any layout
+        pixels = pixels[..., np.newaxis]
+        data_format = None  # an axis of length one is no other in any layout
     if pixels.dtype == np.uint8:
         if pixels.size and (most := int(pixels.max())) <= DARK:
             raise DataError(
@@ -83,7 +85,7 @@ def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any],
                 f"""255. Save them as float32 in [0, 1]: images.astype("float32"){f" / {most}" * (most > 1)}."""
             )
         check_memory(f"{len(pixels):,} images as float32", 4 * pixels.size)
-        pixels = scaled(pixels)
+        pixels = scale_bytes(pixels)
         _log.info("%s: images of 8 bits, divided by 255", path)
     images = check_unit_images(pixels, data_format)
     if not len(images):
@@ -91,7 +93,7 @@ def _dataset(path: Path, split: str, pixels: NDArray[Any], labels: NDArray[Any],
     classes = check_labels(labels, len(images))
     if classes.min() < 0:
         raise DataError(f"expected labels from 0 on, received {classes.min()}")
-    return Dataset(images, classes, named_after("npz", path), split, int(classes.max()) + 1)
+    return Dataset(images, classes, name_after("npz", path), split, int(classes.max()) + 1)
 
 
 # arrays of an archive -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import DataError, MissingDataError
 from ..files import as_path, user_cache
-from .dataset import Dataset, Pixels, scaled
+from .dataset import Dataset, Pixels, scale_bytes
 
 # Seconds to connect and seconds between two bytes: a firewall that drops packets must not look like work.
 DOWNLOAD_TIMEOUT = (10.0, 30.0)
@@ -62,18 +62,19 @@ class Published:
     def load(self, split: str, directory: Path | None) -> Dataset:
         """Return one split, from a directory, or from wherever it can be had if None is given."""
         pixels, labels = self.read(self._locate(split, directory))
-        return Dataset(scaled(pixels), labels.astype(np.int64), self.name, split, self.classes)
+        return Dataset(scale_bytes(pixels), labels.astype(np.int64), self.name, split, self.classes)
 
     def _locate(self, split: str, directory: Path | None) -> list[Path]:
         names = self.files[split]
         if directory is not None:
             paths = self._find(names, directory)
             if len(paths) < len(names):
-                missing = _listed([name for name in names if name not in paths])
+                missing = _list_names([name for name in names if name not in paths])
                 received = f"a directory without {missing}" if os.path.isdir(directory) else "no directory"
                 raise DataError(
-                    f"Expected {_listed(names, self.endings)} in {directory / self.folder} or {directory}; received "
-                    f"{received}. Name another directory with data_dir, or omit data_dir to download the dataset.",
+                    f"Expected {_list_names(names, self.endings)} in {directory / self.folder} or {directory}; "
+                    f"received {received}. Name another directory with data_dir, or omit data_dir to download the "
+                    "dataset.",
                     parameters=["data_dir"],
                 )
             return list(paths.values())
@@ -106,7 +107,7 @@ class Published:
         return paths
 
 
-def _listed(names: Sequence[str], endings: Sequence[str] = ("",)) -> str:
+def _list_names(names: Sequence[str], endings: Sequence[str] = ("",)) -> str:
     return ", ".join(" or ".join(name + end for end in endings) for name in names)
 
 
@@ -115,7 +116,8 @@ def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
     import pooch
 
     name = urls[0].rpartition("/")[2]
-    failures, reasons = [], []
+    failures = []
+    reasons = []
     for url in urls:
         downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=DOWNLOAD_TIMEOUT)
         try:
@@ -158,16 +160,16 @@ def read_at_most(read: Callable[[int], bytes], limit: int) -> bytearray:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def data_errors(path: Path) -> Iterator[None]:
     """Raise `DataError` for what cannot be read inside a ``with`` block."""
     try:
         yield
     except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error
-        raise broken(path, "a whole, readable file", f"“{reason}”") from error
+        raise file_error(path, "a whole, readable file", f"“{reason}”") from error
 
 
-def broken(path: Path, expected: str, received: str) -> DataError:
+def file_error(path: Path, expected: str, received: str) -> DataError:
     """Return the error for a file that is not what was published."""
     return DataError(
         f"{path}: expected {expected}; received {received}. Replace it with the published file, or, if it is in the "
@@ -178,4 +180,4 @@ def broken(path: Path, expected: str, received: str) -> DataError:
 def check_labels(path: Path, labels: Pixels, classes: int = 10) -> None:
     """Raise `DataError` for a label that is none of the classes."""
     if labels.max() >= classes:
-        raise broken(path, f"labels from 0 to {classes - 1}", f"a label {labels.max()}")
+        raise file_error(path, f"labels from 0 to {classes - 1}", f"a label {labels.max()}")

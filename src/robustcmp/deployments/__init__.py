@@ -16,8 +16,8 @@ MODULES = {
     "torch-compile": "torch_compile",
     "executorch": "executorch",
     "coreml": "coreml",
-    "onnxruntime-web": "onnxruntime_web",
-    "tfjs": "tfjs",
+    "onnxruntime-web": "web.onnxruntime_web",
+    "tfjs": "web.tfjs",
 }
 """The module of each runtime, by its name."""
 ALSO = {"onnx": "onnxruntime", "tflite": "litert", "tensorflowjs": "tfjs"}
@@ -27,13 +27,14 @@ ALSO = {"onnx": "onnxruntime", "tflite": "litert", "tensorflowjs": "tfjs"}
 @cache
 def runtime(name: str) -> Runtime:
     """Return the runtime of that name."""
-    found: Runtime = import_module(f".{MODULES[name]}", __name__).RUNTIME
-    return found
+    module = import_module(f".{MODULES[name]}", __name__)
+    instance: Runtime = module.RUNTIME
+    return instance
 
 
 def names() -> list[str]:
     """Return what there is to deploy to, such as ``"onnxruntime-int8"``; nothing large is imported."""
-    return [_joined(name, kind) for name in MODULES for kind in runtime(name).conversions]
+    return [f"{name}-{kind}" if kind else name for name in MODULES for kind in runtime(name).conversions]
 
 
 def split(name: str) -> tuple[Runtime, str]:
@@ -44,10 +45,10 @@ def split(name: str) -> tuple[Runtime, str]:
     UsageError
         There is none of that name.
     """
-    for known in sorted(MODULES, key=len, reverse=True):
-        kind = name[len(known) + 1 :]
-        if (name == known or name.startswith(f"{known}-")) and runtime(known).conversion(kind) is not None:
-            return runtime(known), kind
+    for candidate in sorted(MODULES, key=len, reverse=True):
+        kind = name[len(candidate) + 1 :]
+        if (name == candidate or name.startswith(f"{candidate}-")) and runtime(candidate).conversion(kind) is not None:
+            return runtime(candidate), kind
     also = {
         deployment.replace(runtime_name, word, 1): deployment
         for word, runtime_name in ALSO.items()
@@ -59,29 +60,25 @@ def split(name: str) -> tuple[Runtime, str]:
 
 def check_runtime(name: str) -> None:
     """Raise `UsageError` for a deployment that is unknown, or whose program is not here."""
-    found, _ = split(name)
-    if reason := found.missing():
+    target, _ = split(name)
+    if reason := target.missing():
         raise UsageError(reason)
 
 
 def check_applicable(name: str) -> None:
     """Raise `UsageError` for a deployment that is unknown, or that cannot be asked here."""
     check_runtime(name)
-    found, _ = split(name)
-    if found.not_applicable:
+    target, _ = split(name)
+    if target.not_applicable:
         raise UsageError(
-            f"{name} is not applicable: {found.not_applicable}. --deploy and robustcmp.deploy convert to it, and say "
+            f"{name} is not applicable: {target.not_applicable}. --deploy and robustcmp.deploy convert to it, and say "
             "how large the file is."
         )
 
 
 def conversion(name: str) -> Conversion:
     """Return what is done to a network that is deployed under a name."""
-    found, kind = split(name)
-    said = found.conversion(kind)
-    assert said is not None
-    return said
-
-
-def _joined(name: str, kind: str) -> str:
-    return f"{name}-{kind}" if kind else name
+    target, kind = split(name)
+    how = target.conversion(kind)
+    assert how is not None
+    return how

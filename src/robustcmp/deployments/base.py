@@ -20,7 +20,7 @@ from ..errors import DeploymentError
 from ..files import write_named
 from ..models.model import Model
 from ..provenance import package_version
-from .layouts import Layout
+from .sessions import Session
 
 Precision = Literal["float32", "float16", "int8"]
 
@@ -32,51 +32,20 @@ class Conversion(NamedTuple):
     ----------
     precision : str
         What its weights are stored in.
-    said : str
+    description : str
         What is done to the network, for tables and help.
     calibrated : bool
         Whether images are needed to choose the ranges of activations.
     """
 
     precision: Precision
-    said: str
+    description: str
     calibrated: bool = False
 
     @property
     def is_exact(self) -> bool:
         """Whether the deployed network should answer as its source does, but for rounding in float32."""
         return self.precision == "float32"
-
-
-class Session(ABC):
-    """A deployed network that is ready to be asked.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (H, W, C) of one image, or (F,) where images are given as rows of values; 0 where any size is taken.
-    notes : list of str
-        What is done to images and answers, where the file has another layout or number format.
-    holds_bytes : bool
-        Whether the format of its images is that of bytes, so that these can be nothing but images within `bounds`.
-    bounds : tuple of float
-        Of the images that it takes, unless a caller says otherwise.
-    levels : tuple of float or None
-        The smallest and the largest value that its quantised input can store; None where its input is of floats.
-    layout : Layout, optional
-        How images become its input, where that is told from the sizes in the file.
-    """
-
-    shape: tuple[int, ...]
-    notes: list[str]
-    layout: Layout | None = None
-    holds_bytes: bool = False
-    bounds: tuple[float, float] = (0, 1)
-    levels: tuple[float, float] | None = None
-
-    @abstractmethod
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the logits (N, K) of images (N, H, W, C)."""
 
 
 class Runtime(ABC):
@@ -156,8 +125,8 @@ class Runtime(ABC):
         kind : str
             One of `conversions`.
         calibration : ndarray of float32, shape (N, H, W, C), or None
-            Images as the network gets them, to choose the ranges of activations by; for other conversions they may say
-            the size of images.
+            Images as the network gets them, to choose the ranges of activations by. A calibrated conversion always has
+            some; for others they may say the size of images.
         path : Path
             The file. Its folder exists and is empty: files beside it belong to it.
 
@@ -194,3 +163,11 @@ def image_shape(model: Model, images: NDArray[np.float32] | None) -> tuple[int, 
             "the network's design is not known, so neither is its images' size: pass calibration images"
         )
     return images.shape[1:]
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error of a program says in one line, where its own message has a whole page."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # OpenVINO names the places in its source first.
+    messages = [line for line in lines if not line.startswith(("Exception from ", "Check '"))] or lines
+    return f"{type(error).__name__}: {messages[0][:300] if messages else 'no message'}"

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from ..errors import DeploymentError
 from ..models.model import Model
-from .asking import first_line
-from .base import Conversion, Runtime, Session
-from .torch_network import TRACING, as_usual, quiet, torch_network
+from .base import Conversion, Runtime, first_line
+from .sessions import Session
+from .silence import silence
+from .torch_network import TRACING, as_usual, build_torch_network
 
 MOST_IMAGES = 1024  # in a batch
 
@@ -31,16 +32,16 @@ class CoreML(Runtime):
     }
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
-        if said := self.missing():
-            raise DeploymentError(said)
-        network = torch_network(model, self.name, calibration)
+        if reason := self.missing():
+            raise DeploymentError(reason)
+        network = build_torch_network(model, self.name, calibration)
         height, width, channels = network.shape
         import torch
 
         jit: Any = torch.jit
         for name in ("coremltools", "coremltools.converters._converters_entry"):  # which versions it was tried with
             logging.getLogger(name).setLevel(logging.ERROR)
-        with TRACING, as_usual(), quiet():
+        with TRACING, as_usual(), silence():
             import coremltools as ct
 
             precision = ct.precision.FLOAT16 if kind == "float16" else ct.precision.FLOAT32

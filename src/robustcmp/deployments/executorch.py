@@ -19,8 +19,9 @@ from ..errors import DeploymentError, HostError, UsageError
 from ..hosts import environments
 from ..hosts.process import HostProcess
 from ..models.model import Model
-from .asking import BatchSession, check_file, images_taken
-from .base import Conversion, Runtime, Session
+from .base import Conversion, Runtime
+from .layouts import read_layout
+from .sessions import BatchSession, Session
 
 HOST = "executorch"
 SIZE = 64  # images in the batch that a program is made for
@@ -56,7 +57,7 @@ class ExecuTorch(Runtime):
 
     def process(self) -> HostProcess:
         """Return the process that converts and answers; one that has ended is replaced."""
-        with self._starting, _said():
+        with self._starting, _as_deployment_errors():
             if self._process is None or not self._process.alive:
                 self._process = environments.start(HOST)
             return self._process
@@ -68,14 +69,12 @@ class ExecuTorch(Runtime):
                 f"{self.name} converts networks by their architecture and weights, in another process: models of the "
                 "zoo and architectures of one's own. Convert this one yourself, and open the .pte file"
             )
-        if kind == "int8" and (calibration is None or not len(calibration)):
-            raise DeploymentError(f"{self.name}-int8 needs images to calibrate: pass some of the training images")
-        described = architecture.described | {
+        described = architecture.description | {
             "inputs": {layer.name: shape for layer, shape in architecture.walk()},
             "flattened": architecture.flattened,
         }
         process = self.process()
-        with _said():
+        with _as_deployment_errors():
             number = process.call("build", architecture=described, seed=0)[0]["is"]
             try:
                 process.call("set_weights", weights, of=number)
@@ -87,14 +86,13 @@ class ExecuTorch(Runtime):
         path.write_bytes(answer["program"].tobytes())
 
     def open(self, path: Path) -> Session:
-        check_file(path, self.suffix)
         if path.stat().st_size > LARGEST:
             raise DeploymentError(f"{path} has {path.stat().st_size:,} bytes, expected at most {LARGEST:,}")
         content = path.read_bytes()
         if content[4:8] != b"ET12":
             raise DeploymentError(f"{path} is no program of ExecuTorch: it should have ET12 as its bytes 5 to 8")
-        opened = _Opened(self, content, str(path))
-        shape, layout = images_taken(str(path), opened.input)
+        opened = _Program(self, content, str(path))
+        shape, layout = read_layout(str(path), opened.input)
         if len(opened.output) != 2 or opened.output[0] != opened.input[0]:
             raise DeploymentError(
                 f"{path} should answer {opened.input[0]} images with a row of logits each, and gives {opened.output}"
@@ -103,17 +101,17 @@ class ExecuTorch(Runtime):
         return BatchSession(str(path), opened, shape, layout, [f"asked in batches of {size}"], [size])
 
 
-class _Opened:
+class _Program:
     """A program in the process; where that has ended, in the next one."""
 
-    def __init__(self, runtime: ExecuTorch, content: bytes, what: str):
-        self._runtime, self._what = runtime, what
+    def __init__(self, runtime: ExecuTorch, content: bytes, name: str):
+        self._runtime, self._name = runtime, name
         self._content = np.frombuffer(content, np.uint8)
         self._open()
 
     def _open(self) -> None:
         self._process = self._runtime.process()
-        with _said(f"{self._what} cannot be opened: "):
+        with _as_deployment_errors(f"{self._name} cannot be opened: "):
             answer, _ = self._process.call("open", {"program": self._content})
         self._number: int = answer["is"]
         self.input: list[int] = answer["input"]
@@ -122,7 +120,7 @@ class _Opened:
     def __call__(self, images: NDArray[np.float32]) -> Any:
         if not self._process.alive:
             self._open()
-        with _said():
+        with _as_deployment_errors():
             _, answer = self._process.call("logits", {"images": images}, of=self._number)
         return answer["logits"]
 
@@ -132,7 +130,7 @@ class _Opened:
 
 
 @contextmanager
-def _said(before: str = "") -> Iterator[None]:
+def _as_deployment_errors(before: str = "") -> Iterator[None]:
     """Let what a host says be a `DeploymentError`."""
     try:
         yield

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
 from ..errors import DeploymentError
-from ..frameworks.base import padded
+from ..frameworks.base import DataFormat, pad
 
 CHANNELS = (1, 2, 3, 4)
 BYTES = 255.0
+FLOATS = ("float16", "float32", "float64")
 OTHER_END = {"NHWC": "NCHW", "NCHW": "NHWC"}
 
 
@@ -66,7 +67,6 @@ class Layout:
         DeploymentError
             It is no batch of images.
         """
-        dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
         sizes = tuple(max(size or 0, 0) for size in shape[1:])
         rounded = ", rounded to 255 times their values in [0, 1]" if dtype == "uint8" else ""
         notes = [f"images are given as {dtype}{rounded}"] if dtype != "float32" else []
@@ -112,7 +112,7 @@ class Layout:
         """Say whether images (H, W, C) have the size that the network takes."""
         if self.order == "flat":
             return self.shape[0] in (0, math.prod(image))
-        return all(size in (0, given) for size, given in zip(self.shape, image, strict=True))
+        return all(size in (0, length) for size, length in zip(self.shape, image, strict=True))
 
     def for_images(self, image: Sequence[int]) -> Layout:
         """Return the layout in which images (H, W, C) fit, as its channels may be at the other end than was guessed."""
@@ -123,7 +123,7 @@ class Layout:
         other = replace(self, shape=sizes, order=OTHER_END[self.order])
         return other if other.fits(image) else self
 
-    def inside(self, images: NDArray[np.float32]) -> NDArray[Any]:
+    def to_input(self, images: NDArray[np.float32]) -> NDArray[Any]:
         """Return images (N, H, W, C) as the network's input."""
         order = self.for_images(images.shape[1:]).order
         if order == "NCHW":
@@ -139,12 +139,94 @@ class Layout:
             converted = images.astype(self.dtype)
         return converted
 
-    def asked(self, ask: Callable[[NDArray[Any]], Any], images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def ask(self, network: Callable[[NDArray[Any]], Any], images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the rows (N, K) of what a network answers, asked as many at once as it takes."""
-        x = self.inside(images)
+        x = self.to_input(images)
         if self.batch is None:
-            return np.asarray(ask(x), np.float32)
+            return np.asarray(network(x), np.float32)
         some = x if len(x) else np.zeros((1, *x.shape[1:]), x.dtype)  # one image, for the number of classes
         parts = (some[start : start + self.batch] for start in range(0, len(some), self.batch))
-        answers = [np.asarray(ask(padded(part, self.batch)), np.float32)[: len(part)] for part in parts]
+        answers = [np.asarray(network(pad(part, self.batch)), np.float32)[: len(part)] for part in parts]
         return np.concatenate(answers)[: len(x)]
+
+
+def read_layout(
+    network: str, dimensions: Sequence[int | None], layout: DataFormat | None = None
+) -> tuple[tuple[int, int, int], DataFormat]:
+    """Return (H, W, C) and the layout of a network's images, from its input's dimensions, the batch among them.
+
+    Parameters
+    ----------
+    network : str
+        What it is called in errors.
+    dimensions : sequence of int or None
+        None for one that is not fixed.
+    layout : str, optional
+        Where the file says it. If not, the channels are where 1 to 4 stands.
+
+    Raises
+    ------
+    DeploymentError
+        It takes no batch of images of one size, or nothing tells where the channels are.
+    """
+    if len(dimensions) != 4:
+        raise DeploymentError(
+            f"{network} takes an input of {len(dimensions)} dimensions, expected 4: a batch of images. Export it with "
+            "an input (N, C, H, W) or (N, H, W, C)"
+        )
+    sizes = [size for size in dimensions[1:] if size]
+    if len(sizes) != 3:
+        shown = ", ".join("?" if size is None else str(size) for size in dimensions)
+        raise DeploymentError(
+            f"{network} takes images of no fixed size ({shown}). Export it with a fixed height, width and number of "
+            "channels; only the batch may vary"
+        )
+    if math.prod(sizes) > limits.LAYER_VALUES:
+        raise DeploymentError(
+            f"{network} takes images of {sizes}, expected at most {limits.LAYER_VALUES:,} values an image"
+        )
+    if layout is None:
+        axis = channels_axis(sizes)
+        if axis is None:
+            raise DeploymentError(
+                f"{network} takes images {tuple(sizes)}, and nothing says where the channels are. Export it with 1 "
+                "to 4 channels, first or last"
+            )
+        layout = "channels_first" if axis == "first" else "channels_last"
+    if layout == "channels_first":
+        return (sizes[1], sizes[2], sizes[0]), layout
+    return (sizes[0], sizes[1], sizes[2]), layout
+
+
+class Tensor(NamedTuple):
+    """An input or output of a network; None stands for a size that is open."""
+
+    name: str
+    dtype: str
+    shape: Sequence[int | None]
+
+
+def choose_tensors(
+    network: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, list[str]]:
+    """Return a network's input of images, its output of scores, and a note where it has other outputs.
+
+    Raises
+    ------
+    DeploymentError
+        It has not one input of floats or bytes, or not one output of floats.
+    """
+    if len(inputs) != 1:
+        names = ", ".join(tensor.name for tensor in inputs)
+        raise DeploymentError(f"{network} should have one input, a batch of images; it has {len(inputs)}: {names}")
+    if inputs[0].dtype not in (*FLOATS, "uint8"):
+        raise DeploymentError(f"{network} takes {inputs[0].dtype}; expected images as floats or as bytes")
+    scores = [tensor for tensor in outputs if tensor.dtype in FLOATS]
+    if len(scores) != 1:
+        listed = ", ".join(f"{tensor.name} {tensor.dtype}" for tensor in outputs)
+        raise DeploymentError(
+            f"{network} should have one output of floats, logits or probabilities (N, K); it has {listed}. Export "
+            "classifiers of scikit-learn with options={'zipmap': False}."
+        )
+    notes = [f"of its outputs only {scores[0].name} is used"] if len(outputs) > 1 else []
+    return inputs[0], scores[0], notes

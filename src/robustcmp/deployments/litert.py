@@ -17,7 +17,6 @@ without crashing.
 from __future__ import annotations
 
 import threading
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,13 +26,14 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, UsageError, in_one_line
 from ..files import write_bytes_atomically
 from ..frameworks import get_framework
-from ..frameworks.base import padded
 from ..frameworks.keras_networks import call_arguments
 from ..models.model import Model
 from ..threads import cores
 from ..untrusted import check_answers, read_network
-from .base import Conversion, Runtime, Session
+from .base import Conversion, Runtime
 from .layouts import BYTES, Layout
+from .sessions import LayoutSession, Session
+from .silence import silence
 
 IDENTIFIER = slice(4, 8)
 """Where a file says what it is."""
@@ -59,19 +59,15 @@ class LiteRT(Runtime):
         shape = _input_shape(network)
         images = None
         if self.conversions[kind].calibrated:
-            if calibration is None or not len(calibration):
-                raise DeploymentError(
-                    f"{self.name}-{kind} needs images to choose the ranges of activations by, received none. Pass some "
-                    "of those that the network was trained on."
-                )
+            assert calibration is not None
             first = model.architecture is None and model.data_format == "channels_first"
-            images = np.ascontiguousarray(_channels_first(calibration) if first else calibration)
+            images = np.ascontiguousarray(calibration.transpose(0, 3, 1, 2) if first else calibration)
             if images.shape[1:] != shape:
                 raise DeploymentError(
                     f"expected images of shape {shape} to choose the ranges of activations by, received "
                     f"{images.shape[1:]}"
                 )
-        write_bytes_atomically(path, _converted(network, shape, kind, images))
+        write_bytes_atomically(path, _convert(network, shape, kind, images))
 
     def open(self, path: Path) -> Session:
         content = _content(path)
@@ -116,7 +112,7 @@ def _input_shape(network: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _converted(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArray[np.float32] | None) -> bytes:
+def _convert(network: Any, shape: tuple[int, ...], kind: str, calibration: NDArray[np.float32] | None) -> bytes:
     """Return the file's content for a network of Keras."""
     import tensorflow as tf
 
@@ -135,8 +131,7 @@ def _converted(network: Any, shape: tuple[int, ...], kind: str, calibration: NDA
             converter.representative_dataset = lambda: ([image] for image in calibration[:, None])
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]  # all of it, or an error
             converter.inference_input_type = converter.inference_output_type = tf.int8
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Statistics for quantized inputs were expected", UserWarning)
+        with silence():
             content: bytes = converter.convert()
     except Exception as error:  # a layer of a user's own can raise anything
         raise DeploymentError(
@@ -183,13 +178,13 @@ class _Format(NamedTuple):
     zero: int
 
     @classmethod
-    def of(cls, path: Path, what: str, tensor: dict[str, Any]) -> _Format:
+    def of(cls, path: Path, name: str, tensor: dict[str, Any]) -> _Format:
         scale, zero = tensor["quantization"]
         dtype = np.dtype(tensor["dtype"])
         if dtype != np.float32 and not (dtype in (np.int8, np.uint8) and np.isfinite(scale) and scale > 0):
             kind = f"{dtype} without a scale" if dtype in (np.int8, np.uint8) else str(dtype)
             raise DeploymentError(
-                f"{path}: expected {what} in float32, or in int8 or uint8 with a scale and a zero point; received "
+                f"{path}: expected {name} in float32, or in int8 or uint8 with a scale and a zero point; received "
                 f"{kind}"
             )
         return cls(dtype, np.float32(scale), int(zero))
@@ -209,7 +204,7 @@ class _Format(NamedTuple):
         """Whether its values are those of bytes, 0 to 255."""
         return self.is_quantised and bool(np.allclose(self.range, (0, BYTES), atol=0.5))
 
-    def stored(self, values: NDArray[np.float32]) -> NDArray[Any]:
+    def store(self, values: NDArray[np.float32]) -> NDArray[Any]:
         if not self.is_quantised:
             return np.ascontiguousarray(values, np.float32)
         stored = values / self.scale
@@ -218,20 +213,18 @@ class _Format(NamedTuple):
         info = np.iinfo(self.dtype)
         return np.clip(stored, info.min, info.max, out=stored).astype(self.dtype, order="C")
 
-    def values(self, stored: NDArray[Any]) -> NDArray[np.float32]:
+    def restore(self, stored: NDArray[Any]) -> NDArray[np.float32]:
         if not self.is_quantised:
             return stored
         return (stored.astype(np.float32) - self.zero) * self.scale
 
-    def said(self, what: str) -> str:
+    def describe(self, name: str) -> str:
         low, high = self.range
-        return f"{what} in {self.dtype}: 256 levels from {low:.4g} to {high:.4g}"
+        return f"{name} in {self.dtype}: 256 levels from {low:.4g} to {high:.4g}"
 
 
-class _Network(Session):
+class _Network(LayoutSession):
     """A network in LiteRT's interpreter, which answers one thread at a time, with all cores."""
-
-    layout: Layout
 
     def __init__(self, path: Path, content: bytes):
         from ai_edge_litert.interpreter import Interpreter
@@ -241,38 +234,31 @@ class _Network(Session):
         self._size = 0  # of the batch that memory is laid out for
         try:
             self._interpreter = Interpreter(model_content=content, num_threads=cores())
-            given, answered = self._interpreter.get_input_details(), self._interpreter.get_output_details()
+            inputs, outputs = self._interpreter.get_input_details(), self._interpreter.get_output_details()
         except (ValueError, RuntimeError) as error:
             raise DeploymentError(f"{path} cannot be opened: {in_one_line(error)}") from None
-        if len(given) != 1 or len(answered) != 1:
+        if len(inputs) != 1 or len(outputs) != 1:
             raise DeploymentError(
-                f"{path} has {len(given)} inputs and {len(answered)} outputs; expected one of each: images and logits"
+                f"{path} has {len(inputs)} inputs and {len(outputs)} outputs; expected one of each: images and logits"
             )
-        self._input, self._output = given[0]["index"], answered[0]["index"]
-        self._images = _Format.of(path, "images", given[0])
-        self._logits = _Format.of(path, "logits", answered[0])
-        signature = _taken(path, given[0])
-        self._batch = signature[0]
-        self.layout = Layout.of([None, *signature[1:]], "float32", str(path))
-        self.shape = self.layout.shape
+        self._input, self._output = inputs[0]["index"], outputs[0]["index"]
+        self._images = _Format.of(path, "images", inputs[0])
+        self._logits = _Format.of(path, "logits", outputs[0])
+        signature = _read_shape(path, inputs[0])
+        batch = signature[0] if signature[0] > 0 else None
+        super().__init__(Layout.of([batch, *signature[1:]], "float32", str(path)), self._ask)
         self.holds_bytes = self._images.holds_bytes
         self.bounds = (0, BYTES) if self.holds_bytes else (0, 1)
         self.levels = self._images.range if self._images.is_quantised else None
-        self.notes = self._noted()
-        self._classes = self._ask(np.zeros((self._batch if self._batch > 0 else 2, *self.shape), np.float32)).shape[1]
+        self.notes = self._describe()
+        self._classes = self.layout.ask(self._ask, np.zeros((2, *self.shape), np.float32)).shape[1]
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        logits = np.empty((len(images), self._classes), np.float32)
-        step = self._batch if self._batch > 0 else max(1, len(images))
-        for start in range(0, len(images), step):
-            part = images[start : start + step]
-            asked = padded(part, step) if self._batch > 0 else part
-            logits[start : start + step] = self._ask(asked)[: len(part)]
-        return logits
+        return super().__call__(images) if len(images) else np.zeros((0, self._classes), np.float32)
 
     def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the logits of a batch of a size that the file takes."""
-        stored = self._images.stored(self.layout.inside(images))
+        """Return the logits of a batch in the layout and of a size that the file takes."""
+        stored = self._images.store(images)
         try:
             with self._lock:
                 if len(stored) != self._size:
@@ -290,36 +276,29 @@ class _Network(Session):
                 f"{self._path} answers {len(images)} images with an array {answer.shape}; expected logits "
                 f"({len(images)}, K)"
             )
-        return self._logits.values(answer)
+        return self._logits.restore(answer)
 
-    def _noted(self) -> list[str]:
+    def _describe(self) -> list[str]:
         notes = []
         if self.layout.order == "NCHW":
             notes.append("images are passed channels first")
-        notes += self.layout.notes
         if self._images.is_quantised:
-            notes.append(self._images.said("images"))
+            notes.append(self._images.describe("images"))
         if self._logits.is_quantised:
-            notes.append(self._logits.said("logits"))
-        if self._batch > 0:
-            notes.append(f"the file takes batches of {self._batch}, so images are passed {self._batch} at a time")
-        return notes
+            notes.append(self._logits.describe("logits"))
+        return notes + self.layout.notes
 
 
-def _taken(path: Path, tensor: dict[str, Any]) -> list[int]:
+def _read_shape(path: Path, tensor: dict[str, Any]) -> list[int]:
     """Return the shape of a batch, -1 for a number of images that is free."""
     signature = [int(size) for size in tensor["shape_signature"]]
-    known = len(signature) == 4 or (len(signature) == 3 and signature[0] == -1)
-    if not known or min(signature[1:]) < 1 or signature[0] < -1 or not signature[0]:
+    is_batch = len(signature) == 4 or (len(signature) == 3 and signature[0] == -1)
+    if not is_batch or min(signature[1:]) < 1 or signature[0] < -1 or not signature[0]:
         raise DeploymentError(
             f"{path} takes an array of shape {tuple(signature)} (-1: any size); expected images (N, H, W, C), "
             "(N, C, H, W), or (N, H, W) with any N, of which N alone may be any"
         )
     return signature
-
-
-def _channels_first(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    return images.transpose(0, 3, 1, 2)
 
 
 RUNTIME = LiteRT()

@@ -18,7 +18,8 @@ from ..frameworks.numpy import NumPy
 from ..models.classifier import Classifier
 from ..models.model import FunctionsModel, Model
 from ..models.preflight import DEPENDENCE
-from .base import Runtime, Session
+from .base import Runtime
+from .sessions import Session
 
 Gradient = Literal["source", "finite-differences", "none"]
 PROBES = 8  # images
@@ -27,7 +28,7 @@ SUMS = 0.05  # how far probabilities that were rounded to 8 bits may be from 1 i
 ROUNDED = 1e-4  # of probabilities whose sum is farther from 1
 
 
-class Deployed(NumPy):
+class RuntimeAdapter(NumPy):
     """A runtime as a framework without training."""
 
     def __init__(self, name: str, runtime: Runtime):
@@ -80,7 +81,7 @@ class DeployedNetwork:
 
     Attributes
     ----------
-    adapter : Deployed
+    adapter : RuntimeAdapter
         Its runtime.
     files : Files
         Where it is.
@@ -97,7 +98,9 @@ class DeployedNetwork:
         Of images that are scaled to those of the session; by default they are not.
     """
 
-    def __init__(self, adapter: Deployed, files: Files, session: Session, bounds: tuple[float, float] | None = None):
+    def __init__(
+        self, adapter: RuntimeAdapter, files: Files, session: Session, bounds: tuple[float, float] | None = None
+    ):
         self.adapter, self.files, self._session = adapter, files, session
         lower, upper = bounds or session.bounds  # a session's own begin at 0
         self._scaled = (lower, upper) != session.bounds
@@ -113,8 +116,8 @@ class DeployedNetwork:
             shape = (shape[0], 1, 1)  # a row of values
         drawn = np.random.default_rng(0).random((PROBES, *(size or SIDE for size in shape)), np.float32)
         images = np.float32(largest) * drawn
-        together = self._answered(images)
-        answers = [self._answered(images[i : i + 1]) for i in range(PROBES)]
+        together = self._ask(images)
+        answers = [self._ask(images[i : i + 1]) for i in range(PROBES)]
         if together.ndim != 2 or {(PROBES, *answer.shape[1:]) for answer in answers} != {together.shape}:
             raise DeploymentError(
                 f"{self.files.main} should answer {PROBES} images with {PROBES} rows of numbers, received the shapes "
@@ -133,7 +136,7 @@ class DeployedNetwork:
                 self._rounded = True
                 self.notes.append("its probabilities are rounded, so they are divided by their sum")
 
-    def _answered(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _ask(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         self._check_size(images.shape[1:])
         answer = self._session(images)
         return answer.reshape(len(images), -1) if answer.ndim in (1, 4) and len(answer) == len(images) else answer
@@ -153,9 +156,9 @@ class DeployedNetwork:
         if self._scaled:
             images = (images - self._lower) * self._scale
         if not self.alone:
-            answers = self._answered(images)
+            answers = self._ask(images)
         else:
-            answers = np.concatenate([self._answered(images[i : i + 1]) for i in range(len(images))])
+            answers = np.concatenate([self._ask(images[i : i + 1]) for i in range(len(images))])
         if self._rounded:
             answers = answers / np.maximum(answers.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return answers
@@ -219,24 +222,24 @@ class DeployedModel(FunctionsModel):
 def channels_last(source: Model) -> dict[str, Any]:
     """Return how a model was wrapped, its bounds and preprocessing, for images (N, H, W, C)."""
     bounds, preprocessing = source.wrapped_as
-    own = dict(preprocessing)
+    settings = dict(preprocessing)
     if source.data_format == "channels_first":
         moved = {-3: -1, -2: -3, -1: -2}
         for name in ("axis", "flip_axis"):
-            if own.get(name) is not None:
-                axis = own[name] if own[name] < 0 else own[name] - 4
+            if settings.get(name) is not None:
+                axis = settings[name] if settings[name] < 0 else settings[name] - 4
                 if axis not in moved:
-                    raise ModelError(f"{name}={own[name]} is not an axis of one image (C, H, W)")
-                own[name] = moved[axis]
-    return {"bounds": bounds, "preprocessing": in_numpy(own)}
+                    raise ModelError(f"{name}={settings[name]} is not an axis of one image (C, H, W)")
+                settings[name] = moved[axis]
+    return {"bounds": bounds, "preprocessing": to_numpy(settings)}
 
 
-def in_numpy(preprocessing: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def to_numpy(preprocessing: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return what is done to images with means and deviations in NumPy; None where it is nothing."""
-    return {name: _plain(value) for name, value in (preprocessing or {}).items()} or None
+    return {name: _to_numpy(value) for name, value in (preprocessing or {}).items()} or None
 
 
-def _plain(value: Any) -> Any:
+def _to_numpy(value: Any) -> Any:
     """Return a mean or a deviation in NumPy, whatever framework it is of."""
     if value is None or isinstance(value, int | float | np.ndarray):
         return np.float32(value) if isinstance(value, float) else value

@@ -173,7 +173,7 @@ def external_files(path: Path) -> list[Path]:
     if LOCATION not in content:
         return []
     with _onnx_errors(path):
-        outside = _outside(onnx_package().load_model_from_string(content), path)
+        outside = _external_arrays(onnx_package().load_model_from_string(content), path)
     return [*dict.fromkeys(file for _, file in outside)]
 
 
@@ -184,7 +184,7 @@ def read_whole(path: Path) -> bytes:
         return content
     with _onnx_errors(path):
         model = onnx_package().load_model_from_string(content)
-        outside = _outside(model, path)
+        outside = _external_arrays(model, path)
         values = {file: read_network(file, MOST_BYTES) for file in {file for _, file in outside}}
         size = len(content)
         for array, file in outside:
@@ -231,9 +231,9 @@ def _onnx_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _outside(model: Any, path: Path) -> list[tuple[Any, Path]]:
+def _external_arrays(model: Any, path: Path) -> list[tuple[Any, Path]]:
     """Return the arrays whose values lie in other files of the network's folder, with these files."""
-    found = []
+    pairs = []
     for array in _messages(model):
         if not isinstance(array, onnx_package().TensorProto) or not (array.external_data or array.data_location):
             continue
@@ -246,8 +246,8 @@ def _outside(model: Any, path: Path) -> list[tuple[Any, Path]]:
             )
         if not file.is_file():
             raise DeploymentError(f"{path} keeps {array.name!r} in {file}, which is not there: copy it. {ONE_FILE}")
-        found.append((array, file))
-    return found
+        pairs.append((array, file))
+    return pairs
 
 
 def with_channels(model: Any, content: bytes) -> bytes:
@@ -361,11 +361,11 @@ class _Reader:
         self._shape = (sizes[2], sizes[3], sizes[1])
         self.weights: Weights = {}
         self._made = {output: node for node in nodes for output in node.output}
-        self._place = {output: place for place, node in enumerate(nodes) for output in node.output}
+        self._place = {output: index for index, node in enumerate(nodes) for output in node.output}
         self._before: dict[str, str] = {}
         for node in nodes:
             self._trace(node)
-        self._names = self._named([node for node in nodes if node.op_type in LAYERS and not self._is_part(node)])
+        self._names = self._name_layers([node for node in nodes if node.op_type in LAYERS and not self._is_part(node)])
         self._seen: set[str] = set()
 
     def architecture(self, name: str) -> Architecture:
@@ -383,13 +383,13 @@ class _Reader:
 
     # the way through the graph ---------------------------------------------------------------------------------------
 
-    def _fed(self, node: Any) -> list[str]:
+    def _inputs(self, node: Any) -> list[str]:
         """Return what goes into a node and was computed."""
         return [value for value in node.input if value and value not in self._arrays]
 
     def _trace(self, node: Any) -> None:
         """Note from which value the output of a node comes; of a sum, the one from which both terms come."""
-        fed = self._fed(node)
+        fed = self._inputs(node)
         if not fed:
             return
         before = fed[0]
@@ -397,13 +397,13 @@ class _Reader:
             before = self._fork(*fed) if len(fed) == 2 else self._before.get(fed[0], fed[0])
         self._before[node.output[0]] = before
 
-    def _fork(self, one: str, other: str) -> str:
+    def _fork(self, left: str, right: str) -> str:
         """Return the nearest value from which two values come."""
-        while one != other:
-            if self._place.get(one, -1) < self._place.get(other, -1):
-                one, other = other, one
-            one = self._step(one)
-        return one
+        while left != right:
+            if self._place.get(left, -1) < self._place.get(right, -1):
+                left, right = right, left
+            left = self._step(left)
+        return left
 
     def _step(self, value: str) -> str:
         if value not in self._before:
@@ -430,33 +430,33 @@ class _Reader:
     def _is_part(self, node: Any) -> bool:
         """Say whether a node belongs to the layer before it: a bias, or what drops the sides of length 1 of a mean."""
         if node.op_type == "Add":
-            return len(self._fed(node)) < 2
+            return len(self._inputs(node)) < 2
         maker = self._made.get(node.input[0])
         return node.op_type in RESHAPES and maker is not None and maker.op_type in MEANS
 
-    def _named(self, nodes: list[Any]) -> dict[str, str]:
+    def _name_layers(self, nodes: list[Any]) -> dict[str, str]:
         """Return the names of the layers, by the outputs of their nodes."""
-        wanted = {node.output[0]: self._wanted(node) for node in nodes}
+        wanted = {node.output[0]: self._find_name(node) for node in nodes}
         times = Counter(wanted.values())
-        kept = {name for name in times if name and times[name] == 1}
+        unique = {name for name in times if name and times[name] == 1}
         counts: Counter[str] = Counter()
         names = {}
         for node in nodes:
             name, kind = wanted[node.output[0]], LAYERS[node.op_type]
-            counted = name not in kept
+            counted = name not in unique
             while counted:
                 counts[kind] += 1
                 name = f"{kind}{counts[kind]}"
-                counted = name in kept
+                counted = name in unique
             names[node.output[0]] = name
         return names
 
-    def _wanted(self, node: Any) -> str:
+    def _find_name(self, node: Any) -> str:
         """Return what a file calls a layer, "" where that is no name for one."""
         weights = [name for name in node.input if name in self._arrays]
         name = weights[0] if weights and node.op_type not in RESHAPES | MEANS else node.name
-        found = re.fullmatch(rf"({LAYER_NAME})[/.]\w+", name)
-        return found[1] if found else ""
+        match = re.fullmatch(rf"({LAYER_NAME})[/.]\w+", name)
+        return match[1] if match else ""
 
     # layers ----------------------------------------------------------------------------------------------------------
 
@@ -465,32 +465,32 @@ class _Reader:
         kind = node.op_type
         if node.domain not in ("", "ai.onnx"):
             raise self._unfit(f"it has the operator {node.domain}.{kind}")
-        said = {attribute.name: self._get(attribute) for attribute in node.attribute}
+        options = {attribute.name: self._get(attribute) for attribute in node.attribute}
         name = self._names.get(node.output[0], "")
         match kind:
             case "Conv":
-                return self._conv(node, name, said)
-            case "Gemm" if said.get("alpha", 1) == said.get("beta", 1) == 1 and not said.get("transA", 0):
-                return self._dense(node, name, said.get("transB", 0), self._array(node, 2))
+                return self._conv(node, name, options)
+            case "Gemm" if options.get("alpha", 1) == options.get("beta", 1) == 1 and not options.get("transA", 0):
+                return self._dense(node, name, options.get("transB", 0), self._array(node, 2))
             case "MatMul":
                 return self._dense(node, name, False, None)
-            case "Add" if len(self._fed(node)) == 2:
+            case "Add" if len(self._inputs(node)) == 2:
                 branches = [tuple(self._chain(value, self._before[node.output[0]], depth + 1)) for value in node.input]
                 inner, shortcut = branches if branches[0] else branches[::-1]
                 return Residual(name, inner, shortcut)
             case "Add":
                 return self._sum_with_bias(node)
             case "BatchNormalization":
-                return self._norm(node, name, said)
+                return self._norm(node, name, options)
             case "Relu":
                 return Relu(name)
             case "MaxPool":
-                return self._pool(node, name, said)
+                return self._pool(node, name, options)
             case "GlobalAveragePool":
                 return GlobalAveragePool(name)
-            case "ReduceMean" if self._axes(node, said) in SPATIAL:
+            case "ReduceMean" if self._axes(node, options) in SPATIAL:
                 return GlobalAveragePool(name)
-            case "Flatten" | "Reshape" | "Squeeze" if self._is_flat(node, said):
+            case "Flatten" | "Reshape" | "Squeeze" if self._is_flat(node, options):
                 return None if self._is_part(node) else Flatten(name)
             case "Identity":
                 return None
@@ -498,26 +498,28 @@ class _Reader:
                 return None
         raise self._unfit(f"it has the operator {kind}{' with these options' if kind in (*LAYERS, 'Dropout') else ''}")
 
-    def _axes(self, node: Any, said: dict[str, Any]) -> set[int]:
+    def _axes(self, node: Any, options: dict[str, Any]) -> set[int]:
         """Return the axes that a node works on."""
         array = self._array(node, 1)
-        return {int(axis) for axis in (said.get("axes", ()) if array is None else array)}
+        return {int(axis) for axis in (options.get("axes", ()) if array is None else array)}
 
-    def _is_flat(self, node: Any, said: dict[str, Any]) -> bool:
+    def _is_flat(self, node: Any, options: dict[str, Any]) -> bool:
         """Say whether a node returns one row an image."""
         if node.op_type == "Flatten":
-            return bool(said.get("axis", 1) == 1)
+            return bool(options.get("axis", 1) == 1)
         if node.op_type == "Squeeze":
-            return self._is_part(node) and self._axes(node, said) in SPATIAL
+            return self._is_part(node) and self._axes(node, options) in SPATIAL
         shape = self._array(node, 1)
         return shape is not None and shape.shape == (2,)
 
-    def _conv(self, node: Any, name: str, said: dict[str, Any]) -> Conv:
+    def _conv(self, node: Any, name: str, options: dict[str, Any]) -> Conv:
         kernel = self._weights(node, 1)
-        pads, strides = {*said.get("pads", [0])}, {*said.get("strides", [1])}
-        plain = said.get("group", 1) == 1 and {*said.get("dilations", [1])} == {1}
-        given = said.get("auto_pad", b"NOTSET") == b"NOTSET" and len(pads) == 1
-        if not (plain and given and len(strides) == 1 and kernel.ndim == 4 and kernel.shape[2] == kernel.shape[3]):
+        pads, strides = {*options.get("pads", [0])}, {*options.get("strides", [1])}
+        plain = options.get("group", 1) == 1 and {*options.get("dilations", [1])} == {1}
+        is_explicit = options.get("auto_pad", b"NOTSET") == b"NOTSET" and len(pads) == 1
+        if not (
+            plain and is_explicit and len(strides) == 1 and kernel.ndim == 4 and kernel.shape[2] == kernel.shape[3]
+        ):
             raise self._unfit(f"its Conv {name} is grouped, dilated, not square, or not padded alike on every side")
         self.weights[f"{name}/kernel"] = np.ascontiguousarray(kernel.transpose(2, 3, 1, 0))
         self.weights[f"{name}/bias"] = self._bias(self._array(node, 2), len(kernel))
@@ -532,32 +534,32 @@ class _Reader:
         return Dense(name, kernel.shape[1])
 
     def _sum_with_bias(self, node: Any) -> Dense:
-        product = self._made.get(self._fed(node)[0])
+        product = self._made.get(self._inputs(node)[0])
         if product is None or product.op_type != "MatMul":
             raise self._unfit("it has the operator Add with constant values, other than the bias of a MatMul")
         bias = next(self._arrays[name] for name in node.input if name in self._arrays)
         return self._dense(product, self._names[product.output[0]], False, bias)
 
-    def _norm(self, node: Any, name: str, said: dict[str, Any]) -> BatchNorm:
-        epsilon = said.get("epsilon", 1e-5)
-        if abs(epsilon - BatchNorm.epsilon) > 1e-9 or said.get("training_mode", 0):
+    def _norm(self, node: Any, name: str, options: dict[str, Any]) -> BatchNorm:
+        epsilon = options.get("epsilon", 1e-5)
+        if abs(epsilon - BatchNorm.epsilon) > 1e-9 or options.get("training_mode", 0):
             raise self._unfit(f"its BatchNormalization {name} has epsilon {epsilon:g}, expected {BatchNorm.epsilon:g}")
-        for place, weight in enumerate(("gamma", "beta", "mean", "variance"), 1):
-            self.weights[f"{name}/{weight}"] = self._weights(node, place)
+        for index, weight in enumerate(("gamma", "beta", "mean", "variance"), 1):
+            self.weights[f"{name}/{weight}"] = self._weights(node, index)
         return BatchNorm(name)
 
-    def _pool(self, node: Any, name: str, said: dict[str, Any]) -> MaxPool:
-        sizes = {*said["kernel_shape"], *said.get("strides", [1])}
-        plain = said.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and {*said.get("dilations", [1])} == {1}
-        if len(sizes) != 1 or any(said.get("pads", [0])) or said.get("ceil_mode", 0) or not plain:
+    def _pool(self, node: Any, name: str, options: dict[str, Any]) -> MaxPool:
+        sizes = {*options["kernel_shape"], *options.get("strides", [1])}
+        plain = options.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID") and {*options.get("dilations", [1])} == {1}
+        if len(sizes) != 1 or any(options.get("pads", [0])) or options.get("ceil_mode", 0) or not plain:
             raise self._unfit(f"its MaxPool {name} has windows that overlap, are dilated or are padded")
         return MaxPool(name, sizes.pop())
 
     # arrays ----------------------------------------------------------------------------------------------------------
 
-    def _array(self, node: Any, place: int) -> NDArray[Any] | None:
+    def _array(self, node: Any, index: int) -> NDArray[Any] | None:
         """Return a constant that goes into a node, None where there is no such input."""
-        name = node.input[place] if place < len(node.input) else ""
+        name = node.input[index] if index < len(node.input) else ""
         if not name:
             return None
         if name not in self._arrays:
@@ -565,8 +567,8 @@ class _Reader:
         array: NDArray[Any] = self._arrays[name]
         return array
 
-    def _weights(self, node: Any, place: int) -> NDArray[np.float32]:
-        array = self._array(node, place)
+    def _weights(self, node: Any, index: int) -> NDArray[np.float32]:
+        array = self._array(node, index)
         if array is None:
             raise self._unfit(f"its {node.op_type} lacks weights")
         return self._float32(array)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import logging
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +16,16 @@ from ..frameworks import get_framework
 from ..models.model import Model
 from ..threads import cores
 from ..untrusted import check_answers
-from .base import Conversion, Runtime, Session, image_shape
-from .layouts import Layout
+from .base import Conversion, Runtime, image_shape
+from .layouts import Layout, Tensor, choose_tensors
 from .onnx_files import external_files, parse_onnx, read_levels, read_whole, with_channels, write_onnx
+from .sessions import LayoutSession, Session
+from .silence import silence
 
 PERCENTILE = 99.99
 _PERCENTILE = re.compile(r"int8-p(\d{2}(?:\.\d+)?)")
 CALIBRATED_AT_ONCE = 128  # images
+DTYPES = {"float": "float32", "double": "float64"}  # as ONNX Runtime calls them, and NumPy
 
 
 class OnnxRuntime(Runtime):
@@ -44,9 +44,9 @@ class OnnxRuntime(Runtime):
     }
 
     def conversion(self, kind: str) -> Conversion | None:
-        found = _PERCENTILE.fullmatch(kind)
-        if found and 50 <= float(found[1]) <= 100:
-            return Conversion("int8", f"QDQ, ranges of activations at the {found[1]}th percentile", calibrated=True)
+        match = _PERCENTILE.fullmatch(kind)
+        if match and 50 <= float(match[1]) <= 100:
+            return Conversion("int8", f"QDQ, ranges of activations at the {match[1]}th percentile", calibrated=True)
         return super().conversion(kind)
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
@@ -66,7 +66,7 @@ class OnnxRuntime(Runtime):
         model = parse_onnx(content, path)
         content = with_channels(model, content)
         check_answers(path, content, try_file, "ONNX Runtime")
-        session = _Session(path, content)
+        session = _Network(path, content)
         session.levels = read_levels(model)
         return session
 
@@ -105,7 +105,7 @@ def write_float(model: Model, images: NDArray[np.float32] | None, path: Path) ->
 def _quantise(plain: Path, path: Path, kind: str, calibration: NDArray[np.float32] | None) -> None:
     from onnxruntime import quantization
 
-    with _quiet():
+    with silence():
         if kind == "int8-dynamic":
             quantization.quantize_dynamic(plain, path, weight_type=quantization.QuantType.QInt8)
             return
@@ -135,32 +135,17 @@ class _Calibration:
     """Batches of images, as ONNX Runtime reads them."""
 
     def __init__(self, plain: Path, images: NDArray[np.float32]):
-        session, n = _Session(plain, plain.read_bytes()), len(images)
+        session, n = _Network(plain, plain.read_bytes()), len(images)
         size = next(size for size in range(min(n, CALIBRATED_AT_ONCE), 0, -1) if n % size == 0)  # all must be alike
         parts = (images[i : i + size] for i in range(0, n, size))
-        self._batches = ({session.input: session.layout.inside(part)} for part in parts)
+        self._batches = ({session.input: session.layout.to_input(part)} for part in parts)
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self._batches, None)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what is printed, and advice about models that were not prepared, given on the root logger."""
-    root = logging.getLogger()
-    kept = root.level
-    root.setLevel(logging.ERROR)
-    try:
-        with redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        root.setLevel(kept)
-
-
-class _Session(Session):
+class _Network(LayoutSession):
     """A network in ONNX Runtime."""
-
-    layout: Layout
 
     def __init__(self, path: Path, content: bytes):
         import onnxruntime
@@ -179,31 +164,15 @@ class _Session(Session):
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its own classes, of several kinds
             raise DeploymentError(f"ONNX Runtime does not open {path}: {in_one_line(error)}") from None
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        if len(inputs) != 1:
-            names = ", ".join(value.name for value in inputs)
-            raise DeploymentError(f"{path} should have one input, a batch of images; it has {len(inputs)}: {names}")
-        self.input, dtype = inputs[0].name, inputs[0].type
-        if dtype not in ("tensor(float)", "tensor(double)", "tensor(float16)", "tensor(uint8)"):
-            raise DeploymentError(f"{path} takes {dtype}; expected images as floats or as bytes")
-        shape = [size if isinstance(size, int) else None for size in inputs[0].shape]
-        self.layout = Layout.of(shape, dtype[7:-1], str(path))
-        scores = [value for value in outputs if value.type in ("tensor(float)", "tensor(double)", "tensor(float16)")]
-        if len(scores) != 1:
-            found = ", ".join(f"{value.name} {value.type}" for value in outputs)
-            raise DeploymentError(
-                f"{path} should have one output of floats, logits or probabilities (N, K); it has {found}. Export "
-                "classifiers of scikit-learn with options={'zipmap': False}."
-            )
-        self._output = scores[0].name
-        self.shape, self.holds_bytes = self.layout.shape, self.layout.holds_bytes
-        self.notes = self.layout.notes
-        self.notes += ["its images have their channels first, (N, C, H, W)"] if self.layout.order == "NCHW" else []
-        others = [value.name for value in outputs if value is not scores[0]]
-        self.notes += [f"of its outputs only {self._output} is used"] if others else []
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self.layout.asked(self._ask, images)
+        taken, scores, notes = choose_tensors(
+            str(path), _tensors(self._session.get_inputs()), _tensors(self._session.get_outputs())
+        )
+        self.input = taken.name
+        self._output = scores.name
+        layout = Layout.of(taken.shape, taken.dtype, str(path))
+        if layout.order == "NCHW":
+            notes.insert(0, "its images have their channels first, (N, C, H, W)")
+        super().__init__(layout, self._ask, notes)
 
     def _ask(self, x: NDArray[Any]) -> NDArray[Any]:
         try:
@@ -211,6 +180,16 @@ class _Session(Session):
         except Exception as error:  # its own classes, of several kinds
             raise DeploymentError(f"{self._path} does not answer {len(x)} images: {in_one_line(error)}") from None
         return answer
+
+
+def _tensors(values: Sequence[Any]) -> list[Tensor]:
+    """Return inputs or outputs as ONNX Runtime describes them."""
+    tensors = []
+    for value in values:
+        dtype = value.type.removeprefix("tensor(").rstrip(")")
+        sizes = [size if isinstance(size, int) else None for size in value.shape or ()]
+        tensors.append(Tensor(value.name, DTYPES.get(dtype, dtype), sizes))
+    return tensors
 
 
 RUNTIME = OnnxRuntime()

@@ -18,9 +18,11 @@ from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
 from ..untrusted import check_answers, read_network
-from .asking import BatchSession, check_file, first_line, images_taken
-from .base import Conversion, Runtime, Session
-from .torch_network import TRACING, exported, quiet, torch_network
+from .base import Conversion, Runtime, first_line
+from .layouts import read_layout
+from .sessions import BatchSession, Session
+from .silence import silence
+from .torch_network import TRACING, build_torch_network, export_program
 
 MOST_BYTES = 2**31 - 1
 LENGTH = 8  # bytes, of the number that says where the .bin file begins behind the .xml file
@@ -47,17 +49,18 @@ class OpenVINO(Runtime):
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         ov = _openvino()
-        network = torch_network(model, self.name, calibration)
-        program = exported(network, self.name)
+        network = build_torch_network(model, self.name, calibration)
+        program = export_program(network, self.name)
         height, width, channels = network.shape
         try:
-            with TRACING, quiet():
+            with TRACING, silence():
                 converted = ov.convert_model(program)
                 converted.reshape([-1, channels, height, width])
                 converted.inputs[0].get_node().set_layout(ov.Layout("NCHW"))
                 if kind == "int8":
-                    converted = _quantised(converted, calibration)
-                _named_by_place(converted)
+                    assert calibration is not None
+                    converted = _quantise(converted, calibration)
+                _name_by_position(converted)
                 ov.save_model(converted, path, compress_to_fp16=False)
         except DeploymentError:
             raise
@@ -65,11 +68,10 @@ class OpenVINO(Runtime):
             raise DeploymentError(f"OpenVINO cannot convert this network: {first_line(error)}") from None
 
     def open(self, path: Path) -> Session:
-        check_file(path, self.suffix)
+        content = read_network(path, MOST_BYTES)
         weights = path.with_suffix(".bin")
         if not weights.is_file():
             raise DeploymentError(f"the weights of {path} are missing: expected the file {weights} beside it")
-        content = read_network(path, MOST_BYTES)
         values = read_network(weights, MOST_BYTES) if weights.stat().st_size else b""  # of a network without weights
         check_answers(path, len(content).to_bytes(LENGTH, "little") + content + values, try_file, "OpenVINO")
         core = _core()
@@ -79,7 +81,7 @@ class OpenVINO(Runtime):
             raise DeploymentError(
                 f"{path} is no network of OpenVINO, or it or its .bin file is cut: {first_line(error)}"
             ) from None
-        shape, layout, notes = _checked(path, network)
+        shape, layout, notes = _check(path, network)
         options = {
             "INFERENCE_PRECISION_HINT": "f32",  # not the bfloat16 or float16 that some processors are faster with
             "EXECUTION_MODE_HINT": "ACCURACY",
@@ -152,10 +154,8 @@ def _core() -> Any:
     return core
 
 
-def _quantised(network: Any, calibration: NDArray[np.float32] | None) -> Any:
+def _quantise(network: Any, calibration: NDArray[np.float32]) -> Any:
     """Return a network of OpenVINO in int8, with ranges of activations by images."""
-    if calibration is None or not len(calibration):
-        raise DeploymentError("openvino-int8 needs images to calibrate: pass some of the training images")
     if package_version("nncf") is None:
         raise DeploymentError("openvino-int8 needs nncf, which is not installed: pip install 'robustcmp[openvino]'")
     import nncf
@@ -165,22 +165,22 @@ def _quantised(network: Any, calibration: NDArray[np.float32] | None) -> Any:
     return nncf.quantize(network, nncf.Dataset([image[None] for image in images]), subset_size=len(images))
 
 
-def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat, list[str]]:
+def _check(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat, list[str]]:
     """Return (H, W, C), the layout and notes of a network that was read; its batch is made free."""
     if len(network.inputs) != 1 or len(network.outputs) != 1:
         raise DeploymentError(
             f"{path} has {len(network.inputs)} inputs and {len(network.outputs)} outputs, expected one of each: "
             "images and logits"
         )
-    given = network.inputs[0]
-    known = given.partial_shape if given.partial_shape.rank.is_static else ()
-    sizes = [None if size.is_dynamic else size.get_length() for size in known]
-    said = str(given.get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
+    images = network.inputs[0]
+    dimensions = images.partial_shape if images.partial_shape.rank.is_static else ()
+    sizes = [None if size.is_dynamic else size.get_length() for size in dimensions]
+    order = str(images.get_node().get_layout().to_string()).upper().strip("[]").replace(",", "")
     layouts: dict[str, DataFormat] = {"NCHW": "channels_first", "NHWC": "channels_last"}
-    if said.isalpha() and said not in layouts:
-        raise DeploymentError(f"{path} takes images in the layout {said}, expected NCHW or NHWC: convert it with one")
-    shape, layout = images_taken(str(path), sizes, layouts.get(said))
-    types = [port.get_element_type().get_type_name() for port in (given, network.outputs[0])]
+    if order.isalpha() and order not in layouts:
+        raise DeploymentError(f"{path} takes images in the layout {order}, expected NCHW or NHWC: convert it with one")
+    shape, layout = read_layout(str(path), sizes, layouts.get(order))
+    types = [port.get_element_type().get_type_name() for port in (images, network.outputs[0])]
     if any(kind not in DTYPES for kind in types):
         raise DeploymentError(
             f"{path} takes numbers of the type {types[0]} and gives {types[1]}, expected floating point: images "
@@ -205,11 +205,11 @@ def _checked(path: Path, network: Any) -> tuple[tuple[int, int, int], DataFormat
     return shape, layout, notes
 
 
-def _named_by_place(network: Any) -> None:
+def _name_by_position(network: Any) -> None:
     """Name all operations by their places: OpenVINO counts what it has made in this process, and keeps the count."""
     network.set_friendly_name("network")
-    for place, operation in enumerate(network.get_ordered_ops()):
-        operation.set_friendly_name(f"{operation.get_type_name()}_{place}")
+    for index, operation in enumerate(network.get_ordered_ops()):
+        operation.set_friendly_name(f"{operation.get_type_name()}_{index}")
 
 
 RUNTIME = OpenVINO()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import Conversion
-from .torch_export import COMPILED_SIZES, TorchExport, compiled, has_compiler
+from .torch_export import COMPILED_SIZES, TorchExport, compile_module, has_compiler
 
 PLACE = "the last bits of an answer depend on the place of its image in the batch, not on the other images"
 
@@ -15,13 +15,13 @@ class TorchCompile(TorchExport):
     conversions = {"": Conversion("float32", "compiled for this machine (torch.compile, Inductor)")}
 
     def missing(self) -> str:
-        said = super().missing()
-        if said or has_compiler():
-            return said
+        reason = super().missing()
+        if reason or has_compiler():
+            return reason
         return f"{self.name} needs a C++ compiler, and there is none: install g++ (macOS: clang++), or name one in $CXX"
 
-    def _asked(self, program: Any) -> tuple[Any, tuple[int, ...], list[str]]:
-        return compiled(program.module()), COMPILED_SIZES, ["compiled when it is first asked", PLACE]
+    def _make_function(self, program: Any) -> tuple[Any, tuple[int, ...], list[str]]:
+        return compile_module(program.module()), COMPILED_SIZES, ["compiled when it is first asked", PLACE]
 
 
 RUNTIME = TorchCompile()

@@ -20,9 +20,11 @@ from ..models.model import Model
 from ..provenance import package_version
 from ..threads import cores
 from ..untrusted import check_own, mark_own, own_mark
-from .asking import BatchSession, check_file, first_line, images_taken
-from .base import Conversion, Runtime, Session
-from .torch_network import TRACING, as_usual, check_torch, exported, quiet, torch_network
+from .base import Conversion, Runtime, first_line
+from .layouts import read_layout
+from .sessions import BatchSession, Session
+from .silence import silence
+from .torch_network import TRACING, as_usual, build_torch_network, check_torch, export_program
 
 # Of batches: oneDNN's answers to one to eleven images differ in their last bits from those to more. With 512 images of
 # ResNet-20, an image takes 2.7 times the CPU time that it takes with 128.
@@ -54,17 +56,13 @@ class TorchExport(Runtime):
         return [own_mark(path)]
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
-        network = torch_network(model, self.name, calibration)
-        program = exported(network, self.name)
+        network = build_torch_network(model, self.name, calibration)
+        program = export_program(network, self.name)
         import torch
 
-        with TRACING, as_usual(), quiet():
+        with TRACING, as_usual(), silence():
             if kind == "int8":
-                if calibration is None or not len(calibration):
-                    raise DeploymentError(
-                        f"{self.name}-int8 needs images to calibrate: pass some of the training images"
-                    )
-                program = _quantised(program, network.batch(calibration), network.batch())
+                program = _quantise(program, network.batch(calibration), network.batch())
             try:
                 torch.export.save(program, path)
             except Exception as error:
@@ -72,12 +70,11 @@ class TorchExport(Runtime):
         mark_own(path)
 
     def open(self, path: Path) -> Session:
-        check_file(path, self.suffix)
         check_own(path)
         check_torch(self.name)
         import torch
 
-        with TRACING, as_usual(), quiet():
+        with TRACING, as_usual(), silence():
             try:
                 import torch.ao.quantization.fx._decomposed  # the operators of files in int8, which it registers
 
@@ -87,8 +84,8 @@ class TorchExport(Runtime):
                     for node in program.graph.nodes
                     if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
                 )
-                shape, _ = images_taken(str(path), sizes, "channels_first")
-                ask, batches, notes = self._asked(program)
+                shape, _ = read_layout(str(path), sizes, "channels_first")
+                ask, batches, notes = self._make_function(program)
                 notes = [f"asked in batches of {', '.join(map(str, batches))}", *notes]
                 return BatchSession(str(path), _in_numpy(ask), shape, "channels_last", notes, batches)
             except DeploymentError:
@@ -98,14 +95,14 @@ class TorchExport(Runtime):
                     f"{path} cannot be opened with torch {torch.__version__}: {first_line(error)}"
                 ) from None
 
-    def _asked(self, program: Any) -> tuple[Any, tuple[int, ...], list[str]]:
+    def _make_function(self, program: Any) -> tuple[Any, tuple[int, ...], list[str]]:
         """Return a program as a function of tensors, the sizes of its batches, and notes."""
         if not any("quantized_decomposed" in str(node.target) for node in program.graph.nodes):
             return program.module(), SIZES, []
         if not has_compiler():
-            said = "int8 is computed in float32 with rounded values: there is no C++ compiler for Inductor's kernels"
-            return program.module(), SIZES, [said]
-        return compiled(program.module()), COMPILED_SIZES, []
+            note = "int8 is computed in float32 with rounded values: there is no C++ compiler for Inductor's kernels"
+            return program.module(), SIZES, [note]
+        return compile_module(program.module()), COMPILED_SIZES, []
 
 
 def _saturates() -> bool:
@@ -119,7 +116,7 @@ def _saturates() -> bool:
     return able.get("architecture") == "x86_64" and not (able.get("avx512_vnni") or able.get("avx_vnni"))
 
 
-def _quantised(program: Any, images: Any, example: Any) -> Any:
+def _quantise(program: Any, images: Any, example: Any) -> Any:
     """Return an exported program in int8, with ranges of activations by images."""
     if package_version("torchao") is None:
         raise DeploymentError("torch-export-int8 needs torchao, which is not installed: pip install torchao")
@@ -160,7 +157,7 @@ def has_compiler() -> bool:
     return shutil.which(os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")) is not None
 
 
-def compiled(module: Any) -> Any:
+def compile_module(module: Any) -> Any:
     """Return a module that Inductor compiles, with its weights as constants, when it is first asked."""
     import torch
 
@@ -170,7 +167,7 @@ def compiled(module: Any) -> Any:
 
     def ask(images: Any) -> Any:
         try:
-            with _compiling(), nullcontext() if len(images) in met else quiet():
+            with _inductor_settings(), nullcontext() if len(images) in met else silence():
                 answer = fast(images)
             met.add(len(images))
             return answer
@@ -181,7 +178,7 @@ def compiled(module: Any) -> Any:
 
 
 @contextmanager
-def _compiling() -> Iterator[None]:
+def _inductor_settings() -> Iterator[None]:
     """Keep what Inductor compiles with the user's other files, and let no process of it stay."""
     from torch._inductor import config
 

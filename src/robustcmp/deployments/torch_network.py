@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from io import StringIO
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +14,8 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, RobustcmpError
 from ..frameworks import get_framework
 from ..models.model import Model
-from .asking import first_line
+from .base import first_line
+from .silence import silence
 
 # torch.export and the quantisers that build on it trace with state of the whole process.
 TRACING = threading.RLock()
@@ -45,7 +44,7 @@ class TorchNetwork(NamedTuple):
         return torch.tensor(np.ascontiguousarray(images.transpose(0, 3, 1, 2), np.float32))
 
 
-def torch_network(model: Model, runtime: str, calibration: NDArray[np.float32] | None = None) -> TorchNetwork:
+def build_torch_network(model: Model, runtime: str, calibration: NDArray[np.float32] | None = None) -> TorchNetwork:
     """Return a trained network of any framework as a torch module, by its weights or as it is.
 
     What `robustcmp.wrap` puts around a network of one's own, preprocessing and logarithms of probabilities, is no
@@ -103,7 +102,7 @@ def check_torch(runtime: str) -> None:
         raise DeploymentError(f"converting to {runtime} needs torch: {error}") from None
 
 
-def exported(network: TorchNetwork, runtime: str) -> Any:
+def export_program(network: TorchNetwork, runtime: str) -> Any:
     """Return a network as a `torch.export.ExportedProgram` for batches of any size.
 
     Raises
@@ -113,7 +112,7 @@ def exported(network: TorchNetwork, runtime: str) -> Any:
     """
     import torch
 
-    with TRACING, as_usual(), quiet():
+    with TRACING, as_usual(), silence():
         batch = network.batch()
         try:
             program = torch.export.export(network.module, (batch,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
@@ -136,14 +135,6 @@ def as_usual() -> Iterator[None]:
     import torch
 
     with torch.autocast("cpu", enabled=False), torch.no_grad():
-        yield
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what traces and quantises from warning and from drawing progress bars."""
-    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-        warnings.simplefilter("ignore")
         yield
 
 

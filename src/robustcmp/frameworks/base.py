@@ -7,9 +7,11 @@ are described in `robustcmp.networks.architecture`.
 
 from __future__ import annotations
 
+import hashlib
+import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +19,7 @@ import eagerpy as ep
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError, UsageError
+from ..errors import DeploymentError, ModelError, UsageError
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
 
@@ -117,7 +119,7 @@ class Framework(ABC):
         with self.full_precision(like):
             return self.array(pullback(self.tensor(images, like), self.tensor(v, like)))
 
-    def compiled(
+    def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         """Return a snapshot of a function that answers faster, and one of its pullback.
@@ -257,7 +259,7 @@ class Framework(ABC):
         """
 
 
-def padded(array: NDArray[Any], size: int) -> NDArray[Any]:
+def pad(array: NDArray[Any], size: int) -> NDArray[Any]:
     """Fill a batch up to a size with its last entry, which the model accepts as it does the others."""
     if len(array) == size:
         return array
@@ -266,7 +268,7 @@ def padded(array: NDArray[Any], size: int) -> NDArray[Any]:
     return filled
 
 
-def rounded_up(n: int, sizes: int) -> int:
+def round_up(n: int, sizes: int) -> int:
     """Return the least number from n on that is one of `sizes` equally far apart from each power of two to the next.
 
     Up to twice `sizes` every number is one.
@@ -314,3 +316,69 @@ class TrainableFramework(Framework):
     @abstractmethod
     def trainer(self, native: Any, architecture: Architecture, momentum: float, weight_decay: float) -> Trainer:
         """Return what trains a network in place; `weight_decay` adds weight_decay·w to the gradient of every weight."""
+
+
+def find_logits(answer: Any) -> Any:
+    """Return the part of an answer that is its logits; the answer itself where there is no saying.
+
+    That is an attribute or a key ``logits``, as the models of transformers have, or the only part.
+    """
+    if hasattr(answer, "logits"):
+        return find_logits(answer.logits)
+    if isinstance(answer, Mapping) and "logits" in answer:
+        return find_logits(answer["logits"])
+    if isinstance(answer, (Mapping, tuple, list)) and len(answer) == 1:
+        return find_logits(next(iter(answer.values() if isinstance(answer, Mapping) else answer)))
+    return answer
+
+
+def as_tensor(answer: Any) -> Any:
+    """Return the logits in an answer as a tensor in float32, to which a gradient flows back.
+
+    Raises
+    ------
+    ModelError
+        The answer has several parts, and none of them is called logits; or it is no tensor.
+    """
+    logits = find_logits(answer)
+    try:
+        tensor = ep.astensor(logits)
+    except ValueError:
+        parts = logits if isinstance(logits, (Mapping, tuple, list)) else ()
+        names = logits if isinstance(logits, Mapping) else range(len(parts))
+        raise ModelError(
+            f"the model should return one tensor of logits, received a {type(logits).__name__}"
+            + (f" of {', '.join(map(str, names))}" if parts else "")
+            + ". Wrap a function, or a network around this one, that returns the logits alone."
+        ) from None
+    float32 = tensor.float32()
+    return logits if tensor.dtype == float32.dtype else float32.raw
+
+
+def generator_states(framework: Framework) -> tuple[object, ...]:
+    """Return the states of the global generators that a model may draw from, which differ once it has drawn.
+
+    Python's own is not among them for functions of NumPy arrays: what asks a server may draw from it.
+    """
+    _, numpy, place, *more = np.random.get_state(legacy=True)  # noqa: NPY002
+    python = random.getstate() if framework.name != "numpy" else None
+    return python, np.asarray(numpy).tobytes(), place, *more, framework.generator_state()
+
+
+@contextmanager
+def seed_generators(framework: Framework, name: str, seed: int, number: int) -> Iterator[None]:
+    """Seed the global generators of Python, NumPy and a framework inside a ``with`` block, and restore them after it.
+
+    The draws are a function of the name, the seed and the number.
+    """
+    digest = hashlib.blake2b(f"{name}:{seed}:{number}".encode(), digest_size=4).digest()
+    own = int.from_bytes(digest, "little") % 2**31
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(own)
+    np.random.seed(own)  # noqa: NPY002
+    try:
+        with framework.forked_rng(own):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002

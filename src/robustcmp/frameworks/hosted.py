@@ -89,9 +89,9 @@ class Hosted(NumPy, TrainableFramework):
 
     def get_weights(self, native: Any, architecture: Architecture) -> Weights:
         _, weights = native.call("get_weights")
-        return self.checked("get_weights", weights, architecture.weight_shapes)
+        return self.check_arrays("get_weights", weights, architecture.weight_shapes)
 
-    def checked(self, call: str, arrays: Weights, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
+    def check_arrays(self, call: str, arrays: Weights, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
         """Return an answer's arrays in the order of the shapes that they should have, or raise `HostError`."""
         if {name: array.shape for name, array in arrays.items()} != shapes:
             raise HostError(f"the host {self.name} should answer {call} with {shapes}, received other arrays")
@@ -129,12 +129,12 @@ class HostedNetwork:
         self._number = self._built(self._process)
 
     def _built(self, process: HostProcess) -> int:
-        architecture = self._architecture.described | {
+        architecture = self._architecture.description | {
             "inputs": {layer.name: shape for layer, shape in self._architecture.walk()},
             "flattened": self._architecture.flattened,
         }
         answer, _ = process.call("build", architecture=architecture, seed=self._seed)
-        number = int(self.answered(answer, "is"))
+        number = int(self.read_number(answer, "is"))
         weakref.finalize(self, process.forget, number)
         return number
 
@@ -166,7 +166,7 @@ class HostedNetwork:
                 self._process, self._number = process, number
             return self._process, self._number
 
-    def answered(self, answer: dict[str, Any], name: str) -> float:
+    def read_number(self, answer: dict[str, Any], name: str) -> float:
         """Return a number of an answer, or raise `HostError`."""
         value = answer.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -185,18 +185,18 @@ class HostedNetwork:
         """Return the number of what trains it in its host."""
         answer, _ = self.call("trainer", momentum=momentum, weight_decay=weight_decay)
         self._trained = True
-        return int(self.answered(answer, "is"))
+        return int(self.read_number(answer, "is"))
 
     def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         _, answer = self.call("logits", {"images": images})
-        return self._checked(answer, "logits", (len(images), self._architecture.classes))
+        return self._check_rows(answer, "logits", (len(images), self._architecture.classes))
 
     def vjp(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the gradient (N, H, W, C) of Σ v·logits with respect to the images."""
         _, answer = self.call("vjp", {"images": images, "v": v})
-        return self._checked(answer, "gradient", images.shape)
+        return self._check_rows(answer, "gradient", images.shape)
 
-    def _checked(self, answer: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def _check_rows(self, answer: dict[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         array = answer.get(name)
         if array is None or array.shape != shape or array.dtype != np.float32:
             received = "nothing" if array is None else f"{array.dtype} {array.shape}"
@@ -219,11 +219,11 @@ class _Trainer(Trainer):
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64], learning_rate: float) -> float:
         answer, _ = self._call("step", {"images": images, "labels": labels}, learning_rate=learning_rate)
-        return self._network.answered(answer, "loss")
+        return self._network.read_number(answer, "loss")
 
     def velocity(self) -> Weights:
         _, velocity = self._call("velocity")
-        return self._network.adapter.checked("velocity", velocity, self._shapes)
+        return self._network.adapter.check_arrays("velocity", velocity, self._shapes)
 
     def set_velocity(self, velocity: Weights) -> None:
         self._call("set_velocity", velocity)

@@ -34,8 +34,7 @@ from ..networks.architecture import (
 )
 from ..networks.weights import Weights
 from ..threads import cores
-from .answer import one_tensor
-from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
+from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, as_tensor, round_up
 from .keras_networks import eight_bit_layer, ends_in_softmax, is_keras, keras_layout, without_softmax
 
 # By default XLA takes three quarters of a GPU's memory, and the other frameworks get what is left.
@@ -68,21 +67,23 @@ def apply(
 
     With `measured`, as in training: batch norms take the statistics of the batch, and the moved ones are put there.
     """
-    return _applied(architecture.layers, parameters, x, measured)
+    return _apply_layers(architecture.layers, parameters, x, measured)
 
 
-def _applied(layers: tuple[Layer, ...], parameters: Parameters, x: jax.Array, measured: Parameters | None) -> jax.Array:
+def _apply_layers(
+    layers: tuple[Layer, ...], parameters: Parameters, x: jax.Array, measured: Parameters | None
+) -> jax.Array:
     for layer in layers:
         match layer:
             case Conv():
                 kernel, bias = parameters[f"{layer.name}/kernel"], parameters[f"{layer.name}/bias"]
                 if measured is not None:
                     x = jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]  # for COMPILED_ON_A_CPU
-                x = _convolved(layer, kernel, x) + bias
+                x = _convolve(layer, kernel, x) + bias
             case Dense():
                 x = x @ parameters[f"{layer.name}/kernel"] + parameters[f"{layer.name}/bias"]
             case BatchNorm():
-                x = _normalised(layer, parameters, x, measured)
+                x = _normalise(layer, parameters, x, measured)
             case Relu():
                 x = jax.nn.relu(x)
             case MaxPool():
@@ -93,12 +94,12 @@ def _applied(layers: tuple[Layer, ...], parameters: Parameters, x: jax.Array, me
             case Flatten():
                 x = x.reshape(len(x), -1)
             case Residual():
-                main = _applied(layer.layers, parameters, x, measured)
-                x = main + _applied(layer.shortcut, parameters, x, measured)
+                main = _apply_layers(layer.layers, parameters, x, measured)
+                x = main + _apply_layers(layer.shortcut, parameters, x, measured)
     return x
 
 
-def _convolved(layer: Conv, kernel: jax.Array, x: jax.Array) -> jax.Array:
+def _convolve(layer: Conv, kernel: jax.Array, x: jax.Array) -> jax.Array:
     _, height, width, _ = x.shape
     size, stride, padding = layer.kernel, layer.stride, layer.padding
     if min(height, width) >= size:
@@ -114,7 +115,7 @@ def _convolved(layer: Conv, kernel: jax.Array, x: jax.Array) -> jax.Array:
     return convolved.reshape(len(x), len(rows), len(columns), layer.channels)
 
 
-def _normalised(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured: Parameters | None) -> jax.Array:
+def _normalise(layer: BatchNorm, parameters: Parameters, x: jax.Array, measured: Parameters | None) -> jax.Array:
     gamma, beta, mean, variance = (parameters[f"{layer.name}/{kind}"] for kind in ("gamma", "beta", *STATISTICS))
     if measured is not None:
         axes = tuple(range(x.ndim - 1))
@@ -173,7 +174,7 @@ class Jax(TrainableFramework):
 
     def filled_size(self, n: int) -> int:
         # Every new shape is compiled anew.
-        return 1 << (n - 1).bit_length() if n <= 16 else rounded_up(n, 4)
+        return 1 << (n - 1).bit_length() if n <= 16 else round_up(n, 4)
 
     @cache  # noqa: B019, there is one Jax; each function is compiled anew for every shape
     def maker(self, make: Make, bounds: Bounds) -> Function:
@@ -208,7 +209,7 @@ class Jax(TrainableFramework):
         parts = [slice(start, start + GRADIENTS) for start in range(0, len(images), GRADIENTS)]
         return np.concatenate([super(Jax, self).vjp(pullback, images[part], v[part], like) for part in parts])
 
-    def compiled(
+    def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         pull_back = self.pullback(function)
@@ -264,7 +265,7 @@ class Jax(TrainableFramework):
         network, where = as_network(native), _device(device)
         # The parameters are an argument: closed over, they would be constants of the first compilation.
         network.parameters = jax.device_put(network.parameters, where)
-        compiled = jax.jit(lambda parameters, x: one_tensor(network.apply(parameters, x)))
+        compiled = jax.jit(lambda parameters, x: as_tensor(network.apply(parameters, x)))
         return _full_precision(lambda x: compiled(network.parameters, x)), jax.device_put(
             jnp.zeros(0, jnp.float32), where
         )

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import ModelError, RobustcmpError, UsageError
 from ..networks.architecture import Architecture
-from .answer import one_tensor
+from .base import as_tensor
 from .keras_networks import is_keras, stateless
 
 Apply = Callable[[Any, jax.Array], Any]
@@ -224,19 +224,19 @@ class _Brought:
         except (RobustcmpError, MemoryError, jax.errors.JaxRuntimeError):
             raise
         except Exception as error:  # whatever a network and its library raise
-            raise UsageError(self._explained(error, parameters, x)) from error
+            raise UsageError(self._explain(error, parameters, x)) from error
         (logits,) = program.out_avals
         if logits.ndim == 1 and logits.shape != x.shape[:1] and (remedy := self._remedy(parameters, x)):
             raise ModelError(f"the JAX network answers {x.shape[0]} images with the shape {logits.shape}. {remedy}")
         if "f16[" in str(program):  # also bfloat16, and inside of a network whose parameters are float32
-            return _scaled(self._logits, parameters, x)
+            return _scale_logits(self._logits, parameters, x)
         return self._logits(parameters, x)
 
     def _logits(self, parameters: Any, x: jax.Array) -> jax.Array:
-        logits: jax.Array = one_tensor(self._apply(parameters, x))
+        logits: jax.Array = as_tensor(self._apply(parameters, x))
         return logits
 
-    def _explained(self, error: Exception, parameters: Any, x: jax.Array) -> str:
+    def _explain(self, error: Exception, parameters: Any, x: jax.Array) -> str:
         kind, lines = type(error).__name__, str(error).splitlines() or [""]
         if isinstance(error, NEEDS_VALUES):  # what follows the first line is advice about jit
             return (
@@ -277,7 +277,7 @@ class _Brought:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _scaled(function: Apply, parameters: Any, x: jax.Array) -> jax.Array:
+def _scale_logits(function: Apply, parameters: Any, x: jax.Array) -> jax.Array:
     """Return a function's answer; what is pulled back through it is scaled to 1 for each image, and scaled back.
 
     The gradient of a confident loss is below the smallest float16.
@@ -297,4 +297,4 @@ def _backward(function: Apply, pull_back: Callable[..., Any], v: jax.Array) -> t
     return None, gradient * scales.reshape(-1, *[1] * (gradient.ndim - 1))
 
 
-_scaled.defvjp(_forward, _backward)
+_scale_logits.defvjp(_forward, _backward)

@@ -35,12 +35,22 @@ from ..networks.architecture import (
     Residual,
     is_trainable,
 )
-from ..networks.weights import Weights, paired
+from ..networks.weights import Weights, pair_arrays
 from ..threads import cores
 from ..untrusted import check_archive, check_hdf5
-from .answer import logits_in, one_tensor
-from .base import Bounds, DataFormat, Device, Function, Make, Pullback, TrainableFramework, Trainer, rounded_up
-from .keras_hdf5 import read_description
+from .base import (
+    Bounds,
+    DataFormat,
+    Device,
+    Function,
+    Make,
+    Pullback,
+    TrainableFramework,
+    Trainer,
+    as_tensor,
+    find_logits,
+    round_up,
+)
 from .keras_networks import (
     NO_WEIGHTS,
     call_arguments,
@@ -49,6 +59,7 @@ from .keras_networks import (
     ends_in_softmax,
     is_keras,
     keras_layout,
+    read_description,
     without_softmax,
 )
 
@@ -130,7 +141,7 @@ class TensorFlow(TrainableFramework):
         return np.array(tensor)
 
     def filled_size(self, n: int) -> int:
-        return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
+        return round_up(n, 16)  # oneDNN keeps what it has made for each size
 
     @cache  # noqa: B019, there is one TensorFlow
     def maker(self, make: Make, bounds: Bounds) -> Function:
@@ -149,7 +160,7 @@ class TensorFlow(TrainableFramework):
 
         return pull_back
 
-    def compiled(
+    def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         x = tf.TensorSpec([None, *images.shape[1:]], tf.float32)
@@ -197,7 +208,7 @@ class TensorFlow(TrainableFramework):
 
         def function(x: tf.Tensor) -> tf.Tensor:
             with tf.device(where):
-                return logits_in(program(x))
+                return find_logits(program(x))
 
         traced = tf.function(function, reduce_retracing=True)
         known = len(native.weights) if getattr(native, "built", True) is False else None
@@ -206,7 +217,7 @@ class TensorFlow(TrainableFramework):
             answered = traced(x)
             if known is not None:
                 _check_weights(native, known)
-            return one_tensor(answered)  # an error inside of the trace would become one of TensorFlow's
+            return as_tensor(answered)  # an error inside of the trace would become one of TensorFlow's
 
         with tf.device(where):
             dummy = tf.zeros(0)
@@ -216,7 +227,7 @@ class TensorFlow(TrainableFramework):
         walked = [layer for layer, _ in architecture.walk()]
         seeds = np.random.SeedSequence(seed).generate_state(len(walked)).tolist()
 
-        def applied(layers: tuple[Layer, ...], x: Any) -> Any:
+        def apply_layers(layers: tuple[Layer, ...], x: Any) -> Any:
             for layer in layers:
                 match layer:
                     case Conv():
@@ -247,7 +258,7 @@ class TensorFlow(TrainableFramework):
                     case Flatten():
                         x = keras.layers.Flatten(name=layer.name)(x)
                     case Residual():
-                        branches = [applied(layer.layers, x), applied(layer.shortcut, x)]
+                        branches = [apply_layers(layer.layers, x), apply_layers(layer.shortcut, x)]
                         x = keras.layers.Add(name=layer.name)(branches)
             return x
 
@@ -255,7 +266,7 @@ class TensorFlow(TrainableFramework):
             # Keras's own default; unseeded it would draw from Python's global generator.
             initialisers = iter([keras.initializers.GlorotUniform(seed=layer_seed) for layer_seed in seeds])
             x = keras.Input(architecture.input_shape, name="images.input")  # no layer of ours can be called that
-            return keras.Model(x, applied(architecture.layers, x), name=architecture.name)
+            return keras.Model(x, apply_layers(architecture.layers, x), name=architecture.name)
 
     def load(self, path: Path, native: Any) -> keras.Model:
         if not isinstance(native, keras.Model | None):
@@ -272,7 +283,7 @@ class TensorFlow(TrainableFramework):
                 network: Any = _whole_model(path, description) if whole else native
                 received = _shapes(network) if whole else _shapes_in_file(path)
                 if native is not None and sorted(received.values()) != sorted(_shapes(native).values()):
-                    paired(received, _shapes(native), str(path))  # branches may stand in another order
+                    pair_arrays(received, _shapes(native), str(path))  # branches may stand in another order
                 if not whole:
                     _load_weights(path, network)
         except WeightsError:
@@ -310,7 +321,7 @@ def _program(native: Any) -> Function:
     """
     if isinstance(native, keras.layers.Layer):
         return _of_keras(native)
-    native = _asked(native)
+    native = _choose_signature(native)
     if isinstance(native, tf.types.experimental.ConcreteFunction):
         return _of_signature(native)
     if not callable(native):
@@ -326,7 +337,7 @@ def _parameters(native: Any) -> list[NDArray[Any]] | None:
     if isinstance(native, keras.layers.Layer):
         variables = native.weights
     else:
-        variables = getattr(native, "variables", None) or getattr(_asked(native), "variables", None) or []
+        variables = getattr(native, "variables", None) or getattr(_choose_signature(native), "variables", None) or []
     return [np.asarray(variable) for variable in variables] or None
 
 
@@ -336,7 +347,7 @@ def _check_weights(native: Any, known: int) -> None:
         raise UsageError(NO_WEIGHTS)
 
 
-def _asked(native: Any) -> Any:
+def _choose_signature(native: Any) -> Any:
     """Return the signature of a SavedModel that is asked, of anything else itself."""
     signatures = getattr(native, "signatures", None)
     if not signatures:
@@ -361,13 +372,13 @@ def _of_keras(layer: Any) -> Function:
 
     def ask(x: tf.Tensor) -> Any:
         scales: list[tf.Tensor] = []
-        answer = logits_in(layer(_scaled_back(x, scales) if scaled else x, **arguments))
-        return _scaled(tf.cast(answer, tf.float32), scales) if scaled and tf.is_tensor(answer) else answer
+        answer = find_logits(layer(_scale_back(x, scales) if scaled else x, **arguments))
+        return _scale_logits(tf.cast(answer, tf.float32), scales) if scaled and tf.is_tensor(answer) else answer
 
     return ask
 
 
-def _scaled(logits: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
+def _scale_logits(logits: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
     def pull_back(v: tf.Tensor) -> tf.Tensor:
         largest = tf.reduce_max(tf.abs(v), axis=tf.range(1, tf.rank(v)), keepdims=True)
         scales[:] = [tf.where(largest > 0, largest, tf.ones_like(largest))]
@@ -376,7 +387,7 @@ def _scaled(logits: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
     return tf.custom_gradient(lambda z: (tf.identity(z), pull_back))(logits)
 
 
-def _scaled_back(x: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
+def _scale_back(x: tf.Tensor, scales: list[tf.Tensor]) -> tf.Tensor:
     def pull_back(gradient: tf.Tensor) -> tf.Tensor:
         return gradient * tf.reshape(scales[0], [-1, *[1] * (len(gradient.shape) - 1)])
 

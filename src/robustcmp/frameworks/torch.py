@@ -19,8 +19,19 @@ from numpy.typing import NDArray
 from ..errors import DeploymentError, ModelError, NoGradientError, UsageError
 from ..networks.architecture import Architecture, is_trainable
 from ..networks.weights import Weights
-from .answer import logits_in, one_tensor
-from .base import WITHOUT_LOGITS, DataFormat, Device, Draws, Function, Pullback, TrainableFramework, Trainer, rounded_up
+from .base import (
+    WITHOUT_LOGITS,
+    DataFormat,
+    Device,
+    Draws,
+    Function,
+    Pullback,
+    TrainableFramework,
+    Trainer,
+    as_tensor,
+    find_logits,
+    round_up,
+)
 from .keras_networks import (
     call_arguments,
     check_built,
@@ -171,7 +182,7 @@ class Torch(TrainableFramework):
         return array
 
     def filled_size(self, n: int) -> int:
-        return rounded_up(n, 16)  # oneDNN keeps what it has made for each size
+        return round_up(n, 16)  # oneDNN keeps what it has made for each size
 
     def forward(self, function: Function, like: Any, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         with self.full_precision(like), torch.inference_mode():
@@ -202,12 +213,12 @@ class Torch(TrainableFramework):
 
         return pull_back
 
-    def compiled(
+    def compile(
         self, function: Function, native: Any, images: NDArray[np.float32], like: Any
     ) -> tuple[Function, Pullback]:
         jit: Any = torch.jit
         if isinstance(native, torch.nn.Module):
-            _checked(native)  # it may have been put into training mode since it was wrapped
+            _check(native)  # it may have been put into training mode since it was wrapped
         usual = self.full_precision(like)
         with usual, torch.no_grad(), warnings.catch_warnings(record=True) as caught:
             # Deprecated, and still the fastest on small networks.
@@ -284,7 +295,7 @@ class Torch(TrainableFramework):
 
     def place(self, native: Any, device: Device) -> tuple[Function, torch.Tensor]:
         where = _device(device)
-        module = _checked(native).to(where)
+        module = _check(native).to(where)
         dtype, compiled = _dtype(module), hasattr(module, "_orig_mod")
         plain = dtype == torch.float32 and not (
             isinstance(module, _KerasNetwork) and computes_in(module.keras, "float16")
@@ -295,7 +306,7 @@ class Torch(TrainableFramework):
                 if plain:
                     # A copy, as a module may normalise its images in place. torch.compile warns of gradients of one.
                     own = x if compiled and x.requires_grad else x.clone()
-                    return one_tensor(module(own))  # type: ignore[no-any-return]
+                    return as_tensor(module(own))  # type: ignore[no-any-return]
                 return _in_precision(module, dtype, x)
 
         return function, torch.zeros(0, dtype=torch.float32, device=where)
@@ -426,7 +437,7 @@ class _KerasNetwork(torch.nn.Module):
         with sys.modules["keras"].device(
             "gpu:0" if x.is_cuda else "cpu"
         ):  # by itself it takes the GPU, if there is one
-            return logits_in(self.keras(x, **self._arguments))
+            return find_logits(self.keras(x, **self._arguments))
 
 
 def _is_sequence(native: Any) -> bool:
@@ -436,7 +447,7 @@ def _is_sequence(native: Any) -> bool:
     return not (native._forward_hooks or native._forward_pre_hooks)
 
 
-def _checked(native: Any) -> torch.nn.Module:
+def _check(native: Any) -> torch.nn.Module:
     """Return the module of a network that can be asked, or raise saying what to do first."""
     if isinstance(native, torch.export.ExportedProgram):
         return native.module()  # how its layers behave was settled by the export, whatever `training` says
@@ -484,7 +495,7 @@ def _in_precision(module: torch.nn.Module, dtype: torch.dtype, x: torch.Tensor) 
     before it enters the module, and scaled back when it has left it.
     """
     x = x.view_as(x)
-    answer: torch.Tensor = one_tensor(module(x.to(dtype, copy=True)))  # it may write into its images
+    answer: torch.Tensor = as_tensor(module(x.to(dtype, copy=True)))  # it may write into its images
     if not answer.requires_grad:
         return answer
     answer = answer.view_as(answer)

@@ -14,7 +14,7 @@ import torch
 
 from ..errors import ModelError, UsageError, WeightsError
 from ..networks.architecture import Shape
-from ..networks.weights import paired
+from ..networks.weights import pair_arrays
 from ..untrusted import check_archive, is_archive
 
 _log = logging.getLogger("robustcmp")
@@ -31,7 +31,7 @@ def load_weights(path: Path, native: Any) -> torch.nn.Module:
     received = _of_network(_arrays(_state_dict(path)), expected, path)
     if any(torch.nn.parameter.is_lazy(tensor) for tensor in expected.values()):
         raise ModelError(f"the network for {path} has lazy layers: call it once, so that its shapes are known")
-    pairs = paired(_shapes(received), _shapes(expected), str(path))
+    pairs = pair_arrays(_shapes(received), _shapes(expected), str(path))
     if not all(theirs.endswith(ours) for ours, theirs in pairs.items()):
         some = ", ".join(f"{theirs} as {ours}" for ours, theirs in list(pairs.items())[:2])
         _log.warning("%s names its arrays in its own way, so they are told by their shapes: %s, …", path, some)
@@ -68,7 +68,7 @@ def _state_dict(path: Path) -> dict[str, Any]:
         (content,) = inner.values()
     if not _is_state_dict(content):
         raise WeightsError(
-            f"{path} holds no state dict, tensors by their names: it is {_described(content, list(inner))}. Save it "
+            f"{path} holds no state dict, tensors by their names: it is {_describe(content, list(inner))}. Save it "
             "with torch.save(network.state_dict(), path)."
         )
     return dict(content)
@@ -98,7 +98,7 @@ def _is_state_dict(content: Any) -> bool:
     return named and all(isinstance(tensor, torch.Tensor) for tensor in content.values())
 
 
-def _described(content: Any, inner: list[Any]) -> str:
+def _describe(content: Any, inner: list[Any]) -> str:
     """Say in a few words what was found in the place of a state dict."""
     if inner:
         return f"a dict with {len(inner)} of them, {', '.join(map(str, inner))[:200]}"

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, UsageError, check_count, check_seed, unknown
 from ..frameworks import Framework
+from ..frameworks.base import seed_generators
 from ..frameworks.keras_networks import is_keras, seeded_layers
 from .classifier import Classifier
 from .functions import FiniteDifferences
 from .model import FunctionsModel, Model
-from .outputs import TINY, pulled_back
-from .seeded import seeded
+from .outputs import TINY, pull_back_outputs
 
 MEANS = ("probabilities", "logits")
 SEEDED = ("torch", "tensorflow", "numpy")  # where a pass draws from global generators, which can be seeded
@@ -112,10 +112,13 @@ def averaged(model: Model, *, passes: int = 16, seed: int = 0, of: Mean = "proba
 
 
 @contextmanager
-def _seeded(framework: Framework, native: Any, seed: int, number: int) -> Iterator[None]:
+def _seed(framework: Framework, native: Any, seed: int, number: int) -> Iterator[None]:
     """Seed what a pass draws from: the global generators, and those of layers of Keras."""
     network = getattr(native, "keras", native)
-    with seeded(framework, "averaged", seed, number), seeded_layers(network) if is_keras(network) else nullcontext():
+    with (
+        seed_generators(framework, "averaged", seed, number),
+        seeded_layers(network) if is_keras(network) else nullcontext(),
+    ):
         yield
 
 
@@ -125,7 +128,7 @@ class _MeanOfPasses:
     def __init__(self, model: Model, passes: int, seed: int, of: str):
         framework = Classifier(model).framework
         self._model, self._of = model, of
-        self._draws = [partial(_seeded, framework, model.native, seed, number) for number in range(passes)]
+        self._draws = [partial(_seed, framework, model.native, seed, number) for number in range(passes)]
         self._passes = [framework.alone(model.without_preprocessing, draws) for draws in self._draws]
 
     def __call__(self, images: Any) -> Any:
@@ -167,7 +170,7 @@ class _MeanOfPasses:
                 image, v_of_answer = images[i : i + 1], of_pass[i : i + 1]
                 if model.outputs != "logits":
                     with draws():
-                        v_of_answer = pulled_back(v_of_answer, np.asarray(model._model(image)), model.outputs)
+                        v_of_answer = pull_back_outputs(v_of_answer, np.asarray(model._model(image)), model.outputs)
                 with draws():
                     gradient[i] += model._vjp(image, v_of_answer)[0]
         return gradient

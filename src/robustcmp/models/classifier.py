@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 import operator
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -21,23 +19,14 @@ from .. import frameworks
 from ..errors import ModelError, RobustcmpError, UsageError, check_count
 from ..files import digest
 from ..frameworks import DataFormat
-from ..frameworks.base import padded
+from ..frameworks.base import generator_states, pad
 from ..threads import MOST_WORKERS, cores, in_order
-from .batches import DEFAULT_BATCH_SIZE, check_batch_size, default_batch_size, largest_batch_size
-from .seeded import generator_states
+from .batches import DEFAULT_BATCH_SIZE, check_batch_size, default_batch_size
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 COMPARED = 4  # images, of which compiled and eager outputs are compared
 AGREEMENT = 1e-5
-ROUNDS = 3  # in which batch sizes are measured
-LONG_BATCH = 1.0  # seconds
-SLOW = 2e-3  # seconds an image
-MEASURED = 128  # queries for each image of the largest batch that is measured, where batches take long
-# What an attack does for each batch besides asking, however large it is: FGSM on LeNet-5, two threads, took 8 µs more a
-# query with batches of 64 than with 256.
-OWN_SECONDS = 5e-4
 _log = logging.getLogger("robustcmp")
 
 
@@ -91,7 +80,7 @@ class Classifier:
         self.model = model
         self.batch_size = batch_size or DEFAULT_BATCH_SIZE
         self.bounds: tuple[float, float] = (float(model.bounds[0]), float(model.bounds[1]))
-        self.framework = frameworks.recognise(like, getattr(unwrapped(model), "native", None))
+        self.framework = frameworks.recognise(like, getattr(unwrap(model), "native", None))
         self.data_format: DataFormat = getattr(model, "data_format", self.framework.data_format)
         self.workers = 1
         self.at_once: int | None = None
@@ -102,11 +91,11 @@ class Classifier:
         self.function: frameworks.Function = model
         self._pullback: frameworks.Pullback | None = None
         self._fits = [self.batch_size]  # what fits into the device's memory; shared with copies
-        self._image_seconds: float | None = None
+        self.image_seconds: float | None = None  # what `batches.image_seconds` measured
 
     # variants ----------------------------------------------------------------------------------------------------
 
-    def compiled(self, images: NDArray[np.float32]) -> Classifier:
+    def compile(self, images: NDArray[np.float32]) -> Classifier:
         """Return a classifier that asks a compiled snapshot of the model, from as many threads as there are cores.
 
         A model that cannot be traced, that answers otherwise once it is (by more than 1e-5, or for another number of
@@ -121,15 +110,17 @@ class Classifier:
         some = images[: min(len(images), self.batch_size, COMPARED)]
         other = copy.copy(self)
         try:
-            if not getattr(unwrapped(self.model), "traceable", True):
+            if not getattr(unwrap(self.model), "traceable", True):
                 raise ModelError("a call seeds its draws, which is not in a trace")
-            native = getattr(unwrapped(self.model), "native", None)
+            native = getattr(unwrap(self.model), "native", None)
             generators = generator_states(self.framework)
             eager = self.forward(some)
             if generator_states(self.framework) != generators:
                 self.draws = True
                 raise ModelError("a call draws at random, which a trace would keep for ever")
-            other.function, other._pullback = self.framework.compiled(self.model, native, self._own(some), self._like)
+            other.function, other._pullback = self.framework.compile(
+                self.model, native, self._to_layout(some), self._like
+            )
             self._check_writes_nothing(native, some)
             alone = some[:1]
             for batch, before in ((some, eager), (alone, self.forward(alone)), (some, eager)):
@@ -180,7 +171,7 @@ class Classifier:
 
     def logits(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the logits (N, K) of images (N, H, W, C)."""
-        return self._joined(self.forward, images, reduce=_logits)
+        return self._join(self.forward, images, reduce=_logits)
 
     def predict(self, images: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the classes (N,) of images (N, H, W, C)."""
@@ -196,16 +187,16 @@ class Classifier:
         """
         if self.no_gradient:
             raise ModelError(self.no_gradient)
-        return self._numpy_layout(self._joined(self._pull_back, images, v.astype(np.float32)))
+        return self._numpy_layout(self._join(self._pull_back, images, v.astype(np.float32)))
 
     def forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what the model answers to one batch of images (N, H, W, C), unchecked."""
-        return self.ask(self.function, self._own(images))
+        return self.ask(self.function, self._to_layout(images))
 
     def ask(self, function: frameworks.Function, *arrays: NDArray[Any]) -> NDArray[np.float32]:
         """Return what a function of the framework's tensors answers to one batch, arrays with N entries each."""
         n = len(arrays[0])
-        filled = self._filled(*arrays)
+        filled = self._fill(*arrays)
         size = len(filled[0])
         logits = self.framework.forward(function, self._like, *filled)
         if logits.shape[:1] != (size,):
@@ -214,16 +205,16 @@ class Classifier:
             self._asked(n)
         return logits[:n]
 
-    def _filled(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+    def _fill(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
         n = len(arrays[0])
         size = min(self.framework.filled_size(n), max(n, self._fits[0]))
-        return [padded(array, size) for array in arrays]
+        return [pad(array, size) for array in arrays]
 
     def classes(self, forward: Callable[..., NDArray[np.float32]], *arrays: NDArray[Any]) -> NDArray[np.int64]:
         """Return the classes (N,) of what a function of one batch answers, arrays with N entries each."""
         if not len(arrays[0]):
             return np.zeros(0, np.int64)
-        return self._joined(forward, *arrays, reduce=_argmax)
+        return self._join(forward, *arrays, reduce=_argmax)
 
     @property
     def on_gpu(self) -> bool:
@@ -233,7 +224,7 @@ class Classifier:
     @cached_property
     def no_gradient(self) -> str:
         """Why the model has no gradient, "" if it has one."""
-        model = unwrapped(self.model)
+        model = unwrap(self.model)
         reason: str = getattr(model, "no_gradient", "") or self.framework.no_gradient(getattr(model, "native", None))
         if reason or self._pullback is not None:
             return reason
@@ -245,7 +236,7 @@ class Classifier:
 
     def parameters(self) -> list[NDArray[Any]] | None:
         """Return all that the model has learned, None where it is not known."""
-        return self.framework.parameters(getattr(unwrapped(self.model), "native", None))
+        return self.framework.parameters(getattr(unwrap(self.model), "native", None))
 
     @property
     def weights_digest(self) -> str | None:
@@ -267,7 +258,7 @@ class Classifier:
     @property
     def gradient_source(self) -> Classifier | None:
         """The model whose gradient FGSM takes for a deployed network without one; None for every other model."""
-        source = getattr(unwrapped(self.model), "gradient_source", None)
+        source = getattr(unwrap(self.model), "gradient_source", None)
         return None if source is None else source(self.bounds)
 
     def full_precision(self) -> AbstractContextManager[None]:
@@ -276,11 +267,11 @@ class Classifier:
 
     def _pull_back(self, images: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         pullback = self._pullback or self.framework.pullback(self.model)
-        x, filled_v = self._filled(self._own(images), v)
+        x, filled_v = self._fill(self._to_layout(images), v)
         gradient = self.framework.vjp(pullback, x, filled_v, self._like)
         return gradient[: len(images)]
 
-    def _joined(
+    def _join(
         self,
         function: Callable[..., NDArray[np.float32]],
         *arrays: NDArray[Any],
@@ -324,14 +315,14 @@ class Classifier:
 
     def tensor(self, array: NDArray[Any]) -> Any:
         """Return an array as a tensor of the model: images (N, H, W, C) in its own layout, all else as it is."""
-        return self.framework.tensor(self._own(array) if array.ndim == 4 else array, self._like)
+        return self.framework.tensor(self._to_layout(array) if array.ndim == 4 else array, self._like)
 
     def array(self, tensor: Any) -> NDArray[Any]:
         """The inverse of `tensor`."""
         array = self.framework.array(tensor)
         return self._numpy_layout(array) if array.ndim == 4 else array
 
-    def _own(self, images: NDArray[Any]) -> NDArray[Any]:
+    def _to_layout(self, images: NDArray[Any]) -> NDArray[Any]:
         return images.transpose(0, 3, 1, 2) if self.data_format == "channels_first" else images
 
     def _numpy_layout(self, images: NDArray[Any]) -> NDArray[Any]:
@@ -377,80 +368,57 @@ class Classifier:
         finally:
             self.framework.set_threads(before)
 
-    def measured_batch_size(self, images: NDArray[np.float32], queries: float = math.inf, seconds: float = 0.1) -> int:
-        """Return the smallest batch size with which an attack asks nearly as fast as with the best, bounded by memory.
 
-        It is a power of two from 32 to 1024, or smaller for images so large that 32 of them take more than 64 MiB in
-        float64. No size is tried beyond the first of which a batch takes more than a second, or more than `seconds`
-        and the 128th part of so many queries; where that is the smallest, nothing is measured.
-        Each size has so many seconds, in a few rounds, of which the best counts: others may be at work on this
-        machine. A slow model has one round.
-        """
-        fitting = largest_batch_size(images)
-        sizes = [size for size in BATCH_SIZES if size <= fitting] or [fitting]
+class Candidates:
+    """What an attack asks about, made from a few arrays: by NumPy, or on the model's GPU, where they stay.
 
-        def is_long(size: int, duration: float) -> bool:
-            return duration > LONG_BATCH or (duration > seconds and MEASURED * size > queries)
+    Parameters
+    ----------
+    classifier : Classifier
+        Who is asked.
+    make : callable
+        ``make(*arrays, rows, *of_each)`` returns the candidates of M rows, in a new NumPy array or EagerPy tensor, as
+        it gets them; `rows` can be a slice. They are rounded to float32 and clipped to the bounds. A function of a
+        module, so that it is compiled once.
+    arrays : ndarray
+        Those with four axes are images (N, H, W, C), as the first one is; tensors are in the model's own layout.
+    """
 
-        if len(sizes) == 1 or is_long(sizes[0], self._estimated(images, sizes[0])):
-            return sizes[0]
-        batch_seconds: dict[int, float] = {}
-        for _ in range(ROUNDS):
-            for size in sizes:
-                measured = self.workers * size / self._rate(images, size, seconds / ROUNDS)
-                batch_seconds[size] = min(batch_seconds.get(size, math.inf), measured)
-                if is_long(size, measured):
-                    break
-            if is_long(size, measured) or sum(batch_seconds.values()) > seconds * len(sizes):
-                break
-        rates = {size: size / (duration + OWN_SECONDS) for size, duration in batch_seconds.items()}
-        return min(size for size, rate in rates.items() if rate >= 0.97 * max(rates.values()))
+    def __init__(self, classifier: Classifier, make: frameworks.Make, *arrays: NDArray[Any]):
+        self._classifier, self._make, self._arrays = classifier, make, list(arrays)
+        self._rows: NDArray[np.int64] | None = None  # those of the arrays on the GPU that are kept
+        self._there: frameworks.Function | None = None  # from arrays on the GPU to candidates
+        framework = classifier.framework
+        if classifier.on_gpu:
+            try:
+                self._arrays = [classifier.tensor(array) for array in arrays]
+            except Exception as error:
+                if not framework.is_out_of_memory(error):
+                    raise
+                _log.info("images do not fit into the device's memory, so NumPy makes what is asked about")
+            else:
+                self._rows = np.arange(len(arrays[0]))
+                self._there = framework.maker(make, classifier.bounds)
 
-    def image_seconds(self, images: NDArray[np.float32]) -> float:
-        """Return about how long one more image of a small batch takes, without what a call takes by itself."""
-        if self._image_seconds is None:
+    def predict(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the classes (M,) of the candidates of M rows, with an entry of other arrays for each of them."""
+        return self._classifier.classes(self.forward, rows if self._rows is None else self._rows[rows], *of_each)
 
-            def least_seconds(size: int) -> float:
-                batch, ends = images[np.arange(size) % len(images)], [time.perf_counter()]
-                for _ in range(2):
-                    self.forward(batch)
-                    ends.append(time.perf_counter())
-                return float(np.diff(ends).min())
+    def keep(self, rows: NDArray[np.int64]) -> None:
+        """Forget all other rows; those that are kept are counted anew."""
+        if self._rows is None:
+            self._arrays = [array[rows] for array in self._arrays]
+        else:
+            self._rows = self._rows[rows]
 
-            # Both sizes were asked before, as new ones may be compiled.
-            self._image_seconds = max(0.0, least_seconds(COMPARED) - least_seconds(1)) / (COMPARED - 1)
-        return self._image_seconds
-
-    def is_slow(self, images: NDArray[np.float32]) -> bool:
-        """Say whether checks should ask as few images as possible."""
-        return self.image_seconds(images) > SLOW
-
-    def _estimated(self, images: NDArray[np.float32], size: int) -> float:
-        """Return about how long batches of a size take, one for each worker, without what a call takes by itself."""
-        return self.workers * size * self.image_seconds(images)
-
-    def rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
-        """Return how many images a second are answered in batches of a size, by all workers, over so many seconds.
-
-        A network of which one batch takes longer is asked a few images.
-        """
-        if self._estimated(images, size) > seconds:
-            return 1 / self.image_seconds(images)
-        return self._rate(images, size, seconds)
-
-    def _rate(self, images: NDArray[np.float32], size: int, seconds: float) -> float:
-        batch = images[np.arange(size) % len(images)]
-
-        def rate(classifier: Classifier, _: int) -> float:
-            calls, passed, start = 0, 0.0, time.perf_counter()
-            while passed < seconds:
-                classifier._joined(classifier.forward, batch)
-                calls, passed = calls + 1, time.perf_counter() - start
-            return calls * size / passed
-
-        sized = self.with_batch_size(size)
-        sized.logits(batch)  # the first call may compile; after it, all threads begin together
-        return sum(sized.map(rate, range(self.workers)))
+    def forward(self, rows: NDArray[np.int64], *of_each: NDArray[Any]) -> NDArray[np.float32]:
+        classifier, there = self._classifier, self._there
+        if there is not None:
+            return classifier.ask(lambda *tensors: classifier.function(there(*self._arrays, *tensors)), rows, *of_each)
+        # No row has to be copied where they are in a row.
+        some = slice(rows[0], rows[-1] + 1) if (np.diff(rows) == 1).all() else rows
+        images = self._make(*self._arrays, some, *of_each).astype(np.float32, copy=False)
+        return classifier.forward(np.clip(images, *classifier.bounds, out=images))
 
 
 def _logits(answer: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -495,14 +463,14 @@ def _argmax(answer: NDArray[np.float32]) -> NDArray[np.int64]:
     return classes
 
 
-def refused(model: str, images: NDArray[np.float32], error: Exception) -> ModelError:
+def make_refusal(model: str, images: NDArray[np.float32], error: Exception) -> ModelError:
     """Return the error for images (N, H, W, C) that made a network raise an error of its own."""
     return ModelError(
         f"{model} does not accept images of shape {images.shape[1:]} (H, W, C): {type(error).__name__}: {error}"
     )
 
 
-def classes_by(model: str, classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.int64]:
+def predict_named(model: str, classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return the classes (N,) of images (N, H, W, C); an error of the network's own becomes one that names it."""
     try:
         return classifier.predict(images)
@@ -512,10 +480,10 @@ def classes_by(model: str, classifier: Classifier, images: NDArray[np.float32]) 
         is_ours = isinstance(error, RobustcmpError) and not isinstance(error, UsageError)  # as which JAX's come
         if is_ours or isinstance(error, MemoryError) or classifier.framework.is_out_of_memory(error):
             raise
-        raise refused(model, images, error) from error
+        raise make_refusal(model, images, error) from error
 
 
-def unwrapped(model: Any) -> Any:
+def unwrap(model: Any) -> Any:
     """Return the model that Foolbox's `TransformBoundsWrapper` wraps, or the model itself."""
     while isinstance(model, fb.models.base.TransformBoundsWrapper):
         model = model._model
@@ -523,5 +491,5 @@ def unwrapped(model: Any) -> Any:
 
 
 def _dummy(model: Any) -> Any:
-    model = unwrapped(model)
+    model = unwrap(model)
     return model.dummy.raw if hasattr(model, "dummy") else np.zeros(0, np.float32)  # foolbox.NumPyModel has none

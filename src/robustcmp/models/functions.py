@@ -83,13 +83,13 @@ def wrap_functions(
         raise UsageError(f"logits should be a function of images, received {type(logits).__name__}")
     if isinstance(vjp, str) and vjp == FINITE_DIFFERENCES:
         _log.info("a gradient by finite differences takes 2·H·W·C questions an image, which no attack counts")
-        pullback: Pullback | None = FiniteDifferences(_checked(logits, "logits", rows, np.float64), lower, upper)
+        pullback: Pullback | None = FiniteDifferences(_check_answer(logits, "logits", rows, np.float64), lower, upper)
     elif vjp is None or callable(vjp):
-        pullback = None if vjp is None else _checked(vjp, "vjp")
+        pullback = None if vjp is None else _check_answer(vjp, "vjp")
     else:
         raise UsageError(f'vjp should be a function of images and v, "finite-differences" or None, received {vjp!r}')
     return FunctionsModel(
-        _checked(logits, "logits", rows),
+        _check_answer(logits, "logits", rows),
         pullback,
         "numpy",
         (lower, upper),
@@ -176,7 +176,7 @@ def _counts(classes: Any) -> bool:
         return False
 
 
-def _checked(
+def _check_answer(
     function: Callable[..., Any], name: str, rows: tuple[int, ...] = (), dtype: type[np.floating[Any]] = np.float32
 ) -> Callable[..., NDArray[Any]]:
     """Return a function whose answers are of a dtype, or that raises where they are no numbers, or no rows.

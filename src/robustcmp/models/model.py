@@ -15,8 +15,8 @@ from ..errors import ModelError, UsageError, unknown
 from ..frameworks import DataFormat, Device
 from ..networks.architecture import Architecture
 from ..networks.weights import Weights
-from .classifier import Classifier, classes_by
-from .outputs import LOGITS_EXPECTED, as_logits, check_outputs, pulled_back
+from .classifier import Classifier, predict_named, unwrap
+from .outputs import LOGITS_EXPECTED, as_logits, check_outputs, pull_back_outputs
 from .preflight import in_unit_bounds
 
 
@@ -146,7 +146,7 @@ class FunctionsModel(Model):
         _, std, flip_axis = self._preprocess_args  # transform_bounds keeps the bounds' change here
         inner = self._preprocess(ep.astensor(images)).raw
         if self.outputs != "logits":
-            v = pulled_back(v, np.asarray(self._model(inner)), self.outputs)
+            v = pull_back_outputs(v, np.asarray(self._model(inner)), self.outputs)
         gradient: NDArray[np.float32] = self._vjp(inner, v)
         if gradient.shape != images.shape:
             raise ModelError(
@@ -252,12 +252,12 @@ def wrap(
         raise UsageError(
             f"the network scales images from [0, 255] itself, in its layer {layer}; images in [0, 1] would be "
             "black to it. Pass bounds=(0, 255) to robustcmp.wrap, or bounds=(0, 1) if it does take them. For a file, "
-            "load it in a function of your own and name that, module:function; or give the command --std 1/255."
+            "load it in a function of your own and name that, module:function; or write FILE,std=1/255 in the command."
         )
     if outputs == "logits" and not cut_softmax and adapter.ends_in_softmax(native):
         raise ModelError(
             f"the network returns probabilities, as it ends in a softmax, {LOGITS_EXPECTED} Cut its last softmax with "
-            "robustcmp.wrap(..., cut_softmax=True), which for networks of a command is --cut-softmax, or keep it with "
+            "robustcmp.wrap(..., cut_softmax=True), which in a command is FILE,softmax, or keep it with "
             'robustcmp.wrap(..., outputs="probabilities").'
         )
     layout = adapter.layout(native)
@@ -360,4 +360,64 @@ def predict(
     """
     classifier = Classifier(in_unit_bounds(model), batch_size)
     x = check_unit_images(images, data_format)
-    return classes_by("the model", classifier.with_batch_size_for(x, batch_size), x)
+    return predict_named("the model", classifier.with_batch_size_for(x, batch_size), x)
+
+
+# the network without its wrapper, for checks of what that should not change ------------------------------------------
+
+
+def predict_outside(classifier: Classifier, images: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the classes (N,) that the network itself gives to images, without Foolbox, compilation or batches.
+
+    The network is called once, as it is, with tensors in its own layout: the images scaled to the bounds that it was
+    wrapped with, then flipped, shifted and divided as its `preprocessing` says, all in NumPy.
+
+    Parameters
+    ----------
+    classifier : Classifier
+        A model that takes images in [0, 1].
+    images : ndarray of float32, shape (N, H, W, C)
+        In [0, 1].
+
+    Raises
+    ------
+    ModelError
+        The network behind the model is not known.
+    """
+    model = unwrap(classifier.model)
+    if not isinstance(model, Model):
+        raise ModelError("the model was not wrapped by robustcmp, so its network is not known")
+    logits = classifier.ask(model.without_preprocessing, preprocess(classifier, images, *model.wrapped_as))
+    classes: NDArray[np.int64] = logits.argmax(axis=1)
+    return classes
+
+
+def logits_outside(classifier: Classifier, model: Model, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logits (N, K) that the network itself gives to what it takes, in batches."""
+    answers = classifier.in_batches(lambda batch: classifier.ask(model.without_preprocessing, batch), inputs)
+    return np.concatenate([*answers])
+
+
+def preprocess(
+    classifier: Classifier, images: NDArray[np.float32], bounds: tuple[float, float], preprocessing: dict[str, Any]
+) -> NDArray[np.float32]:
+    """Return images (N, H, W, C) in [0, 1] as a network gets them that is wrapped so, in its own layout."""
+    low, high = bounds
+    x: NDArray[np.float64] = low + (high - low) * images.astype(np.float64)
+    if classifier.data_format == "channels_first":
+        x = x.transpose(0, 3, 1, 2)
+    if preprocessing.get("flip_axis") is not None:
+        x = np.flip(x, preprocessing["flip_axis"])
+    x = (x - along(preprocessing, "mean", 0)) / along(preprocessing, "std", 1)
+    return np.ascontiguousarray(x, np.float32)
+
+
+def along(preprocessing: dict[str, Any], name: str, default: float) -> NDArray[np.float64]:
+    """Return a mean or a deviation as an array that fits images in the network's own layout."""
+    value = preprocessing.get(name)
+    if value is None:
+        return np.asarray(default, np.float64)
+    plain = isinstance(value, (int, float, list, tuple, np.generic, np.ndarray))
+    array = np.asarray(value if plain else ep.astensor(value).numpy(), np.float64)
+    axis = preprocessing.get("axis")
+    return array if axis is None else array.reshape(-1, *[1] * (-axis - 1))

@@ -58,7 +58,7 @@ def as_logits(answer: Any, outputs: str) -> Any:
     return restore(x if outputs == "binary-logit" else x.maximum(TINY).log())
 
 
-def pulled_back(v: NDArray[np.float32], answer: NDArray[np.float32], outputs: str) -> NDArray[np.float32]:
+def pull_back_outputs(v: NDArray[np.float32], answer: NDArray[np.float32], outputs: str) -> NDArray[np.float32]:
     """Return what pulls Σ v·logits back to an answer: the gradient (of the answer's shape) of it.
 
     Parameters

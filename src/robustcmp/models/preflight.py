@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from ..data.arrays import UNIT_BOUNDS, check_labels
 from ..errors import HostError, ModelError
-from .classifier import Classifier, NotFiniteError, check_finite, refused, unwrapped
+from ..frameworks.base import generator_states
+from .batches import is_slow
+from .classifier import Classifier, NotFiniteError, check_finite, make_refusal, unwrap
 from .outputs import BINARY, LOGITS_EXPECTED, kind_of
-from .seeded import generator_states
 
 
 def in_unit_bounds(model: fb.models.base.Model) -> fb.models.base.Model:
@@ -57,7 +58,7 @@ def check_model(name: str, classifier: Classifier, images: NDArray[np.float32], 
     except ModelError as error:
         raise ModelError(f"model {name!r} is not a classifier that returns logits: {error}") from error
     except Exception as error:
-        raise refused(f"model {name!r}", some, error) from error
+        raise make_refusal(f"model {name!r}", some, error) from error
     alone = _alone(name, classifier, some)
     if alone.shape[1:] != logits.shape[1:]:
         raise ModelError(
@@ -92,7 +93,7 @@ def _check_finite(name: str, logits: NDArray[np.float32]) -> None:
 
 def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32], logits: NDArray[np.float32]) -> None:
     """Raise `ModelError` where answers are not what the model was wrapped for."""
-    outputs = getattr(unwrapped(classifier.model), "outputs", "logits")
+    outputs = getattr(unwrap(classifier.model), "outputs", "logits")
     if outputs == "binary-probability" and not (np.exp(logits).sum(axis=1) < 1 + ROUNDING).all():
         raise ModelError(
             f'model {name!r} was wrapped with outputs="binary-probability", but its outputs are not in [0, 1]. '
@@ -130,7 +131,7 @@ def _check_outputs(name: str, classifier: Classifier, images: NDArray[np.float32
 
 def _steady(classifier: Classifier) -> str:
     """Say what makes the answers of a model that draws at random the same in two passes."""
-    if "averaged" in getattr(unwrapped(classifier.model), "info", {}):
+    if "averaged" in getattr(unwrap(classifier.model), "info", {}):
         return (
             "it draws from a generator of its own, which robustcmp.averaged cannot seed. Let it draw from the global "
             "generator of its framework, NumPy or Python"
@@ -194,7 +195,7 @@ def check_gradient(
     ModelError
         The gradient of every one is zero, or one is not finite.
     """
-    counts = [SOME, GRADIENTS] if classifier.is_slow(images) else [GRADIENTS]
+    counts = [SOME, GRADIENTS] if is_slow(classifier, images) else [GRADIENTS]
     for count in counts:  # more where all are zero, as most are where outputs are saturated
         some = images[:count]
         logits = classifier.logits(some)

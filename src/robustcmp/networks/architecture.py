@@ -179,7 +179,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         yield from _walk(self.layers, self.input_shape)
 
     @property
-    def described(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """The whole design in JSON's types, as it is stored beside weights."""
         description: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return description
@@ -219,16 +219,6 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How many numbers a training fits."""
         return sum(math.prod(shape) for name, shape in self.weight_shapes.items() if is_trainable(name))
 
-    @property
-    def neurons(self) -> int:
-        """Neurons as Table 1 of Guo et al. counts the LeNets: channels of convolutions, pools and dense layers.
-
-        The table counts the softmax as a layer of its own, so the classes are added once more. For VGG-16 it leaves
-        out the pools, and for ResNet-20 the softmax, but takes in activations, batch norms and sums.
-        """
-        counted = [layer.output(shape)[-1] for layer, shape in self.walk() if isinstance(layer, Conv | MaxPool | Dense)]
-        return sum(counted) + self.classes
-
 
 def _walk(layers: tuple[Layer, ...], shape: Shape) -> Iterator[tuple[Layer, Shape]]:
     for layer in layers:
@@ -254,7 +244,8 @@ def _resnet20() -> Architecture:
     width = 16
     for stage, channels in enumerate((16, 32, 64), 1):
         for block in "abc":
-            name, stride = f"block{stage}{block}", channels // width
+            name = f"block{stage}{block}"
+            stride = channels // width
             inner = (
                 Conv(f"{name}_conv1", channels, 3, stride, padding=1),
                 BatchNorm(f"{name}_norm1"),
@@ -370,7 +361,7 @@ def _check_keys(table: dict[str, Any]) -> None:
 def check_architecture(architecture: Architecture) -> None:
     """Raise `UsageError` for a design that is no network: a number out of range, or layers that do not fit together."""
     try:
-        _check(msgspec.convert(architecture.described, Architecture))
+        _check(msgspec.convert(architecture.description, Architecture))
     except msgspec.ValidationError as error:
         raise UsageError(str(error)) from None
 
@@ -378,7 +369,7 @@ def check_architecture(architecture: Architecture) -> None:
 def _check(architecture: Architecture) -> None:
     """Raise `UsageError` for layers that do not fit together, or that no machine has the memory for."""
     _check_values("an image", architecture.input_shape)
-    if len(_checked(architecture.layers, architecture.input_shape, set())) != 1:
+    if len(_check_layers(architecture.layers, architecture.input_shape, set())) != 1:
         raise UsageError("the last layer should give logits (K,)")
     if architecture.parameters > limits.PARAMETERS:
         raise UsageError(
@@ -386,7 +377,7 @@ def _check(architecture: Architecture) -> None:
         )
 
 
-def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
+def _check_layers(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
     """Check some layers on an input of a shape, their names against those seen, and return the output's shape."""
     for layer, following in zip_longest(layers, layers[1:]):
         what = f"the layer {layer.name!r} ({type(layer).__name__})"
@@ -399,7 +390,7 @@ def _checked(layers: tuple[Layer, ...], shape: Shape, seen: set[str]) -> Shape:
             # Frameworks flatten in orders of their own, and only a dense layer's kernel is reordered.
             raise UsageError(f"{what} should be followed by a Dense layer")
         if isinstance(layer, Residual):
-            both = [_checked(branch, shape, seen) for branch in (layer.layers, layer.shortcut)]
+            both = [_check_layers(branch, shape, seen) for branch in (layer.layers, layer.shortcut)]
             if both[0] != both[1]:
                 raise UsageError(f"{what} should add equal shapes, received {both[0]} and {both[1]}")
         output = layer.output(shape)

@@ -87,7 +87,7 @@ def file_bytes(architecture: Architecture) -> int:
     weights = {name: np.zeros(shape, np.float32) for name, shape in architecture.weight_shapes.items()}
     with tempfile.TemporaryDirectory(prefix="robustcmp-") as directory:
         path = Path(directory, "weights.h5")
-        write_weights(path, WeightsFile(weights, {"architecture": architecture.described}))
+        write_weights(path, WeightsFile(weights, {"architecture": architecture.description}))
         return path.stat().st_size
 
 
@@ -130,7 +130,7 @@ def read_weights(path: Path, architecture: Architecture | None = None, most: int
         The file is missing, is no HDF5, is truncated, has other bytes than its SHA-256 says, or has the weights of
         another network.
     """
-    with _weights_errors(path), sealed.opened(path, KIND, limit=most or most_bytes(architecture)) as file:
+    with _weights_errors(path), sealed.open_hdf5(path, KIND, limit=most or most_bytes(architecture)) as file:
         file.check_plain(file.arrays)
         if architecture is not None:  # before any array is read: a small file can declare large ones
             check_shapes(_group(file, "weights"), architecture, str(path))
@@ -138,8 +138,8 @@ def read_weights(path: Path, architecture: Architecture | None = None, most: int
         curves = {name: file.array(f"curves/{name}", np.float64) for name in _group(file, "curves")}
         metadata: dict[str, Any] = json.loads(file.attribute("metadata"))
     if architecture is not None:
-        trained = metadata.get("architecture", architecture.described)
-        if trained != architecture.described:
+        trained = metadata.get("architecture", architecture.description)
+        if trained != architecture.description:
             raise WeightsError(
                 f"{path} belongs to another network named {architecture.name}, with the layers {trained}. "
                 "Rename the file of one of the two networks."
@@ -172,7 +172,7 @@ def check_finite(weights: Mapping[str, NDArray[Any]], source: str) -> None:
             raise WeightsError(f"{source}: {name} has NaN or infinite values. Train again, or save an earlier state.")
 
 
-def paired(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> dict[str, str]:
+def pair_arrays(received: Mapping[str, Shape], expected: Mapping[str, Shape], source: str) -> dict[str, str]:
     """Return which of a file's arrays belongs to which of a network's.
 
     Names decide where the file has all of the network's, but for a prefix (``module.``); else shapes, where they allow
@@ -224,20 +224,21 @@ def _unfit(received: Mapping[str, Shape], expected: Mapping[str, Shape], source:
     missing = {name: shape for name, shape in expected.items() if received.get(name) != shape}
     if not missing:
         return WeightsError(
-            f"{source}: expected the network's arrays alone, received also {_listed(surplus)}. Save the weights of the "
-            "network alone; or name the network that has these, too, such as your own code that makes it, "
-            "module:function."
+            f"{source}: expected the network's arrays alone, received also {_list_shapes(surplus)}. Save the "
+            "weights of the network alone; or name the network that has these, too, such as your own code that makes "
+            "it, module:function."
         )
     reason = ""
     if len({*missing.values()}) < len(missing) and sorted(surplus.values()) == sorted(missing.values()):
         reason = "The names differ, and the shapes do not tell which is which. "
     return WeightsError(
-        f"{source}: expected {_listed(missing)}; received {_listed(surplus)}. {reason}Name the network that has "
-        "these arrays: an architecture, or your own code that makes it, module:function. Or rename those of the file."
+        f"{source}: expected {_list_shapes(missing)}; received {_list_shapes(surplus)}. {reason}Name the network "
+        "that has these arrays: an architecture, or your own code that makes it, module:function. Or rename those of "
+        "the file."
     )
 
 
-def _listed(shapes: Mapping[str, Shape]) -> str:
+def _list_shapes(shapes: Mapping[str, Shape]) -> str:
     """Return arrays as text, the first of many."""
     first = [f"{name} {shape}" for name, shape in [*shapes.items()][:LISTED]]
     if len(shapes) > LISTED:

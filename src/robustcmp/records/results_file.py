@@ -48,7 +48,7 @@ def manifest_of(file: sealed.Hdf5) -> dict[str, Any]:
     SealError
         There is none, it has another format, or it contradicts itself.
     """
-    with sealed.distrusted():
+    with sealed.seal_errors():
         manifest: dict[str, Any] = json.loads(file.attribute("manifest"))
         if manifest["format"] != FORMAT:
             raise SealError(f"expected {FORMAT!r}, received {manifest['format']!r}")

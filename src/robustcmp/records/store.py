@@ -27,10 +27,8 @@ from numpy.typing import NDArray
 
 from .. import sealed
 from ..errors import SealError, StoreError, UsageError, nearest
-from ..files import as_path, is_temporary, make_directory, remove_left_over, write_bytes_atomically
+from ..files import LOCK, as_path, is_temporary, make_directory, remove_left_over, sole_writer, write_bytes_atomically
 from ..limits import LAYER_VALUES
-from ..locks import NAME as LOCK
-from ..locks import sole_writer
 from . import costs, results_file
 from .attack import OWN_NAMES, OWN_TYPES
 from .cell import AttackResult, Cell, Extras
@@ -162,7 +160,7 @@ class Run:
         """
         path = self._manifest_path
         try:
-            with sealed.distrusted():
+            with sealed.seal_errors():
                 manifest = sealed.read_json(path, "manifest")
                 known = manifest["format"] == FORMAT
                 if known:
@@ -261,7 +259,7 @@ class Run:
             It is missing or broken.
         """
         path = self.cell_path(key)
-        with _cell_errors(path), sealed.opened(path, _kind(key)) as file:
+        with _cell_errors(path), sealed.open_hdf5(path, _kind(key)) as file:
             yield file
 
     def _read_cell(self, file: sealed.Hdf5, key: str) -> dict[str, NDArray[Any]]:
@@ -365,7 +363,7 @@ class Run:
         """
         path = self.directory / f"{name}.h5"
         try:
-            with sealed.opened(path, name, limit=limit) as file:
+            with sealed.open_hdf5(path, name, limit=limit) as file:
                 if file.attribute("answers") != answers:
                     return None
                 return read(file)
@@ -487,7 +485,7 @@ class Run:
         """
         path = self.directory / f"{name}.json"
         try:
-            with sealed.distrusted():
+            with sealed.seal_errors():
                 content = sealed.read_json(path, name)
                 json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
                 return read(content[name]) if content["answers"] == answers else None
@@ -503,7 +501,7 @@ class Run:
     @contextmanager
     def _results(self) -> Iterator[sealed.Hdf5]:
         try:
-            with sealed.opened(self._results_path, "results") as file:
+            with sealed.open_hdf5(self._results_path, "results") as file:
                 yield file
         except FileNotFoundError as error:
             raise self._broken_results(error) from None

@@ -210,7 +210,7 @@ def _set_aside(path: Path) -> Path:
 def _of_results(run: Run) -> dict[str, Any] | None:
     """Return the manifest in the results, None if there is none that can be read."""
     try:
-        with sealed.opened(run.directory / "results.h5", "results") as file:
+        with sealed.open_hdf5(run.directory / "results.h5", "results") as file:
             return results_file.manifest_of(file)
     except (FileNotFoundError, SealError):
         return None

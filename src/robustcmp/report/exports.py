@@ -71,7 +71,8 @@ def _as_text(value: Any) -> Any:
 
 
 def _rate(results: Results, about: dict[str, Any], attack: str) -> dict[str, Any]:
-    model, seed = about["name"], int(about["training_seed"])
+    model = about["name"]
+    seed = int(about["training_seed"])
     row = {
         "model": model,
         "training_seed": seed,
@@ -135,7 +136,7 @@ def to_latex(results: Results) -> str:
     for model in results.models:
         row = [text for attack in results.attacks for text in _rate_and_interval(results, model, attack)]
         if has_r:
-            row.append(_number(results.indicator.get(model, math.nan), 3))
+            row.append(_number(results.indicator[model], 3))
         rows[escape(model)] = row
     frame = pandas.DataFrame.from_dict(rows, orient="index", columns=pandas.MultiIndex.from_tuples(columns))
     about = results.manifest["about"]
@@ -191,16 +192,17 @@ def to_bibtex(results: Results) -> str:
 
 
 def _entries(results: Results) -> Iterator[str]:
-    manifest, models = results.manifest, results.manifest["models"]
+    manifest = results.manifest
     references = read_toml(files("robustcmp.resources") / "references.toml", "the references")
-    cited_for, entries = references["cited_for"], references["entries"]
+    cited_for = references["cited_for"]
+    entries = references["entries"]
     yield SOFTWARE.format(version=manifest["environment"]["versions"].get("robustcmp") or "unknown")
     yield from (entries[key] for key in cited_for["every_run"])
     for record in results.attack_records.values():
         if record.cite:
             yield from record.cite.split("\n\n")
-    used = {"framework": [model["framework"].partition("@")[0] for model in models]}
+    used = {"framework": [model["framework"].partition("@")[0] for model in manifest["models"]]}
     for kind in ("dataset", "model"):
-        used[kind] = [manifest["about"].get(kind), *(model["info"].get(kind) for model in models)]
+        used[kind] = [manifest["about"].get(kind), *(model["info"].get(kind) for model in manifest["models"])]
     for kind, names in used.items():
         yield from (entries[key] for name in names for key in cited_for[kind].get(name, ()))

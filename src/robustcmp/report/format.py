@@ -14,27 +14,27 @@ ANY_RATIO = (0.0, math.inf)  # the same of ratios
 
 
 def fixed(value: float, digits: int) -> str:
-    """A number with so many decimals; the order of a sum does not decide whether 2.45 becomes 2.4 or 2.5."""
+    """Write a number with so many decimals; the order of a sum does not decide whether 2.45 becomes 2.4 or 2.5."""
     return f"{round(value, 9):.{digits}f}"
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """A share in percent."""
+    """Write a share in percent."""
     return NOTHING if math.isnan(value) else f"{fixed(100 * value, digits)} %"
 
 
 def percent_2(value: float) -> str:
-    """A share in percent, with two decimals."""
+    """Write a share in percent, with two decimals."""
     return percent(value, 2)
 
 
 def points(value: float) -> str:
-    """A difference of rates in points of a hundred, with two decimals below one point."""
+    """Write a difference of rates in points of a hundred, with two decimals below one point."""
     return NOTHING if math.isnan(value) else fixed(100 * value, 1 if abs(value) >= 0.01 or value == 0 else 2)
 
 
 def detectable_points(value: float) -> str:
-    """The smallest difference of rates that would be detected, in points: two rates differ by 100 at most.
+    """Write the smallest difference of rates that would be detected, in points: two rates differ by 100 at most.
 
     >>> detectable_points(0.043), detectable_points(1.155)
     ('4.3', 'not even 100')
@@ -43,14 +43,14 @@ def detectable_points(value: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """A p value."""
+    """Write a p value."""
     if math.isnan(value):
         return NOTHING
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def p_text(value: float) -> str:
-    """A p value after its letter.
+    """Write a p value after its letter.
 
     >>> p_text(0.04), p_text(0.0001)
     ('p = 0.040', 'p < 0.001')
@@ -69,14 +69,14 @@ def plural(count: int, noun: str) -> str:
 
 
 def number(value: float) -> str:
-    """A number with three decimals."""
+    """Write a number with three decimals."""
     if math.isnan(value):
         return NOTHING
     return "∞" if math.isinf(value) else fixed(value, 3)
 
 
 def distance(value: float) -> str:
-    """A distance, or a difference of two, with two digits at least, in three to five decimals.
+    """Write a distance, or a difference of two, with two digits at least, in three to five decimals.
 
     >>> [distance(value) for value in (1.3, 0.011, 0.0005, -0.0000661)]
     ['1.300', '0.011', '0.00050', '-0.00007']
@@ -87,17 +87,18 @@ def distance(value: float) -> str:
 
 
 def bound(value: float) -> str:
-    """A bound on a distance, in 255ths where that is shorter.
+    """Write a bound on a distance, in 255ths where that is shorter.
 
     >>> [bound(value) for value in (0.1, 8 / 255, 2.5)]
     ['0.1', '8/255', '2.5']
     """
-    plain, part = f"{value:g}", 255 * value
+    plain = f"{value:g}"
+    part = 255 * value
     return f"{round(part)}/255" if abs(part - round(part)) < 1e-6 and len(plain) > 6 else plain
 
 
 def duration(seconds: float) -> str:
-    """A time, in the unit that a person would use.
+    """Write a time, in the unit that a person would use.
 
     >>> [duration(seconds) for seconds in (7.4, 100, 5000)]
     ['7 s', '1 min 40 s', '1 h 23 min']
@@ -116,7 +117,7 @@ UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def seconds(value: float) -> str:
-    """A time that was measured, with three digits; a long one as `duration`.
+    """Write a time that was measured, with three digits; a long one as `duration`.
 
     >>> [seconds(value) for value in (1.3, 0.01234, 0.000567, 250)]
     ['1.30 s', '12.3 ms', '567 µs', '4 min 10 s']
@@ -127,12 +128,12 @@ def seconds(value: float) -> str:
 
 
 def unit_of(value: float) -> str:
-    """The unit of a time, after a space; nothing where it is not known."""
+    """Write the unit of a time, after a space; nothing where it is not known."""
     return f" {_unit(value)[1]}" if math.isfinite(value) else ""
 
 
 def in_unit(value: float, like: float) -> str:
-    """A time in the unit of another one, without it.
+    """Write a time in the unit of another one, without it.
 
     >>> in_unit(0.00123, like=0.5), in_unit(1.02, like=0.5)
     ('1.23', '1,020')
@@ -147,14 +148,14 @@ def _unit(value: float) -> tuple[float, str]:
 
 
 def significant(value: float) -> str:
-    """A number with three digits, and all before the point."""
+    """Write a number with three digits, and all before the point."""
     if math.isnan(value):
         return NOTHING
     return f"{value:,.0f}" if abs(value) >= 99.95 or value == 0 else f"{value:#.3g}"
 
 
 def size(value: float) -> str:
-    """A number of bytes.
+    """Write a number of bytes.
 
     >>> [size(value) for value in (177_704, 320_000_000)]
     ['178 kB', '320 MB']
@@ -166,19 +167,19 @@ def size(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """A ratio with two decimals, with three near 1."""
+    """Write a ratio with two decimals, with three near 1."""
     if math.isnan(value):
         return NOTHING
     return "∞" if math.isinf(value) else fixed(value, 3 if 0.99 < value < 1.01 and value != 1 else 2)
 
 
 def whole(value: float) -> str:
-    """A whole number, rounded, with commas; what is no number is not known."""
+    """Write a whole number, rounded, with commas; what is no number is not known."""
     return NOTHING if value != value else f"{round(value):,}"
 
 
 def squared_points(value: float) -> str:
-    """A variance of rates, in squared points of a hundred."""
+    """Write a variance of rates, in squared points of a hundred."""
     return number(1e4 * value)
 
 
@@ -194,10 +195,10 @@ def interval(write: Write) -> Callable[[Sequence[float]], str]:
 
 
 def shares(values: Sequence[float]) -> str:
-    """Several shares in percent."""
+    """Write several shares in percent."""
     return " / ".join(f"{100 * value:.0f}" for value in values) + " %"
 
 
 def count_of(value: tuple[int, int]) -> str:
-    """A count among so many."""
+    """Write a count among so many."""
     return "{} of {}".format(*value)

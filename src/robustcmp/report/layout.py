@@ -135,7 +135,8 @@ def fits(table: Table, width: int) -> bool:
 
 def cut(table: Table, width: int) -> Iterator[Drawn]:
     """Yield a table cut so that each part fits."""
-    texts, narrowest = table.written, _narrowest(table)
+    texts = table.written
+    narrowest = _narrowest(table)
     named = [i for i, column in enumerate(table.columns) if column.is_name]
     part = named
     for i, column in enumerate(table.columns):

@@ -168,7 +168,7 @@ STYLE: Any = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
-VARIABLES = {color: f"var(--data-{place})" for place, color in enumerate(COLORS)} | {
+VARIABLES = {color: f"var(--data-{position})" for position, color in enumerate(COLORS)} | {
     "#000000": "currentColor",
     "#ffffff": "var(--paper)",
     "#b0b0b0": "var(--line)",
@@ -312,7 +312,8 @@ def _by_model(results: Results, title: str, heading: str, write: Write, rows: Se
 
 
 def _trainings(results: Results, pictures: Pictures | None) -> list[Block]:
-    shown, descriptions = [], {}
+    shown = []
+    descriptions = {}
     for attack in results.attacks:
         record = results.attack_records[attack]
         write = distance if record.compares_distances else number
@@ -334,7 +335,8 @@ def _trainings(results: Results, pictures: Pictures | None) -> list[Block]:
 
 
 def _curves(results: Results, pictures: Pictures | None) -> list[Block]:
-    shown, descriptions = [], {}
+    shown = []
+    descriptions = {}
     for attack in plots.curves.with_grid(results):
         grid = results.attack_records[attack].grid
         chosen = [grid[i] for i in np.unique(np.linspace(0, len(grid) - 1, CURVE_ROWS).round().astype(int))]
@@ -346,7 +348,8 @@ def _curves(results: Results, pictures: Pictures | None) -> list[Block]:
 
 
 def _distances(results: Results, pictures: Pictures | None) -> list[Block]:
-    shown, descriptions = [], {}
+    shown = []
+    descriptions = {}
     for attack in plots.distances.that_vary(results):
         norm = results.attack_records[attack].norm
         rows = [
@@ -381,7 +384,7 @@ def _variance(results: Results, pictures: Pictures | None) -> list[Block]:
     if not vary:
         return []
     [table] = tables.variance(results)
-    rows = {row[0]: place for place, row in enumerate(table.rows)}
+    rows = {row[0]: position for position, row in enumerate(table.rows)}
     descriptions = {attack: f"Variances in squared points, {_describe_row(table, rows[attack])}" for attack in vary}
     return [*_draw(results, pictures, plots.variance.draw, "the variance components", descriptions), *_fold([table])]
 
@@ -406,10 +409,10 @@ def _conditioning(results: Results, pictures: Pictures | None) -> list[Block]:
     return [*_draw(results, pictures, plots.conditioning.draw, "conditioning", descriptions), *_fold(shown)]
 
 
-def _checks(results: Results, pictures: Pictures | None) -> list[Block]:
+def _checks(results: Results, _pictures: Pictures | None) -> list[Block]:
     checked = results.checked
     if checked is None:
-        return [Block("text", words.NO_CHECKS_MADE)]
+        return [Block("text", words.NO_CHECKS)]
     by_name = words.group((check.check, check.outcome) for check in checked.checks)
     outcomes = list(dict.fromkeys(check.outcome for check in checked.checks))
     counts = Table(
@@ -428,7 +431,7 @@ def _checks(results: Results, pictures: Pictures | None) -> list[Block]:
     return [*blocks, Block("folded", [*tables.lower_bound(results), every])]
 
 
-def _gallery(results: Results, pictures: Pictures | None) -> list[Block]:
+def _gallery(results: Results, _pictures: Pictures | None) -> list[Block]:
     attacks = attacks_with_images(results)
     if not attacks:
         return [Block("text", words.NO_GALLERY)]
@@ -486,7 +489,7 @@ def _deployments(results: Results, pictures: Pictures | None) -> list[Block]:
     ]
 
 
-def _tables(results: Results, pictures: Pictures | None) -> list[Block]:
+def _tables(results: Results, _pictures: Pictures | None) -> list[Block]:
     """Return the tables that do not stand beside a picture."""
     shown = [*tables.transfer(results), *tables.conditioning(results), *tables.lower_bound(results)]
     if not results.same_weights:
@@ -499,13 +502,14 @@ def _tables(results: Results, pictures: Pictures | None) -> list[Block]:
     return [Block("folded", [table for table in tables.tables(results) if table.title not in elsewhere])]
 
 
-def _notes(results: Results, pictures: Pictures | None) -> list[Block]:
+def _notes(results: Results, _pictures: Pictures | None) -> list[Block]:
     return [Block("list", words.notes(results))]
 
 
-def _settings(results: Results, pictures: Pictures | None) -> list[Block]:
+def _settings(results: Results, _pictures: Pictures | None) -> list[Block]:
     manifest = results.manifest
-    about, environment = manifest["about"], manifest["environment"]
+    about = manifest["about"]
+    environment = manifest["environment"]
     facts = {
         **{name: about[name] for name in ("model", "dataset", "recipe") if about.get(name)},
         "suite": f"{manifest['suite']['name']}: {manifest['suite']['description']}",
@@ -538,7 +542,7 @@ def _settings(results: Results, pictures: Pictures | None) -> list[Block]:
     return [*command, Block("facts", facts), Block("folded", shown)]
 
 
-def _citation(results: Results, pictures: Pictures | None) -> list[Block]:
+def _citation(results: Results, _pictures: Pictures | None) -> list[Block]:
     return [Block("code", to_bibtex(results).rstrip())]
 
 

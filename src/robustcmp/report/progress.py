@@ -85,7 +85,7 @@ class Tally:
         return self.seconds - self.starting
 
     def rates(self, model: str) -> NDArray[np.float64]:
-        """The rate of each training of a model that has a finished repeat."""
+        """Return the rate of each training of a model that has a finished repeat."""
         trainings = list(self.success.get(model, {}).values())  # another thread may add one
         return np.array([float(np.mean(repeats)) for repeats in trainings])
 
@@ -107,8 +107,9 @@ class Tallies:
 
     def asked(self, attack: str, queries: int) -> None:
         with self._one_at_a_time:
-            tally, now = self.attacks[attack], time.monotonic()
-            passed, self._last = now - self._last, now
+            tally = self.attacks[attack]
+            passed = time.monotonic() - self._last
+            self._last += passed
             tally.seconds += passed
             tally.asked += queries
             if not queries:  # a model is ready, in a process of its own
@@ -177,14 +178,13 @@ def failure(cells: Sequence[Cell], reason: str) -> str:
     return f"{cells[0].attack} on {models} failed: {reason}"
 
 
-class Lines:
-    """A line for each step and attack, for a log."""
+class ShownProgress:
+    """What is known of a comparison under way; it is told as `robustcmp.runs.progress.Progress` says."""
 
     def __init__(self) -> None:
         self.tallies: Tallies | None = None
 
-    def begin(self, what: str, steps: int) -> None:
-        _tell(f"{what}: {steps}" if steps else what)
+    def begin(self, what: str, steps: int) -> None: ...
 
     def step(self) -> None: ...
 
@@ -196,68 +196,83 @@ class Lines:
             self.tallies.asked(attack, queries)
 
     def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
-        if self.tallies is None:
-            return
-        self.tallies.finished(cell, success)
-        self._tell_of(self.tallies, cell.attack)
-
-    def failed(self, cells: Sequence[Cell], reason: str) -> None:
-        if self.tallies is None:
-            return
-        self.tallies.failed(cells)
-        _tell(failure(cells, reason))
-        self._tell_of(self.tallies, cells[0].attack)
-
-    def _tell_of(self, tallies: Tallies, attack: str) -> None:
-        """Tell of an attack once it is finished."""
-        tally = tallies.attacks[attack]
-        if tally.is_finished and tally.success:
-            rates = ", ".join(f"{model} {percent(float(tally.rates(model).mean()))}" for model in tally.success)
-            more = (tallies.so_far(attack), duration(tally.seconds), tallies.left)
-            _tell("; ".join([f"{attack}: {rates}", *filter(None, more)]))
-
-    def end(self) -> None: ...
-
-
-class LiveTable:
-    """One view that is drawn again and again: what is done, what is under way, and the time that is left."""
-
-    def __init__(self) -> None:
-        from rich.live import Live
-
-        self.tallies: Tallies | None = None
-        self._what, self._steps, self._done, self._attack = "", 0, 0, ""
-        self._failures: list[str] = []
-        self._began = time.monotonic()
-        self._live = Live(
-            console=screen(stderr=True),
-            get_renderable=self._drawn,
-            refresh_per_second=REFRESHES,
-            transient=True,
-        )
-        self._live.start()
-
-    def begin(self, what: str, steps: int) -> None:
-        self._what, self._steps, self._done = what, steps, 0
-
-    def step(self) -> None:
-        self._done += 1
-
-    def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
-        self.tallies, self._what = Tallies(cells), ""
-
-    def asked(self, attack: str, queries: int) -> None:
-        if self.tallies:
-            self._attack = attack
-            self.tallies.asked(attack, queries)
-
-    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
         if self.tallies:
             self.tallies.finished(cell, success)
 
     def failed(self, cells: Sequence[Cell], reason: str) -> None:
         if self.tallies:
             self.tallies.failed(cells)
+
+    def end(self) -> None: ...
+
+
+class Lines(ShownProgress):
+    """A line for each step and attack, for a log."""
+
+    def begin(self, what: str, steps: int) -> None:
+        _tell(f"{what}: {steps}" if steps else what)
+
+    def finished(self, cell: Cell, success: NDArray[np.bool_]) -> None:
+        super().finished(cell, success)
+        self._tell_of(cell.attack)
+
+    def failed(self, cells: Sequence[Cell], reason: str) -> None:
+        super().failed(cells, reason)
+        if self.tallies:
+            _tell(failure(cells, reason))
+            self._tell_of(cells[0].attack)
+
+    def _tell_of(self, attack: str) -> None:
+        """Tell of an attack once it is finished."""
+        if self.tallies is None:
+            return
+        tally = self.tallies.attacks[attack]
+        if tally.is_finished and tally.success:
+            rates = ", ".join(f"{model} {percent(float(tally.rates(model).mean()))}" for model in tally.success)
+            more = (self.tallies.so_far(attack), duration(tally.seconds), self.tallies.left)
+            _tell("; ".join([f"{attack}: {rates}", *filter(None, more)]))
+
+
+class LiveTable(ShownProgress):
+    """One view that is drawn again and again: what is done, what is under way, and the time that is left."""
+
+    def __init__(self) -> None:
+        from rich.live import Live
+
+        super().__init__()
+        self._step = ""
+        self._steps = 0
+        self._done = 0
+        self._attack = ""
+        self._failures: list[str] = []
+        self._began = time.monotonic()
+        self._live = Live(
+            console=screen(stderr=True),
+            get_renderable=self._draw,
+            refresh_per_second=REFRESHES,
+            transient=True,
+        )
+        self._live.start()
+
+    def begin(self, what: str, steps: int) -> None:
+        self._step = what
+        self._steps = steps
+        self._done = 0
+
+    def step(self) -> None:
+        self._done += 1
+
+    def begin_attacks(self, cells: Mapping[Cell, int]) -> None:
+        super().begin_attacks(cells)
+        self._step = ""
+
+    def asked(self, attack: str, queries: int) -> None:
+        super().asked(attack, queries)
+        self._attack = attack
+
+    def failed(self, cells: Sequence[Cell], reason: str) -> None:
+        super().failed(cells, reason)
+        if self.tallies:
             self._failures.append(failure(cells, reason))
 
     def end(self) -> None:
@@ -265,14 +280,14 @@ class LiveTable:
             self._live.transient = False  # interrupted: what was found so far stays on the screen
         self._live.stop()
 
-    def _drawn(self) -> RenderableType:
+    def _draw(self) -> RenderableType:
         from rich.console import Group
         from rich.text import Text
 
         passed = duration(time.monotonic() - self._began)
-        if self._what or self.tallies is None:
+        if self._step or self.tallies is None:
             count = f"{self._done} of {self._steps}" if self._steps else ""
-            parts = [": ".join(filter(None, [printable(self._what), count])), passed]
+            parts = [": ".join(filter(None, [printable(self._step), count])), passed]
             return Text(" · ".join(filter(None, parts)), style="bold")
         tally = self.tallies.attacks.get(self._attack)
         under_way = f"{self._attack}: {tally.finished} of {tally.cells} · " if tally and tally.cells else ""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable
-from itertools import combinations
+from collections.abc import Callable, Collection, Hashable, Iterable
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.deployments import DEPLOYED_MARGIN, SUCCESS
 from ..analysis.indicator import indicator_terms, robustness_indicator
 from ..analysis.results import Results
 from ..analysis.significance import ALL, ALPHA, OF_DISTANCES, of_distances
+from ..analysis.statistics import Interval
 from ..errors import UsageError
 from .format import (
     EVERYTHING,
     NO_INFORMATION,
     NOTHING,
     UNBOUNDED,
+    Write,
     count_of,
     distance,
     duration,
@@ -42,6 +44,12 @@ NOT_APPLICABLE = "not applicable"
 NOT_COMPARED = "not compared"
 MOST_MODELS = 12  # one row each; the page and the full report have them all
 MOST_RANKS = 4
+Columns = dict[Column, Callable[..., Any]]  # and what stands in them
+
+
+def _fill(title: str, columns: Columns, keys: Iterable[tuple[str, ...]]) -> Table:
+    """Return a table with a row for each key."""
+    return Table(title, list(columns), [[value(*key) for value in columns.values()] for key in keys])
 
 
 def tables(results: Results) -> list[Table]:
@@ -64,7 +72,7 @@ def tables(results: Results) -> list[Table]:
 
 
 def same_weights(results: Results) -> Table:
-    """How many images fool one framework and not another."""
+    """Return how many images fool one framework and not another."""
     assert results.same_weights is not None
     differ: dict[str, dict[str, int]] = results.same_weights["differ"]
     n = results.manifest["images"]["used"]
@@ -109,51 +117,71 @@ def _rate(results: Results, model: str, attack: str, between: str) -> str:
 
 
 def success(results: Results) -> Table:
-    """Success rates, with their intervals and standard deviations."""
-    several = results.has_several_trainings
+    """Return success rates, with their intervals and standard deviations."""
     terms = indicator_terms(results.indicator_rates())
-    beside = not results.same_weights  # each other, and the paper
-    published = results.paper if beside else {}
-    columns = [*names("attack", "model"), Column("success rate", percent)]
-    columns += [Column("95 % over images", interval(percent)), Column("sd over repeats", percent)]
-    columns += [Column("95 % over trainings", interval(percent)), Column("sd over trainings", percent)] * several
-    columns += [Column("P", number)] * beside + [Column("paper", percent)] * bool(published)
-    rows = []
-    for attack in results.attacks:
-        deterministic, within_noise = results.deterministic(attack), attack in results.within_noise
-        for model in results.models:
-            ran = bool(results.seeds(model, attack))
-            row: list[Any] = [attack, model, results.rate(model, attack) if ran else absent(results, model, attack)]
-            row += [results.interval(model, attack)]
-            row += ["deterministic" if deterministic else results.repeat_std(model, attack) if ran else math.nan]
-            if several:
-                row += [results.trainings.interval(model, attack) if ran else (math.nan, math.nan)]
-                row += [results.trainings.std(model, attack) if ran else math.nan]
-            term = terms[model].get(attack, math.nan)
-            noise = within_noise and model in results.sources
-            row += [Marked(term, WITHIN_NOISE) if noise else term] * beside
-            row += [published.get(without_version(model), {}).get(attack, math.nan)] * bool(published)
-            rows.append(row)
-    return Table("Success rates: the share of images on which the attack succeeds", columns, rows)
+
+    def rate(attack: str, model: str) -> Any:
+        return results.rate(model, attack) if results.seeds(model, attack) else absent(results, model, attack)
+
+    def deviation(attack: str, model: str) -> Any:
+        if results.deterministic(attack):
+            return "deterministic"
+        return results.repeat_std(model, attack) if results.seeds(model, attack) else math.nan
+
+    def over_trainings(attack: str, model: str) -> Any:
+        return results.trainings.interval(model, attack) if results.seeds(model, attack) else (math.nan, math.nan)
+
+    def deviation_of_trainings(attack: str, model: str) -> float:
+        return results.trainings.std(model, attack) if results.seeds(model, attack) else math.nan
+
+    def term(attack: str, model: str) -> Any:
+        value = terms[model].get(attack, math.nan)
+        is_noise = attack in results.within_noise and model in results.sources
+        return Marked(value, WITHIN_NOISE) if is_noise else value
+
+    def published(attack: str, model: str) -> float:
+        return results.paper.get(without_version(model), {}).get(attack, math.nan)
+
+    columns: Columns = {
+        Column("attack"): lambda attack, model: attack,
+        Column("model"): lambda attack, model: model,
+        Column("success rate", percent): rate,
+        Column("95 % over images", interval(percent)): lambda attack, model: results.interval(model, attack),
+        Column("sd over repeats", percent): deviation,
+    }
+    if results.has_several_trainings:
+        columns[Column("95 % over trainings", interval(percent))] = over_trainings
+        columns[Column("sd over trainings", percent)] = deviation_of_trainings
+    if not results.same_weights:
+        columns[Column("P", number)] = term
+        if results.paper:
+            columns[Column("paper", percent)] = published
+    title = "Success rates: the share of images on which the attack succeeds"
+    return _fill(title, columns, product(results.attacks, results.models))
 
 
 def differences(results: Results) -> list[Table]:
-    """The pairs of models, or of frameworks where there are several trainings, one attack after the other."""
+    """Return the pairs of models, or of frameworks where there are several trainings, one attack after the other."""
     tests = results.tests(results.level)
     pairs = tests[(tests.a != ALL) & tests.attack.isin(results.attacks)]
     if pairs.empty:
         return []
-    of_frameworks = results.level == "frameworks"
     not_compared = {outcomes.attack for outcomes in results.outcomes if outcomes.not_compared}
-    verdicts = [_verdict(pair, not_compared) for pair in pairs.to_dict("records")]
-    pairs = pairs.assign(verdict=verdicts)
-    far = of_frameworks & of_distances(pairs)  # in the unit of the distance; between models it is a share of images
-    joint = [_joint(tests)] if of_frameworks else []
-    return [*joint, _pairs(results, pairs[~far]), *_distances(pairs[far])]
+    pairs = pairs.assign(verdict=[_verdict(pair, not_compared) for pair in pairs.to_dict("records")])
+    if results.level != "frameworks":  # here, a difference of distances is a share of images
+        return [_pairs("Differences between these models, from their images, in points", pairs, points, "images")]
+    far = of_distances(pairs)
+    title = "Differences between frameworks, from their trainings, in points"
+    shown = [_joint(tests), _pairs(title, pairs[~far], points, "trainings", results.trainings.difference_interval)]
+    if far.any():
+        norms = " and ".join(norm for norm, end in OF_DISTANCES.items() if pairs.test.str.endswith(end).any())
+        title = f"Differences of the median {norms} between frameworks, from their trainings"
+        shown.append(_pairs(title, pairs[far], distance, "trainings"))
+    return shown
 
 
 def _joint(tests: pandas.DataFrame) -> Table:
-    """The tests of all frameworks together, with those that stand beside the deciding ones."""
+    """Return the tests of all frameworks together, with those that stand beside the deciding ones."""
     columns = [Column("attack"), Column("test", str), Column("statistic", number), Column("p", p_value)]
     columns += [Column("p adjusted (Holm)", p_value), Column("p adjusted (Westfall-Young)", p_value)]
     rows = [
@@ -163,41 +191,22 @@ def _joint(tests: pandas.DataFrame) -> Table:
     return Table("All frameworks together: Brown-Forsythe decides", columns, rows)
 
 
-def _distances(pairs: pandas.DataFrame) -> list[Table]:
-    """The pairs of frameworks, from the median distances of their trainings."""
-    if pairs.empty:
-        return []
-    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", distance)]
-    columns += [Column("95 % over trainings, not adjusted", interval(distance))]
-    columns += [Column("p adjusted", p_value), Column("verdict", str)]
-    rows = [
-        [
-            *(pair[name] for name in ("attack", "a", "b", "test", "effect")),
-            (pair["low"], pair["high"]),
-            pair["p_adjusted"],
-            pair["verdict"],
-        ]
-        for pair in pairs.to_dict("records")
-    ]
-    norms = " and ".join(norm for norm, end in OF_DISTANCES.items() if pairs.test.str.endswith(end).any())
-    return [Table(f"Differences of the median {norms} between frameworks, from their trainings", columns, rows)]
-
-
-def _pairs(results: Results, pairs: pandas.DataFrame) -> Table:
-    of_frameworks = results.level == "frameworks"
-    over = "trainings" if of_frameworks else "images"
-    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", points)]
-    columns += [Column(f"95 % over {over}, not adjusted", interval(points))]
-    columns += [Column("95 % over trainings and images", interval(points))] * of_frameworks
+def _pairs(
+    title: str, pairs: pandas.DataFrame, write: Write, over: str, over_images: Callable[..., Interval] | None = None
+) -> Table:
+    columns = [*names("attack", "model", "versus"), Column("test", str), Column("difference", write)]
+    columns.append(Column(f"95 % over {over}, not adjusted", interval(write)))
+    if over_images:
+        columns.append(Column("95 % over trainings and images", interval(points)))
     columns += [Column("p adjusted", p_value), Column("verdict", str)]
     rows = []
     for pair in pairs.to_dict("records"):
-        attack, a, b = pair["attack"], pair["a"], pair["b"]
-        row = [attack, a, b, pair["test"], pair["effect"], (pair["low"], pair["high"])]
-        row += [results.trainings.difference_interval(attack, a, b)] if of_frameworks else []
+        compared = [pair["attack"], pair["a"], pair["b"]]
+        row = [*compared, pair["test"], pair["effect"], (pair["low"], pair["high"])]
+        if over_images:
+            row.append(over_images(*compared))
         rows.append([*row, pair["p_adjusted"], pair["verdict"]])
-    what = "frameworks, from their trainings" if of_frameworks else "these models, from their images"
-    return Table(f"Differences between {what}, in points", columns, rows)
+    return Table(title, columns, rows)
 
 
 def _verdict(pair: dict[Hashable, Any], not_compared: Collection[str]) -> str:
@@ -214,7 +223,7 @@ def _verdict(pair: dict[Hashable, Any], not_compared: Collection[str]) -> str:
 
 
 def variance(results: Results) -> list[Table]:
-    """The variance components of a trained model's rate, in squared points; negative estimates are kept."""
+    """Return the variance components of a trained model's rate, in squared points; negative estimates are kept."""
     try:
         components = results.variance().reset_index().to_dict("records")
     except UsageError:
@@ -231,42 +240,35 @@ def variance(results: Results) -> list[Table]:
 
 
 def indicator(results: Results) -> Table:
-    """R of each model, with its bootstrap range and rank shares; clean accuracy alone where no attack is for R."""
+    """Return R of each model, with its range and rank shares; clean accuracy alone where no attack is for R."""
+    models = [(model,) for model in results.models]
+    accuracy = Column("clean accuracy", percent_2)
+    columns: Columns = {Column("model"): str}
     if not results.has_indicator:
-        accuracies = [[model, results.clean_accuracy[model]] for model in results.models]
-        return Table(
-            "Accuracy on all images, without an attack",
-            [Column("model"), Column("clean accuracy", percent_2)],
-            accuracies,
+        columns[accuracy] = results.clean_accuracy.__getitem__
+        return _fill("Accuracy on all images, without an attack", columns, models)
+    columns[Column("R", number)] = results.indicator.__getitem__
+    if len(models) > 1:
+        ranges = results.indicator_ranges
+        ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(models)))
+        columns[Column("bootstrap range", interval(number))] = lambda model: ranges[model][:2]
+        columns[Column(ranks, shares)] = lambda model: ranges[model].ranks
+    for attack in results.starts.failed:
+        if attack in results.indicator_attacks:
+            rates = results.indicator_rates()
+            without = robustness_indicator({m: {a: r for a, r in of.items() if a != attack} for m, of in rates.items()})
+            columns[Column(f"R without {attack}", number)] = without.__getitem__
+    columns[accuracy] = results.clean_accuracy.__getitem__
+    if results.paper:
+        published = robustness_indicator(results.paper)
+        columns[Column("paper's R, with Theano", number)] = lambda model: published.get(
+            without_version(model), math.nan
         )
-    rates, failed = results.indicator_rates(), [a for a in results.starts.failed if a in results.indicator_attacks]
-    ranges = results.indicator_ranges if len(results.models) > 1 else {}
-    ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(results.models)))
-    published = robustness_indicator(results.paper) if results.paper else {}
-    columns = [Column("model"), Column("R", number)]
-    columns += [Column("bootstrap range", interval(number)), Column(ranks, shares)] if ranges else []
-    columns += [*(Column(f"R without {attack}", number) for attack in failed), Column("clean accuracy", percent_2)]
-    columns += [Column("paper's R, with Theano", number)] if published else []
-    without = [
-        robustness_indicator({m: {a: r for a, r in of.items() if a != attack} for m, of in rates.items()})
-        for attack in failed
-    ]
-    rows = [
-        [
-            model,
-            results.indicator[model],
-            *([ranges[model][:2], ranges[model].ranks] if ranges else []),
-            *(other[model] for other in without),
-            results.clean_accuracy[model],
-            *([published.get(without_version(model), math.nan)] if published else []),
-        ]
-        for model in results.models
-    ]
-    return Table("Robustness indicator R: smaller is more robust", columns, rows)
+    return _fill("Robustness indicator R: smaller is more robust", columns, models)
 
 
 def indicator_variants(results: Results) -> list[Table]:
-    """R of each model under other rules; none where there is nothing to rank."""
+    """Return R of each model under other rules; none where there is nothing to rank."""
     if len(results.models) < 2 or not results.indicator_attacks:
         return []
     columns = [Column("variant"), *(Column(model, number) for model in results.models)]
@@ -278,7 +280,7 @@ def indicator_variants(results: Results) -> list[Table]:
 
 
 def of_attack(results: Results, attack: str) -> Table:
-    """The columns that an attack adds to a report, one row per model."""
+    """Return the columns that an attack adds to a report, one row per model."""
     table = results.attack_records[attack].table
     assert table is not None
     columns = [
@@ -293,7 +295,7 @@ def of_attack(results: Results, attack: str) -> Table:
 
 
 def exact_rates(results: Results) -> Table:
-    """The expectation over all draws of positions."""
+    """Return the expectation over all draws of positions."""
     rate = results.exact_pixel.success_rate.mean("training_seed")
     sd = results.exact_pixel.success_sd.mean("training_seed")
     columns = [*names("attack", "model"), Column("expected success", percent_2), Column("sd of a draw", percent_2)]
@@ -306,7 +308,7 @@ def exact_rates(results: Results) -> Table:
 
 
 def common_draws(results: Results) -> list[Table]:
-    """Two models' expected success under the same draws, one row per pair; omitted for several trainings."""
+    """Return two models' expected success under the same draws, one row per pair; omitted for several trainings."""
     if results.has_several_trainings or len(results.models) < 2:
         return []
     columns = [*names("attack", "model", "versus"), Column("difference", points), Column("sd of a draw", points)]
@@ -321,7 +323,7 @@ def common_draws(results: Results) -> list[Table]:
 
 
 def transfer(results: Results) -> list[Table]:
-    """Within and across frameworks; none where transfer was not measured, or there is one training of one source."""
+    """Return transfer within and across frameworks; none where it was not measured or there is one training."""
     if results.transferred is None or (blocks := results.transfer_blocks).empty:
         return []
     tested = bool(blocks.p.notnull().any())
@@ -336,7 +338,7 @@ def transfer(results: Results) -> list[Table]:
 
 
 def conditioning(results: Results) -> list[Table]:
-    """Success rates on the images that one, a few and all models classify correctly; none where not measured."""
+    """Return success rates on the images that one, a few and all models classify correctly; none where not measured."""
     if results.conditioned is None or len(results.labels) < 2:
         return []
     curves = results.conditioning()
@@ -349,7 +351,7 @@ def conditioning(results: Results) -> list[Table]:
 
 
 def lower_bound(results: Results) -> list[Table]:
-    """PGD's success rate, which is not part of R; none where it was not measured."""
+    """Return PGD's success rate, which is not part of R; none where it was not measured."""
     checked = results.checked
     if checked is None or not checked.pgd or results.same_weights:
         return []
@@ -410,8 +412,8 @@ def deployments(results: Results) -> Table:
         [
             row["deployment"],
             name_comparison(row),
-            _written(row, row["source_value"]),
-            _written(row, row["value"]),
+            _write(row, row["source_value"]),
+            _write(row, row["value"]),
             write_difference(row),
             row["p_adjusted"],
             write_apart(row, row["detectable"]),
@@ -433,7 +435,7 @@ def deployments(results: Results) -> Table:
     return Table(title, columns, rows)
 
 
-def _written(row: Row, value: float) -> str:
+def _write(row: Row, value: float) -> str:
     return percent_2(value) if row["measure"] == SUCCESS else distance(value)
 
 
@@ -452,7 +454,7 @@ def _time(seconds: float, ratio: float) -> str:
 
 
 def designs(plan: pandas.DataFrame, difference: float, power: float) -> Table:
-    """The designs of each attack, with the time or the queries that they cost, as far as these are known."""
+    """Return the designs of each attack, with the time or the queries that they cost, as far as these are known."""
     plan = plan.assign(time=plan.seconds + plan.training_seconds.fillna(0))
     if plan.seconds.isna().all():
         cost = Column("queries", whole)

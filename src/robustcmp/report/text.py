@@ -17,8 +17,8 @@ MOST_NOTES = 3
 
 def to_text(results: Results, width: int | None = None, color: bool = False) -> str:
     """Return all tables and notes for a terminal."""
-    heading, shown = words.title(results), tables.tables(results)
-    return write_text(heading, words.headline(results), shown, words.notes(results), width, color)
+    sentences = words.headline(results)
+    return write_text(words.title(results), sentences, tables.tables(results), words.notes(results), width, color)
 
 
 def to_markdown(results: Results) -> str:

@@ -87,6 +87,7 @@ ENOUGH_TRAININGS = 10
 NOMINALLY = ", nominally (with few trainings, rather in 6 to 8)"
 """What docs/validity.md has for two to nine trainings of a framework, and for pairs of up to ten."""
 NOMINAL = "That is nominal: with few trainings, it would rather be in 6 to 8."
+NOTHING_TO_COMPARE = "No attack ran on every model: there is nothing to compare."
 RATE: Measure = "success rate"
 
 
@@ -151,7 +152,7 @@ def answer(results: Results) -> str:
         return "Same-weights control: every framework runs the same weights, so there is nothing to rank."
     if not verdicts:
         if len(results.sources) > 1:
-            return "No attack ran on every model: there is nothing to compare."
+            return NOTHING_TO_COMPARE
         return f"Only one {'model' if len(results.labels) == 1 else 'framework'}: there is nothing to compare."
     if unsound := _unsound(results):
         return f"Is one easier to fool? No answer yet: {unsound}. Check bounds and preprocessing first."
@@ -327,7 +328,8 @@ def verdict_line(verdict: Verdict) -> tuple[str, str, str]:
 
 def explain_lines(results: Results) -> list[str]:
     """Return what the marks and words in the lines of verdicts mean."""
-    verdicts, sentences = results.verdicts, []
+    verdicts = results.verdicts
+    sentences = []
     if any(not math.isnan(verdict.detectable) for verdict in verdicts):
         nominally = f"{NOMINALLY}," if is_nominal(results) else ""
         sentences.append(
@@ -370,7 +372,7 @@ def headline(results: Results) -> list[str]:
     if results.same_weights or len(results.sources) < 2:
         return deployed
     if not results.outcomes:
-        return ["No attack ran on every model, so there is nothing to compare.", *deployed]
+        return [NOTHING_TO_COMPARE, *deployed]
     if results.level != "frameworks":
         return [_level(results), *deployed]
     return [*_frameworks(results), *all_together(results), *deployed]
@@ -392,7 +394,8 @@ def _level(results: Results) -> str:
 def _frameworks(results: Results) -> list[str]:
     """Say how far frameworks are apart, by their success rates and by the median distances of their trainings."""
     joint = deciding(results.tests("frameworks"))
-    about_distances, tested = of_distances(joint), joint.p.notna()
+    about_distances = of_distances(joint)
+    tested = joint.p.notna()
     counts = {"attack": int((tested & ~about_distances).sum()), "distance": int((tested & about_distances).sum())}
     family = " and ".join(plural(count, noun) for noun, count in counts.items() if count)
     p_of_rates = joint[~about_distances].set_index("attack").p_adjusted
@@ -675,7 +678,7 @@ def _shorten(names: Sequence[str], most: int) -> str:
 
 
 def _attack_notes(results: Results) -> list[str]:
-    """Notes of the attacks, where they could not run, and which of them are not in R."""
+    """Say where attacks could not run, and which of them are not in R."""
     sentences = [
         f"{attack} is not applicable to {labels}: {why}"
         for (attack, why), labels in _models_by_reason(results.not_applicable)
@@ -708,7 +711,7 @@ def _models_by_reason(reasons: dict[str, dict[str, str]]) -> Iterable[tuple[tupl
 
 
 def _training_notes(results: Results) -> list[str]:
-    """How the frameworks' trainings differ, where the rest of the training is identical."""
+    """Say how the frameworks' trainings differ, where the rest of the training is identical."""
     differences = {
         model["framework"]: model["info"]["differences"]
         for model in results.manifest["models"]
@@ -947,14 +950,14 @@ def _answer_attacked(results: Results) -> list[str]:
 
 def _find_strangers(results: Results) -> tuple[set[str], list[str]]:
     """Return the deployments that do not classify as their sources, and what is said of them."""
-    own = {model["name"] for model in results.manifest["models"] if _is_own_file(model)}
+    own_files = {model["name"] for model in results.manifest["models"] if _is_own_file(model)}
     strangers = {
         row["deployment"]: row for row in results.deployed_networks.to_dict("records") if row["changed"] > MOST_CHANGED
     }
     reason = {True: "it is another network, or it expects other images", False: "the conversion has damaged it"}
     sentences = [
         f"{name} gives {percent(row['changed'])} of the images another class than {row['source']} does: "
-        f"{reason[name in own]}. Its differences say nothing of deploying."
+        f"{reason[name in own_files]}. Its differences say nothing of deploying."
         for name, row in strangers.items()
     ]
     return {*strangers}, sentences
@@ -962,7 +965,9 @@ def _find_strangers(results: Results) -> tuple[set[str], list[str]]:
 
 def _describe(row: Row) -> str:
     """Return a difference in words."""
-    more, name, attack = row["difference"] > 0, row["deployment"], row["attack"]
+    name = row["deployment"]
+    attack = row["attack"]
+    more = row["difference"] > 0
     by = write_difference(row)
     if row["measure"] != SUCCESS:
         return f"{name} is {'harder' if more else 'easier'} to fool by {attack} ({by} in {_norm(row)})"
@@ -1056,7 +1061,7 @@ def _own_file_notes(results: Results) -> list[str]:
         f"differ by up to {number(entry['logits'])} of their standard deviation, and "
         f"{percent_2(entry['changed'])} of the classes change. "
         "It is quantised, ends with a softmax, normalises its images itself (they are normalised for it as for its "
-        "source, unless --mean NAME=0 --std NAME=1 says otherwise), or was not converted from that network."
+        "source, unless FILE,mean=0,std=1 says otherwise), or was not converted from that network."
         for entry in results.manifest.get("deployments", [])
         if _is_own_file(models[entry["model"][0], entry["model"][1]])
         and not answers_alike(entry["logits"], entry["changed"])
@@ -1123,7 +1128,6 @@ def _out_of_reach(trainings: pandas.Series[int], by: str = "") -> list[str]:
 NO_PICTURES = "Pictures need Matplotlib: pip install 'robustcmp[plot]', and write the page again."
 NO_GALLERY = "The adversarial images were not stored with this run, so there is no gallery."
 NO_PERTURBATIONS = "This run has no clean images, so the perturbations are not shown."
-NO_CHECKS_MADE = "No health checks were made; ev.run_checks() makes them."
 
 
 # the page, and the table for a paper -----------------------------------------------------------------------------
@@ -1173,14 +1177,15 @@ LEADS = {
 
 def latex_caption(results: Results, subject: str) -> str:
     """Return what stands beside the table for a paper."""
-    images, count = results.manifest["images"], len(results.manifest["models"])
+    count = len(results.manifest["models"])
     trainings = count // len(results.models) if results.level == "frameworks" else 1
     over = f"{trainings} trainings of each framework" if trainings > 1 else "images"
     classify = f"all {count} models classify" if count > 1 else "the model classifies"
+    used = results.manifest["images"]["used"]
     caption = (
-        f"Attack success rates in percent{f', {subject}' if subject else ''}, on {images['used']} images that "
-        f"{classify} correctly; 95\\,\\% intervals are over {over}."
+        f"Attack success rates in percent{f', {subject}' if subject else ''}, on {used} images that {classify} "
+        f"correctly; 95\\,\\% intervals are over {over}."
     )
-    if len(results.models) > 1 and not results.same_weights:
+    if len(results.models) > 1 and results.indicator and not results.same_weights:
         caption += " $R$ compares these models only; smaller is more robust."
     return caption

@@ -16,7 +16,7 @@ def _called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     return function(*arguments)
 
 
-def blaming(what: str, function: Callable[..., Made], *arguments: Any) -> Made:
+def blame(what: str, function: Callable[..., Made], *arguments: Any) -> Made:
     """Call a function, and let the traceback that `faulthandler` writes after a crash say what was done.
 
     Parameters
@@ -44,8 +44,8 @@ def blaming(what: str, function: Callable[..., Made], *arguments: Any) -> Made:
     return made
 
 
-def blaming_each(what: str, made: Iterable[Made]) -> Iterator[Made]:
-    """Yield the same, each made under `blaming`."""
+def blame_each(what: str, made: Iterable[Made]) -> Iterator[Made]:
+    """Yield the same, each made under `blame`."""
     iterator, end = iter(made), object()
-    while (each := blaming(what, next, iterator, end)) is not end:
+    while (each := blame(what, next, iterator, end)) is not end:
         yield each

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from ..attacks.base import pixels
 from ..attacks.draws import Draws
 from ..attacks.fgsm import FGSM
-from ..attacks.gradients import cross_entropy, pulled_back
+from ..attacks.gradients import cross_entropy, pull_back
 from ..attacks.suite import OURS, Suite
 from ..errors import ModelError
-from ..models.classifier import Classifier, unwrapped
-from ..models.model import Model
-from ..models.outside import along, predict_outside
+from ..models.batches import is_slow
+from ..models.classifier import Classifier, unwrap
+from ..models.model import Model, along, predict_outside
 from ..records.checks import IMAGES, Check, Checked, judged, not_applicable
-from .blame import blaming
+from .blame import blame
 from .progress import Progress, Unseen
 from .slopes import lengths, slopes_of_margins
 
@@ -93,7 +93,7 @@ def run_checks(
     """
     fgsm = next((attack for attack in suite.attacks.values() if isinstance(attack, FGSM)), FGSM())
     count = IMAGES
-    if any(classifier.is_slow(images) for _, classifier, _ in models):
+    if any(is_slow(classifier, images) for _, classifier, _ in models):
         queries = sum(attack.usual_queries(pixels(images), 1) for attack in suite.attacks.values()) * len(images)
         count = max(FEWEST, min(IMAGES, queries // QUERIES))
     images, labels = images[:count], labels[:count]
@@ -111,7 +111,7 @@ def run_checks(
             rate = examination.pgd[fgsm.max_epsilon] if examination.pgd else math.nan
             return [*examination.checks(), *_of_attacks(suite, classifier, few)], rate
 
-        made, pgd[label] = blaming(f"making health checks of {label}", examined)
+        made, pgd[label] = blame(f"making health checks of {label}", examined)
         checks += [replace(check, model=label) for check in made]
         progress.step()
     return Checked(checks, fgsm.max_epsilon, len(images), pgd)
@@ -209,7 +209,7 @@ class Examination:
             here = x[asked].astype(np.float32)
             if logits is None:
                 logits = self.classifier.logits(here)
-            gradient = pulled_back(self.classifier, here, cross_entropy(logits, labels[asked])[1]).astype(np.float64)
+            gradient = pull_back(self.classifier, here, cross_entropy(logits, labels[asked])[1]).astype(np.float64)
             direction = np.sign(gradient) if norm == "linf" else gradient / np.maximum(lengths(gradient), 1e-30)
             moved = x[asked] + 0.1 * radius[asked] * direction - clean[asked]
             if norm == "linf":
@@ -232,11 +232,11 @@ class Examination:
         epsilon = self.fgsm.max_epsilon
         yield self._finite_differences()
         figure = f"PGD {self.pgd[epsilon]:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {epsilon:g}"
-        yield _judged("pgd reaches fgsm", self.pgd[epsilon] >= self.fgsm_rate, figure)
+        yield _judge("pgd reaches fgsm", self.pgd[epsilon] >= self.fgsm_rate, figure)
         rates = list(self.pgd.values())
         rises = all(low <= high for low, high in pairwise(rates)) and rates[-1] >= REACHED
         figure = ", ".join(f"{rate:.0%} at {epsilon:g}" for epsilon, rate in self.pgd.items())
-        yield _judged("pgd rises with epsilon", rises, figure)
+        yield _judge("pgd rises with epsilon", rises, figure)
         yield self._noise()
         yield self._gradient_free()
         yield self._eight_bits()
@@ -244,7 +244,7 @@ class Examination:
     def _two_passes(self) -> Check:
         first, second = self.classifier.logits(self.images), self.classifier.logits(self.images)
         largest = float(np.abs(first - second).max() / max(float(first.std()), 1e-30))
-        return _judged(TWO_PASSES, largest <= PASSES, f"logits differ by {largest:.1g} of their spread")
+        return _judge(TWO_PASSES, largest <= PASSES, f"logits differ by {largest:.1g} of their spread")
 
     def _inside(self) -> Check:
         """Compare with the network as it is."""
@@ -254,14 +254,14 @@ class Examination:
             return not_applicable(INSIDE, str(error))
         inside = self.classifier.predict(self.images)
         figure = f"{np.mean(inside == self.labels):.0%} inside, {np.mean(outside == self.labels):.0%} outside"
-        return _judged(INSIDE, bool(np.mean(inside != outside) <= OTHERWISE), figure)
+        return _judge(INSIDE, bool(np.mean(inside != outside) <= OTHERWISE), figure)
 
     def _bounds(self) -> Check:
         """Compare the range of the images with the bounds, and a mean that is subtracted with either.
 
         A mean at the edge of the bounds has another scale: 0.49 in bounds from 0 to 255.
         """
-        model = unwrapped(self.classifier.model)
+        model = unwrap(self.classifier.model)
         (low, high), preprocessing = model.wrapped_as if isinstance(model, Model) else ((0, 1), {})
         ends = [float(end) for end in (self.images.min(), self.images.max())]
         least, most = (low + (high - low) * end for end in ends)
@@ -272,12 +272,12 @@ class Examination:
             place = (mean - low) / (high - low)
             passed &= bool(((place >= EDGE) & (place <= 1 - EDGE)).all())
             figure += f", mean {mean.mean():.3g}"
-        return _judged(BOUNDS, passed, figure)
+        return _judge(BOUNDS, passed, figure)
 
     def _finite_differences(self) -> Check:
         along, across = slopes_of_margins(self.classifier, self.images, self.labels, self.seed).errors()
         figure = f"the median slope is {along:.1%} off along the gradient, {across:.0%} across"
-        return _judged("gradient fits finite differences", along <= SLOPES and across <= SLOPES_ACROSS, figure)
+        return _judge("gradient fits finite differences", along <= SLOPES and across <= SLOPES_ACROSS, figure)
 
     def _noise(self) -> Check:
         if self.fgsm_rate == 0:
@@ -288,7 +288,7 @@ class Examination:
         candidates = np.clip(self.images + self.fgsm.max_epsilon * signs, 0, 1).astype(np.float32)
         rate = float((self.classifier.predict(candidates) != self.labels).mean())
         figure = f"noise {rate:.0%}, FGSM {self.fgsm_rate:.0%} at ε = {self.fgsm.max_epsilon:g}"
-        return _judged("noise is weaker", rate <= self.fgsm_rate / 2, figure)
+        return _judge("noise is weaker", rate <= self.fgsm_rate / 2, figure)
 
     def _gradient_free(self) -> Check:
         check, nearest = "gradient-free is weaker", self.nearest
@@ -297,7 +297,7 @@ class Examination:
         pgd = self._pgd("l2", L2_BUDGETS)
         pairs = [(budget, float((nearest <= budget).mean()), rate) for budget, rate in pgd.items()]
         figure = ", ".join(f"{without:.0%} beside {rate:.0%} at L2 ≤ {budget:g}" for budget, without, rate in pairs)
-        return _judged(check, all(without <= rate for _, without, rate in pairs), figure)
+        return _judge(check, all(without <= rate for _, without, rate in pairs), figure)
 
     def _eight_bits(self) -> Check:
         """Ask about FGSM's adversarial images rounded to 8 bits, away from the clean ones but within whole levels."""
@@ -315,8 +315,8 @@ class Examination:
         rounded = np.clip(rounded, np.ceil(clean - levels - LEVEL), np.floor(clean + levels + LEVEL))
         kept = float((self.classifier.predict((rounded / 255).astype(np.float32)) != self.labels[fell]).mean())
         figure = f"{kept:.0%} of FGSM's adversarial images within ε = {levels}/255 fool at 8 bits"
-        return _judged(check, kept >= KEPT, figure)
+        return _judge(check, kept >= KEPT, figure)
 
 
-def _judged(check: str, passed: bool, figure: str) -> Check:
+def _judge(check: str, passed: bool, figure: str) -> Check:
     return judged(check, passed, figure, ADVICE[check])

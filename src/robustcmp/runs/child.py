@@ -21,7 +21,7 @@ from ..models.preflight import in_unit_bounds
 from ..processes import Ended, Wanted
 from .identity import identify_once
 from .plan import Remote, Task
-from .tasks import Arrays, Timed, timed
+from .tasks import Arrays, Timed, time_repeats
 
 if TYPE_CHECKING:
     from .trial import TrialTask
@@ -197,7 +197,7 @@ class Bench:
         asked(0)  # from here on time goes into queries
         classifier = ready.classifier.with_callback(asked)
         classifier.at_once = at_once
-        for made in timed(classifier, remote.attack, data["images"], data["labels"], remote.seed, task.repeats):
+        for made in time_repeats(classifier, remote.attack, data["images"], data["labels"], remote.seed, task.repeats):
             yield made if remote.keep_images else made._replace(result=replace(made.result, adversarials=None))
 
     def _load(self, remote: Remote, batch_size: int, data: Arrays) -> Classifier:
@@ -209,7 +209,7 @@ class Bench:
                 paths[field].write_bytes(self._fetch(sha))
             classifier = Classifier(in_unit_bounds(remote.origin.load_from(paths, remote.device)))
         if len(data["traced"]):
-            classifier = classifier.compiled(data["traced"])
+            classifier = classifier.compile(data["traced"])
             if classifier.traced is None:
                 raise DifferentModel("it cannot be compiled, as it was in the process that compares")
         classifier = classifier.with_batch_size(batch_size)

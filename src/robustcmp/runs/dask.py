@@ -37,6 +37,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # the 
 LOOK_SECONDS = 1.0  # between two looks at which workers there are
 CONNECT_SECONDS = 10  # for a scheduler to answer
 CLOSE_SECONDS = 5
+IGNORE_INTERRUPTS = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # Ctrl-C is for the head
 
 _log = logging.getLogger("robustcmp")
 
@@ -90,6 +91,7 @@ class Dask:
                     protocol="tcp://",
                     dashboard_address=None,
                     local_directory=directory,
+                    preload=[IGNORE_INTERRUPTS],
                     silence_logs=logging.CRITICAL,
                 )
                 stack.callback(cluster.close, timeout=CLOSE_SECONDS)

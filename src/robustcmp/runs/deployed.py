@@ -15,10 +15,9 @@ from ..deployments import conversion, split
 from ..frameworks import Device
 from ..models.classifier import Classifier
 from ..sources.deployed import Converted, FromDeployment
-from .blame import blaming
+from .blame import blame
 from .identity import Identity
-from .loading import Models
-from .plan import TrainedModel
+from .loading import Models, TrainedModel
 
 TIMED = (1_000, 10_000)  # images
 PASSES = 3  # of the fewer images, of which the median counts
@@ -26,7 +25,7 @@ PASSES = 3  # of the fewer images, of which the median counts
 Key = tuple[str, int]
 
 
-def deployed(
+def compare_with_sources(
     models: Sequence[TrainedModel], identities: Mapping[Key, Identity], images: NDArray[np.float32]
 ) -> list[dict[str, Any]]:
     """Return what each deployed network has of the model that it was converted from, as JSON types.
@@ -48,7 +47,7 @@ def deployed(
     for model, source in pairs:
         if source is not None:
             families.setdefault(source.key, [source]).append(model)
-    asked = {key: answers for family in families.values() for key, answers in _asked(family, images).items()}
+    asked = {key: answers for family in families.values() for key, answers in _ask(family, images).items()}
     entries: list[dict[str, Any]] = []
     for model, source in pairs:
         if source is None:
@@ -74,7 +73,7 @@ def deployed(
     return entries
 
 
-def parted(models: Models) -> tuple[Models, dict[str, list[FromDeployment]]]:
+def set_unaskable_apart(models: Models) -> tuple[Models, dict[str, list[FromDeployment]]]:
     """Return the models that can be asked here, and deployed networks that can only be converted to, by name."""
     if not isinstance(models, Mapping):
         return models, {}  # whoever loads them says so
@@ -90,15 +89,15 @@ def parted(models: Models) -> tuple[Models, dict[str, list[FromDeployment]]]:
     )
 
 
-def converted(models: Mapping[str, Sequence[FromDeployment]], device: Device) -> dict[str, list[Converted]]:
+def convert(models: Mapping[str, Sequence[FromDeployment]], device: Device) -> dict[str, list[Converted]]:
     """Convert the networks that cannot be asked here."""
     return {
-        name: [blaming(f"converting to {name}/{place}", origin.convert, device) for place, origin in enumerate(each)]
+        name: [blame(f"converting to {name}/{place}", origin.convert, device) for place, origin in enumerate(each)]
         for name, each in models.items()
     }
 
 
-def not_asked(
+def describe_unasked(
     networks: Mapping[str, Sequence[Converted]],
     models: Sequence[TrainedModel],
     identities: Mapping[Key, Identity],
@@ -108,8 +107,9 @@ def not_asked(
     Returns
     -------
     list of dict
-        ``model`` and ``source`` as in `deployed`, with the training seed of the source for both; ``precision``
-        of its weights; ``bytes`` and ``source_bytes``; and ``not_applicable``, why it is neither asked nor attacked.
+        ``model`` and ``source`` as in `compare_with_sources`, with the training seed of the source for both;
+        ``precision`` of its weights; ``bytes`` and ``source_bytes``; and ``not_applicable``, why it is neither asked
+        nor attacked.
     """
     entries = []
     for name, each in networks.items():
@@ -129,7 +129,7 @@ def not_asked(
     return entries
 
 
-def twins_by_deployment(deployments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def find_deployed_twins(deployments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the pairs of models that have one training's weights: each source with its deployments, and these.
 
     They are no independent trainings, as little as other twins.
@@ -191,7 +191,7 @@ class _Asked(NamedTuple):
     seconds: list[float | None]
 
 
-def _asked(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, _Asked]:
+def _ask(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[Key, _Asked]:
     """Ask a source and what was converted from it in turns, so that a busy moment of the machine falls on all alike."""
     few, many = TIMED
     some, rest = images[:few], images[many:]
@@ -201,10 +201,10 @@ def _asked(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[
     passes: dict[Key, list[float]] = {model.key: [] for model in models}
     for _ in range(PASSES if len(images) >= few else 0):
         for model in models:
-            passes[model.key].append(_timed(model.classifier, some)[0])
+            passes[model.key].append(_time(model.classifier, some)[0])
     asked = {}
     for model in models:
-        seconds, first = _timed(model.classifier, images[:many])
+        seconds, first = _time(model.classifier, images[:many])
         asked[model.key] = _Asked(
             np.concatenate([first, model.classifier.logits(rest)]) if len(rest) else first,
             [
@@ -215,7 +215,7 @@ def _asked(models: Sequence[TrainedModel], images: NDArray[np.float32]) -> dict[
     return asked
 
 
-def _timed(classifier: Classifier, images: NDArray[np.float32]) -> tuple[float, NDArray[np.float32]]:
+def _time(classifier: Classifier, images: NDArray[np.float32]) -> tuple[float, NDArray[np.float32]]:
     began = time.perf_counter()
     logits = classifier.logits(images)
     return time.perf_counter() - began, logits

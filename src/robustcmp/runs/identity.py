@@ -80,9 +80,9 @@ class Identity(msgspec.Struct, frozen=True):
         return (
             self.weights is not None
             and self.weights == other.weights
-            and _agreeing(self.logits_sketch, other.logits_sketch) == 1
+            and _agreement(self.logits_sketch, other.logits_sketch) == 1
             and (
-                None in (self.gradient, other.gradient) or _agreeing(self.gradient_sketch, other.gradient_sketch) > 0.5
+                None in (self.gradient, other.gradient) or _agreement(self.gradient_sketch, other.gradient_sketch) > 0.5
             )
         )
 
@@ -94,16 +94,16 @@ class Identity(msgspec.Struct, frozen=True):
         """
         if self.logits != other.logits:
             return "its clean logits"
-        alike = _agreeing(self.logits_sketch, other.logits_sketch) == 1 if self.noise else self.probes == other.probes
+        alike = _agreement(self.logits_sketch, other.logits_sketch) == 1 if self.noise else self.probes == other.probes
         if not alike:
             return "its logits on perturbed images"
         if needs_gradient:
-            likeness = _agreeing(self.gradient_sketch, other.gradient_sketch)
+            likeness = _agreement(self.gradient_sketch, other.gradient_sketch)
             if not (likeness > 0.5 if self.gradient_noise else self.gradient == other.gradient):
                 return "its gradients"
         return "" if self.weights == other.weights else "its weights"
 
-    def steadied(self, stored: Sequence[Identity]) -> Identity:
+    def steady(self, stored: Sequence[Identity]) -> Identity:
         """Return this identity without its noise: bits that vary are those of an earlier session that is like it."""
         if not self.noise and not self.gradient_noise:
             return self
@@ -208,7 +208,7 @@ def _sketch(answers: NDArray[np.float32]) -> list[float]:
     return [float(f"{value:.6g}") for value in rows @ np.cos(np.arange(1, rows.shape[1] + 1))]
 
 
-def _agreeing(one: Sequence[float], other: Sequence[float]) -> float:
+def _agreement(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the share of two sketches that agree."""
     if len(one) != len(other) or not one:
         return 0.0

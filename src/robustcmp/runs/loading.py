@@ -4,30 +4,77 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import foolbox as fb
 import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.suite import Suite
-from ..errors import NoGradientError, UsageError, is_name
+from ..errors import ModelError, NoGradientError, UsageError, is_name
 from ..frameworks import Device
-from ..models.batches import largest_batch_size
-from ..models.classifier import Classifier
+from ..models.batches import largest_batch_size, measure_batch_size
+from ..models.classifier import Classifier, unwrap
 from ..models.preflight import check_model, in_unit_bounds
-from ..records.store import Run
 from ..sources.deployed import AnyOrigin, Origin
-from .blame import blaming
-from .control import check_control
-from .plan import TrainedModel, applicability
+from .blame import blame
 from .progress import Progress, Unseen
+from .question import Question
+from .related import check_control
 from .slopes import checked_gradient
 
 AnyModel = fb.models.base.Model | AnyOrigin
 Models = Mapping[str, AnyModel | Sequence[AnyModel]]
 
 _log = logging.getLogger("robustcmp")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """One trained model in a comparison.
+
+    Attributes
+    ----------
+    name : str
+        What the caller calls it, or its framework.
+    training_seed : int
+        Which of the trainings of that name it is.
+    classifier : Classifier
+        The model, with the batch size that it is asked with.
+    origin : Origin, optional
+        Where it comes from, so that another process can load it; None for a model that the caller made.
+    depends_on_batch : bool
+        Whether its answers depend on the other images of a batch, so that it is asked one image at a time.
+    slope_error : float, optional
+        How far off its gradient is, as a share of the slopes; None where it is not seen to be.
+    cause : str
+        What usual cause makes it less accurate than it could be, in a sentence; "" where none is seen.
+    """
+
+    name: str
+    training_seed: int
+    classifier: Classifier
+    origin: Origin | None = None
+    depends_on_batch: bool = False
+    slope_error: float | None = None
+    cause: str = ""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from the others."""
+        return self.name, self.training_seed
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"{self.name}/{self.training_seed}"
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What is known of its training."""
+        info: dict[str, Any] = getattr(unwrap(self.classifier.model), "info", {})
+        return info
 
 
 def load(models: Models, device: Device = "auto", progress: Progress | None = None) -> list[TrainedModel]:
@@ -55,7 +102,7 @@ def load(models: Models, device: Device = "auto", progress: Progress | None = No
         for counted, given in enumerate(trainings):
             origin = given if isinstance(given, Origin) else None
             what = f"loading {name}/{counted}"
-            model = blaming(what, given.load, device) if isinstance(given, AnyOrigin) else given
+            model = blame(what, given.load, device) if isinstance(given, AnyOrigin) else given
             trained.append(TrainedModel(name, counted, Classifier(in_unit_bounds(model)), origin))
             progress.step()
     return _with_own_seeds(trained)
@@ -69,13 +116,8 @@ def _with_own_seeds(models: list[TrainedModel]) -> list[TrainedModel]:
     return own if len({model.key for model in own}) == len(own) else models
 
 
-def ready(
-    models: Sequence[TrainedModel],
-    suite: Suite,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    batch_size: int | None = None,
-    progress: Progress | None = None,
+def check_models(
+    models: Sequence[TrainedModel], question: Question, progress: Progress | None = None
 ) -> list[TrainedModel]:
     """Return models compiled, once each has been seen to be a classifier that the suite can attack.
 
@@ -89,35 +131,32 @@ def ready(
         A model does not behave as a classifier that gives logits, its gradient means nothing, or no attack can run on
         any model.
     """
-    check_control(models, suite)
-    applicability(models, suite)
+    check_control(models, question.suite)
+    find_inapplicable(models, question.suite)
     progress = progress or Unseen()
     progress.begin("compiling and checking models", len(models))
     compiled = []
     for model in models:
-        compiled.append(blaming(f"checking {model.label}", _checked, model, suite, images, labels, batch_size))
+        compiled.append(blame(f"checking {model.label}", _check, model, question))
         progress.step()
     return compiled
 
 
-def _checked(
-    model: TrainedModel,
-    suite: Suite,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    batch_size: int | None,
-) -> TrainedModel:
-    classifier, depends_on_batch = checked(model.name, model.classifier, images, labels, batch_size)
+def _check(model: TrainedModel, question: Question) -> TrainedModel:
+    classifier, depends_on_batch = compile_and_check(
+        model.name, model.classifier, question.images, question.labels, question.batch_size
+    )
     off = None
-    if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in suite.attacks.values()):
+    attacks = question.suite.attacks.values()
+    if any(attack.needs_gradient and not attack.not_applicable(classifier) for attack in attacks):
         try:
-            off = checked_gradient(model.name, classifier, images)
+            off = checked_gradient(model.name, classifier, question.images)
         except NoGradientError as error:
             classifier.no_gradient = str(error)
     return replace(model, classifier=classifier, depends_on_batch=depends_on_batch, slope_error=off)
 
 
-def checked(
+def compile_and_check(
     name: str,
     classifier: Classifier,
     images: NDArray[np.float32],
@@ -125,28 +164,28 @@ def checked(
     batch_size: int | None,
 ) -> tuple[Classifier, bool]:
     """Return a classifier compiled, and whether its answers depend on the batch, as `check_model` says."""
-    classifier = classifier.compiled(images)
+    classifier = classifier.compile(images)
     if batch_size == 1:
         classifier = classifier.with_batch_size(1)
     return classifier, check_model(name, classifier, images, labels)
 
 
-def with_batch_sizes(
-    models: Sequence[TrainedModel], store: Run, images: NDArray[np.float32], batch_size: int | None, queries: int
+def set_batch_sizes(
+    models: Sequence[TrainedModel], question: Question, stored: Mapping[str, Any]
 ) -> tuple[list[TrainedModel], dict[str, int]]:
     """Give every model its batch size: the caller's, or what an earlier session of the run found, or measured now.
 
-    The trainings of one name share a batch size, as they are one network design in one framework. `queries` is about
-    how many each is asked by the attacks, beside which measuring should cost little. Return the models with all that
-    were ever measured in the run, for its manifest.
+    The trainings of one name share a batch size, as they are one network design in one framework. Return the models
+    with all that were ever measured in the run, for its manifest.
     """
-    measured: dict[str, int] = dict(store.manifest().get("batch_sizes", {}))
+    images, batch_size = question.images, question.batch_size
+    measured: dict[str, int] = dict(stored.get("batch_sizes", {}))
     sized = []
     for model in models:
         classifier, label = model.classifier, batch_size_label(model.name, model.classifier)
         if batch_size is None and label not in measured:
             what = f"measuring the batch size of {model.label}"
-            measured[label] = blaming(what, classifier.measured_batch_size, images, queries)
+            measured[label] = blame(what, measure_batch_size, classifier, images, question.queries)
         classifier = classifier.with_batch_size(batch_size or min(measured[label], largest_batch_size(images)))
         _log.info("%s is asked %d images at once, in %d threads", label, classifier.batch_size, classifier.workers)
         sized.append(replace(model, classifier=classifier))
@@ -156,3 +195,25 @@ def with_batch_sizes(
 def batch_size_label(name: str, classifier: Classifier) -> str:
     """Return what the batch size of a model's trainings is kept under in a run."""
     return f"{name} on a GPU" if classifier.on_gpu else name
+
+
+def find_inapplicable(models: Sequence[TrainedModel], suite: Suite) -> dict[tuple[str, int], dict[str, str]]:
+    """Return why attacks cannot run on models, by the model's key and the attack's name; only where they cannot.
+
+    Raises
+    ------
+    ModelError
+        No attack of the suite can run on any of the models.
+    """
+    reasons = {
+        model.key: {
+            name: reason
+            for name, attack in suite.attacks.items()
+            if (reason := attack.not_applicable(model.classifier))
+        }
+        for model in models
+    }
+    if all(len(of_model) == len(suite.attacks) for of_model in reasons.values()):
+        reason = next(iter(next(iter(reasons.values())).values()))
+        raise ModelError(f"no attack of the suite {suite.name} can run on any of the models: {reason}")
+    return reasons

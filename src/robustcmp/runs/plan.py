@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -13,63 +14,23 @@ from numpy.typing import NDArray
 
 from ..attacks.base import pixels
 from ..attacks.suite import RunnableAttack, Suite
-from ..errors import ModelError
 from ..files import digest, json_digest
 from ..frameworks import Device
-from ..models.classifier import Classifier, unwrapped
+from ..models.batches import measure_rate
 from ..records.cell import Cell, Extras
 from ..sources.deployed import Origin
-from .blame import blaming
+from .blame import blame
 from .identity import Identity, identify, stored_identity
+from .loading import TrainedModel, find_inapplicable
+from .question import Question
+from .subset import Subset
 
+ModelKey = tuple[str, int]
 TaskKey = tuple[str, int, str]
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """One trained model in a comparison.
-
-    Attributes
-    ----------
-    name : str
-        What the caller calls it, or its framework.
-    training_seed : int
-        Which of the trainings of that name it is.
-    classifier : Classifier
-        The model, with the batch size that it is asked with.
-    origin : Origin, optional
-        Where it comes from, so that another process can load it; None for a model that the caller made.
-    depends_on_batch : bool
-        Whether its answers depend on the other images of a batch, so that it is asked one image at a time.
-    slope_error : float, optional
-        How far off its gradient is, as a share of the slopes; None where it is not seen to be.
-    cause : str
-        What usual cause makes it less accurate than it could be, in a sentence; "" where none is seen.
-    """
-
-    name: str
-    training_seed: int
-    classifier: Classifier
-    origin: Origin | None = None
-    depends_on_batch: bool = False
-    slope_error: float | None = None
-    cause: str = ""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What tells it from the others."""
-        return self.name, self.training_seed
-
-    @property
-    def label(self) -> str:
-        """What messages call it."""
-        return f"{self.name}/{self.training_seed}"
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """What is known of its training."""
-        info: dict[str, Any] = getattr(unwrapped(self.classifier.model), "info", {})
-        return info
+Failures = dict[ModelKey, dict[str, str]]
+"""Why attacks failed, by the model's key and the attack's name; only where one did."""
+RATE_SECONDS = 0.3
+ATTACK_TO_FORWARD = 1.5  # attacks take 1.1 to 2.1 times as long as their forward passes: docs/performance.md
 
 
 class CellStore(Protocol):
@@ -139,7 +100,7 @@ class Task:
         What another process needs; None for a task that stays in this one.
     """
 
-    model: tuple[str, int]
+    model: ModelKey
     attack: str
     cells: list[Cell]
     batch_size: int
@@ -159,16 +120,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """All cells of a comparison on a subset of images.
+    """All cells of a comparison.
 
     Attributes
     ----------
-    suite : Suite
-        The attacks.
-    images, labels : ndarray
-        The subset, (N, H, W, C) float32 in [0, 1] and (N,).
-    seed : int
-        The attacks' seed.
+    question : Question
+        What is asked.
+    subset : Subset
+        The images that are attacked.
     models : list of TrainedModel
         The models, each with its batch size.
     identities : dict
@@ -181,25 +140,46 @@ class Plan:
         Models first, then attacks, then repeats; a deterministic attack has one.
     keep_images : bool
         Whether adversarial images are kept, so that they have to come back from other processes.
+    failures : dict
+        Why attacks failed, by the model's key and the attack's name; what failed has no cells.
     """
 
-    suite: Suite
-    images: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    seed: int
+    question: Question
+    subset: Subset
     models: list[TrainedModel]
-    identities: dict[tuple[str, int], Identity]
-    margins: dict[tuple[str, int], NDArray[np.float64]]
-    not_applicable: dict[tuple[str, int], dict[str, str]]
+    identities: dict[ModelKey, Identity]
+    margins: dict[ModelKey, NDArray[np.float64]]
+    not_applicable: dict[ModelKey, dict[str, str]]
     cells: list[Cell]
     keep_images: bool = True
+    failures: Failures = field(default_factory=dict)
 
     @property
-    def logits(self) -> dict[tuple[str, int], str]:
-        """A digest of each model's clean logits, by its key."""
-        return {key: identity.logits for key, identity in self.identities.items()}
+    def suite(self) -> Suite:
+        """The attacks."""
+        return self.question.suite
 
-    def model(self, key: tuple[str, int]) -> TrainedModel:
+    @property
+    def seed(self) -> int:
+        """The attacks' seed."""
+        return self.question.seed
+
+    @cached_property
+    def images(self) -> NDArray[np.float32]:
+        """The images that are attacked, (N, H, W, C) in [0, 1]."""
+        return self.question.images[self.subset.indices]
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """Their classes, (N,)."""
+        return self.question.labels[self.subset.indices]
+
+    def without(self, failures: Failures) -> Plan:
+        """Return the plan without what failed."""
+        cells = [cell for cell in self.cells if cell.attack not in failures.get((cell.model, cell.training_seed), {})]
+        return replace(self, cells=cells, failures=failures)
+
+    def model(self, key: ModelKey) -> TrainedModel:
         """Return the model of a key."""
         return next(model for model in self.models if model.key == key)
 
@@ -215,6 +195,19 @@ class Plan:
             usual = self.attack(task).usual_queries(pixels(self.images), len(task.cells)) * len(self.images)
             taken |= dict.fromkeys(task.cells, usual // len(task.cells))
         return taken
+
+    def seconds(self, store: CellStore) -> dict[str, float]:
+        """Return about how long each attack takes for what is missing, by the forward rates of the models now."""
+        rates: dict[str, float] = {}
+        seconds = dict.fromkeys(self.suite.attacks, 0.0)
+        for cell, queries in self.queries(store).items():
+            if not queries:
+                continue
+            if cell.model not in rates:
+                classifier = self.model((cell.model, cell.training_seed)).classifier
+                rates[cell.model] = measure_rate(classifier, self.images, classifier.batch_size, RATE_SECONDS)
+            seconds[cell.attack] += ATTACK_TO_FORWARD * queries / rates[cell.model]
+        return seconds
 
     def missing(self, store: CellStore) -> Iterator[Task]:
         """Yield what is missing in a store, a task a model and attack; what two models share is one's alone.
@@ -244,49 +237,46 @@ class Plan:
         return sorted(most, key=lambda attack: self.suite.attacks[attack].usual_queries(size, most[attack]))
 
 
-def plan(
+def make_plan(
     models: Sequence[TrainedModel],
-    suite: Suite,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    repeats: Mapping[str, int],
-    seed: int,
-    spread: bool = False,
+    question: Question,
+    subset: Subset,
     stored: Mapping[str, Any] | None = None,
+    keep_images: bool = True,
 ) -> Plan:
     """Return the cells of a comparison.
 
-    `repeats` says for each attack how many each training has. With `spread` these are draws of its own: the n-th
-    training of a name has the n-th share of them. Without it all trainings have the same. `stored` is the manifest of
+    Where repeats are spread, the n-th training of a name has the n-th share of the draws. `stored` is the manifest of
     the run's last question: where a model's bits vary from pass to pass, those that it had there are taken.
     """
+    suite, images, labels = question.suite, question.images[subset.indices], question.labels[subset.indices]
     images_digest = digest({"images": images, "labels": labels})
-    not_applicable = applicability(models, suite)
+    not_applicable = find_inapplicable(models, suite)
     identities, margins, cells = {}, {}, []
     trainings: Counter[str] = Counter()
     for model in models:
         runs = {name: attack for name, attack in suite.attacks.items() if name not in not_applicable[model.key]}
         needs_gradient = any(attack.needs_gradient for attack in runs.values())
         what = f"asking {model.label} about the subset"
-        identity, logits = blaming(what, identify, model.classifier, images, labels, needs_gradient)
-        identity = identities[model.key] = identity.steadied(_stored_identities(model, stored or {}))
-        margins[model.key] = clean_margins(logits, labels)
-        share = trainings[model.name] if spread else 0
+        identity, logits = blame(what, identify, model.classifier, images, labels, needs_gradient)
+        identity = identities[model.key] = identity.steady(_stored_identities(model, stored or {}))
+        margins[model.key] = measure_margins(logits, labels)
+        share = trainings[model.name] if question.spread else 0
         trainings[model.name] += 1
         content = {
             "framework": [model.classifier.framework.name, model.classifier.framework.version()],
             "images": images_digest,
             "batch_size": model.classifier.batch_size,
-            "seed": seed,
+            "seed": question.seed,
         }
         for name, attack in runs.items():
             described = content | {"attack": [type(attack).__name__, attack.semantics, attack.settings]}
-            first = share * repeats[name]
-            for repeat in range(1) if attack.deterministic else range(first, first + repeats[name]):
+            first = share * question.repeats[name]
+            for repeat in range(1) if attack.deterministic else range(first, first + question.repeats[name]):
                 cell = described | {"repeat": repeat}
                 key = cell_key(cell, identity.in_key(attack.needs_gradient))
                 cells.append(Cell(model.name, model.training_seed, name, repeat, key))
-    return Plan(suite, images, labels, seed, list(models), identities, margins, not_applicable, cells)
+    return Plan(question, subset, [*models], identities, margins, not_applicable, cells, keep_images)
 
 
 def cell_key(cell: Mapping[str, Any], model: Mapping[str, Any]) -> str:
@@ -313,10 +303,10 @@ def _stored_identities(model: TrainedModel, manifest: Mapping[str, Any]) -> list
     return [identity for entry in entries if (identity := stored_identity(entry))]
 
 
-def clean_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def measure_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the true class's logit minus the largest other one, (N,), of logits (N, K).
 
-    >>> clean_margins(np.float32([[3, 1, 2], [0, 5, 4]]), np.array([0, 2]))
+    >>> measure_margins(np.float32([[3, 1, 2], [0, 5, 4]]), np.array([0, 2]))
     array([ 1., -1.])
     """
     rows, others = np.arange(len(labels)), logits.astype(np.float64)
@@ -324,25 +314,3 @@ def clean_margins(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDA
     others[rows, labels] = -np.inf
     margins: NDArray[np.float64] = true - others.max(axis=1)
     return margins
-
-
-def applicability(models: Sequence[TrainedModel], suite: Suite) -> dict[tuple[str, int], dict[str, str]]:
-    """Return why attacks cannot run on models, by the model's key and the attack's name; only where they cannot.
-
-    Raises
-    ------
-    ModelError
-        No attack of the suite can run on any of the models.
-    """
-    reasons = {
-        model.key: {
-            name: reason
-            for name, attack in suite.attacks.items()
-            if (reason := attack.not_applicable(model.classifier))
-        }
-        for model in models
-    }
-    if all(len(of_model) == len(suite.attacks) for of_model in reasons.values()):
-        reason = next(iter(next(iter(reasons.values())).values()))
-        raise ModelError(f"no attack of the suite {suite.name} can run on any of the models: {reason}")
-    return reasons

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,9 @@ from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..models.batches import check_batch_size
 from ..records.attack import declared_extras
-from .plan import TrainedModel
+
+if TYPE_CHECKING:
+    from .loading import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def validate(
     loaded = load_suite(suite)
     declared_extras(loaded.records)
     n = loaded.images if n is None else n
-    repeated = loaded.repeated(repeats)
+    repeated = loaded.count_repeats(repeats)
     check_numbers(n, batch_size, seed)
     images = check_unit_images(images, data_format)
     labels = check_labels(labels, len(images))

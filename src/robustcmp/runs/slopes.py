@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..attacks.draws import Draws
-from ..models.classifier import Classifier, unwrapped
+from ..models.classifier import Classifier, unwrap
 from ..models.functions import FiniteDifferences
 from ..models.preflight import GRADIENTS, check_gradient
 
@@ -55,24 +55,24 @@ class Slopes:
         Both are shares of the typical slope. Along its own gradient a network with parts of it cut off shows nothing;
         along others kinks weigh more.
         """
-        along, across = (self._error(direction, self._measured(direction)) for direction in (self._along, self._across))
+        along, across = (self._error(direction, self._measure(direction)) for direction in (self._along, self._across))
         return along, across
 
     def steady_errors(self) -> tuple[float, float]:
         """Return the same, but 0 for what is large where half the step shows other slopes: there are kinks."""
         directions = (self._along, self._across)
-        wholes = [self._measured(direction) for direction in directions]
+        wholes = [self._measure(direction) for direction in directions]
         along, across = map(self._error, directions, wholes)
         if along <= OFF and across <= OFF_ACROSS:
             return along, across  # half the step could only make them 0
         errors = []
         for direction, whole, error in zip(directions, wholes, (along, across), strict=True):
-            half = self._measured(direction, STEP / 2)
+            half = self._measure(direction, STEP / 2)
             steady = np.median(np.abs(whole - half)) < STEADY * np.median(np.abs(half))
             errors.append(error if steady else 0.0)
         return errors[0], errors[1]
 
-    def _measured(self, direction: NDArray[np.float64], step: float = STEP) -> NDArray[np.float64]:
+    def _measure(self, direction: NDArray[np.float64], step: float = STEP) -> NDArray[np.float64]:
         up, down = (
             self._classifier.logits((self._images + sign * step * direction).astype(np.float32)) for sign in (1, -1)
         )
@@ -110,7 +110,7 @@ def checked_gradient(name: str, classifier: Classifier, images: NDArray[np.float
     ModelError
         The gradient is zero or not finite, see `check_gradient`.
     """
-    model = unwrapped(classifier.model)
+    model = unwrap(classifier.model)
     known = getattr(model, "architecture", None) is not None or "averaged" in getattr(model, "info", {})
     by_differences = isinstance(getattr(model, "_vjp", None), FiniteDifferences)
     if known or by_differences or classifier.gradient_source is not None:

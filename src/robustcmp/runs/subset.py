@@ -14,10 +14,12 @@ from ..attacks.draws import image_hashes
 from ..data.arrays import check_labels, check_unit_images, in_blocks
 from ..errors import ModelError, UsageError, check_count, check_seed
 from ..frameworks import DataFormat
-from ..models.classifier import Classifier, classes_by
+from ..models.classifier import Classifier, predict_named
 from ..models.preflight import in_unit_bounds
-from .blame import blaming
-from .plan import TrainedModel
+from .blame import blame
+from .loading import TrainedModel
+from .progress import Progress, Unseen
+from .question import Question
 
 Models = Mapping[str, fb.models.base.Model | Sequence[fb.models.base.Model]]
 
@@ -74,9 +76,9 @@ def common_subset(
     check_seed(seed)
     x = check_unit_images(images, data_format)
     y = check_labels(labels, len(x))
-    answers = [classes_by(f"model {name!r}", each.with_batch_size_for(x, None), x) for name, each in classifiers]
+    answers = [predict_named(f"model {name!r}", each.with_batch_size_for(x, None), x) for name, each in classifiers]
     correct = np.all([answer == y for answer in answers], axis=0)
-    return chosen(correct, x, n, seed)
+    return choose(correct, x, n, seed)
 
 
 @dataclass(frozen=True)
@@ -100,27 +102,23 @@ class Subset:
         return float(np.all(self.correct, axis=0).mean())
 
 
-def classify(
-    models: Sequence[TrainedModel], images: NDArray[np.float32], labels: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def classify(models: Sequence[TrainedModel], question: Question) -> NDArray[np.bool_]:
     """Return which images (models, N) each model classifies correctly."""
     answers = [
-        blaming(f"classifying images with {name}", classes_by, f"model {name!r}", classifier, images)
+        blame(f"classifying images with {name}", predict_named, f"model {name!r}", classifier, question.images)
         for name, classifier in ((model.label, model.classifier) for model in models)
     ]
-    correct: NDArray[np.bool_] = np.array(answers) == labels
+    correct: NDArray[np.bool_] = np.array(answers) == question.labels
     return correct
 
 
-def common(
+def choose_subset(
     models: Sequence[TrainedModel],
+    question: Question,
     correct: NDArray[np.bool_],
-    images: NDArray[np.float32],
-    n: int,
-    seed: int,
-    all_images: bool = False,
+    progress: Progress | None = None,
 ) -> Subset:
-    """Return at most n images that all models classify correctly, or of all images.
+    """Return at most n images that all models classify correctly, or of all images where the suite attacks those.
 
     Raises
     ------
@@ -128,7 +126,7 @@ def common(
         There is none.
     """
     common_to_all = np.all(correct, axis=0)
-    indices = chosen(common_to_all | all_images, images, n, seed)
+    indices = choose(common_to_all | (question.suite.subset == "all"), question.images, question.n, question.seed)
     if not common_to_all.any():
         accuracies = [f"{model.name}: {right.mean():.1%}" for model, right in zip(models, correct, strict=True)]
         causes = " ".join(model.cause for model in models if model.cause)
@@ -136,6 +134,8 @@ def common(
             "no image is classified correctly by all models, so there is nothing to compare. Their accuracies are "
             f"{', '.join(accuracies)}. {causes or 'Check labels, bounds and preprocessing.'}"
         )
+    which = "of the test set" if question.suite.subset == "all" else "that every model classifies correctly"
+    (progress or Unseen()).begin(f"attacks on {len(indices)} images {which}", 0)
     return Subset(indices, correct)
 
 
@@ -148,7 +148,7 @@ def each_of(models: Models) -> list[tuple[str, fb.models.base.Model]]:
     ]
 
 
-def chosen(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:
+def choose(correct: NDArray[np.bool_], images: NDArray[np.float32], n: int | None, seed: int) -> NDArray[np.int64]:
     """Return at most n indices of the images that are marked, ranked by a keyed hash of (seed, image), sorted.
 
     Ranked by the image and not by its place: the choice does not depend on which other images there are.

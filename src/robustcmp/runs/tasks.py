@@ -18,7 +18,7 @@ from ..attacks.suite import RunnableAttack
 from ..files import digest, file_digest
 from ..models.classifier import Classifier
 from ..records.cell import AttackResult
-from .plan import Plan, Remote, Task
+from .plan import ModelKey, Plan, Remote, Task
 
 CHILD = f"{__package__}.child:serve"  # what another process runs to do tasks
 Arrays = dict[str, NDArray[Any]]
@@ -32,7 +32,7 @@ class Timed(NamedTuple):
     peak_memory: int | None
 
 
-def timed(
+def time_repeats(
     classifier: Classifier,
     attack: RunnableAttack,
     images: NDArray[np.float32],
@@ -108,7 +108,7 @@ class Packer:
 
     def __init__(self, plan: Plan):
         self.plan, self.luggage = plan, Luggage()
-        self._files: dict[tuple[str, int], dict[str, tuple[str, str]]] = {}
+        self._files: dict[ModelKey, dict[str, tuple[str, str]]] = {}
         self._data: dict[bytes, str] = {}  # digests, by the images that models are compiled with
 
     def pack(self, task: Task) -> Task:

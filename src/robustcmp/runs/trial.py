@@ -7,7 +7,7 @@ perturbed images. An error that is raised there will be raised here again, by wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, NoGradientError
 from ..frameworks import Device
-from ..models.batches import largest_batch_size
-from ..models.classifier import BATCH_SIZES, Classifier
+from ..models.batches import BATCH_SIZES, largest_batch_size, measure_batch_size
+from ..models.classifier import Classifier
 from ..models.preflight import check_gradient, in_unit_bounds
 from ..processes import Child, Died, Limits
 from ..sources.deployed import FromDeployedFile
 from ..sources.from_code import FromFunction
 from ..sources.from_files import FromFile
-from .blame import blaming
+from .blame import blame
 from .identity import identify_once
-from .loading import Models, batch_size_label, checked
+from .loading import Models, batch_size_label, compile_and_check
 from .progress import Progress
 from .question import Question
 from .tasks import CHILD
@@ -70,12 +70,12 @@ class TrialTask:
 
     def run(self) -> None:
         """Load the model and ask it, in this process."""
-        blaming(f"trying {self.label}", self._run)
+        blame(f"trying {self.label}", self._run)
 
     def _run(self) -> None:
         images, labels = self.images, self.labels
         classifier = Classifier(in_unit_bounds(self.origin.load(self.device)))
-        classifier, _ = checked(self.name, classifier, images, labels, self.batch_size)
+        classifier, _ = compile_and_check(self.name, classifier, images, labels, self.batch_size)
         needs_gradient = self.needs_gradient and not classifier.no_gradient
         if needs_gradient:
             try:
@@ -86,18 +86,30 @@ class TrialTask:
         if size:
             classifier.with_batch_size(size).logits(images[np.arange(size) % len(images)])
         else:
-            size = classifier.measured_batch_size(images, seconds=A_MOMENT)
+            size = measure_batch_size(classifier, images, seconds=A_MOMENT)
         identify_once(classifier.with_batch_size(size), images[:FEWEST], labels[:FEWEST], needs_gradient)
 
 
-def try_models(tasks: Iterable[TrialTask], limits: Limits, progress: Progress) -> None:
-    """Try models in a process for each framework, before they are loaded in this one.
+def try_models(
+    models: Models,
+    question: Question,
+    stored: Mapping[str, Any],
+    device: Device,
+    limits: Limits,
+    progress: Progress,
+) -> None:
+    """Try models that are not the zoo's in a process for each framework, before they are loaded in this one.
+
+    Parameters are those of `trials`, and the limits for each trial.
 
     Raises
     ------
     ModelError
         A model ended its process, or reached a limit.
     """
+    tasks = trials(models, question, stored, device)
+    if tasks:
+        progress.begin("trying models in another process", len(tasks))
     for _, alike in groupby(tasks, process_of):
         child = Child(CHILD, limits)
         try:

@@ -5,7 +5,6 @@ They are loaded where the comparison is made, and do not travel to other process
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..data import is_own, load_dataset
 from ..deployments import check_applicable, check_runtime, conversion, split
-from ..deployments.deploying import SEMANTICS, beside, convert, deploy, open_deployed, weights_digest_of
+from ..deployments.deploy import SEMANTICS, beside, convert, deploy, open_deployed, weights_digest_of
 from ..deployments.model import DeployedModel, Files, Gradient
 from ..errors import DataError, ModelError, UsageError
 from ..frameworks import Device
@@ -205,11 +204,6 @@ class FromDeployment(msgspec.Struct, frozen=True, tag="deployment"):
         model, images = self._load_source(device)
         files = convert(model, self.name, calibration=images)
         return Converted(self.name, model.framework, weights_digest_of(model), files)
-
-    def write(self, path: str | os.PathLike[str]) -> Files:
-        """Load the trained model, and write the deployed one; its runtime need not be able to run here."""
-        model, images = self._load_source("cpu")
-        return convert(model, self.name, calibration=images, path=path)
 
     def _load_source(self, device: Device) -> tuple[Model, NDArray[np.float32] | None]:
         """Return the trained model, and calibration images where they are needed."""

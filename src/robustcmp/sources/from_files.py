@@ -26,7 +26,6 @@ from ..untrusted import check_archive, check_file, check_no_program
 from .from_code import NUMPY, RETURNED, call_function, framework_of, is_function, suggest, wrap_numpy
 
 ONNX = ".onnx"
-OF_ONE = "For other models of the command, name them: --mean NAME=X, --cut-softmax NAME"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
 CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
 
@@ -77,13 +76,16 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         """What tells it from other networks, without loading a framework; None where code has a part in it."""
         if is_function(self.source) or (self.architecture and not self.design):
             return None
-        return {
+        content: dict[str, Any] = {
             "file": self.sha256,
-            "architecture": self.design and get_architecture(self.design).described,
+            "architecture": self.design and get_architecture(self.design).description,
             "versions": versions(self.framework),
-            **({"mean": self.mean, "std": self.std} if self.mean or self.std else {}),
-            **({"cut_softmax": True} if self.cut_softmax else {}),
         }
+        if self.mean or self.std:
+            content |= {"mean": self.mean, "std": self.std}
+        if self.cut_softmax:
+            content["cut_softmax"] = True
+        return content
 
     @cached_property
     def sha256(self) -> str:
@@ -107,15 +109,15 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
             check_framework(self.framework)
         elif self.cut_softmax:
             raise UsageError(
-                f"--cut-softmax is for networks of frameworks: let {self.source} return logits, or "
-                f'robustcmp.wrap_functions(..., outputs="probabilities"). {OF_ONE}'
+                f"softmax is for networks of frameworks: let {self.source} return logits, or "
+                f'robustcmp.wrap_functions(..., outputs="probabilities")'
             )
         check_normalisation(self.mean, self.std)
         if is_function(self.source):
             if self.mean or self.std:
                 raise UsageError(
-                    f"--mean and --std are for files: let {self.source} return robustcmp.wrap(network, "
-                    f"preprocessing=dict(mean=..., std=..., axis=...)). {OF_ONE}"
+                    f"mean and std are for files: let {self.source} return robustcmp.wrap(network, "
+                    f"preprocessing=dict(mean=..., std=..., axis=...))"
                 )
             return
         if self.framework == NUMPY:
@@ -330,7 +332,7 @@ def _external(path: Path) -> list[Path]:
 
 def _rename(weights: Weights, own: Architecture, design: Architecture, source: str) -> Weights:
     """Return the weights of a network by the names of another design, whose layers are the same but for names."""
-    if _nameless(own.described) != _nameless(design.described):
+    if _nameless(own.description) != _nameless(design.description):
         layers = ", ".join(type(layer).__name__ for layer, _ in own.walk())
         raise WeightsError(
             f"{source} should be a network {design.name} of images {design.input_shape}, received another design for "
@@ -353,7 +355,7 @@ def _check_design(content: WeightsFile, design: Architecture, asked: str, source
     check_shapes(content.weights, design, source)
     trained, named = (
         {**description, "name": ""}
-        for description in (content.metadata.get("architecture", design.described), design.described)
+        for description in (content.metadata.get("architecture", design.description), design.description)
     )
     if trained != named:
         raise WeightsError(f"{source} was trained for another design than {asked}: its layers were {trained['layers']}")

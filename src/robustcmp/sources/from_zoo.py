@@ -261,7 +261,8 @@ def all_trained() -> list[dict[str, Any]]:
 
 def as_model(name: FromZoo, content: WeightsFile, device: Device) -> Model:
     """Return the model that has some weights, in the framework that trained them."""
-    architecture, adapter = get_architecture(name.model), get_framework(name.framework)
+    architecture = get_architecture(name.model)
+    adapter = get_framework(name.framework)
     native = adapter.build(architecture, name.seed, device)
     adapter.set_weights(native, architecture, content.weights)
     model = wrap(native, framework=adapter.name, device=device, info=content.metadata)
@@ -381,8 +382,10 @@ def check_names(
     for framework in frameworks or NAMES[:1]:
         for seed in seeds:
             FromZoo(model, dataset, framework, recipe, seed).check()
-    for framework in (*(frameworks or ()), *([] if weights_of is None else [weights_of])):
+    for framework in frameworks or ():
         check_framework(framework)
+    if weights_of is not None:
+        check_framework(weights_of)
     into = frameworks or installed()
     if weights_of is not None and len(into) < 2:
         raise UsageError(f"the same-weights control needs at least two frameworks, received {', '.join(into)}")
@@ -457,7 +460,9 @@ def no_weights(missing: Sequence[FromZoo]) -> MissingWeightsError:
     UsageError
         The zoo has no recipe for the model, so training is no remedy.
     """
-    model, dataset, recipe = missing[0].model, missing[0].dataset, missing[0].recipe
+    model = missing[0].model
+    dataset = missing[0].dataset
+    recipe = missing[0].recipe
     load_recipe(model, dataset, recipe)
     lacking: dict[str, list[int]] = {}
     for name in missing:
@@ -488,7 +493,7 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(" to ".join(map(str, end)) for end in ends)
 
 
-def sources(origins: Sequence[FromZoo]) -> str:
+def describe_sources(origins: Sequence[FromZoo]) -> str:
     """Say where the weights of some trainings come from, and whether the recipe has changed since."""
     return ", ".join(dict.fromkeys(_source(origin) for origin in origins))
 

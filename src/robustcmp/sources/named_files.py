@@ -1,17 +1,19 @@
-"""Networks from files as a comparison names them, ``[NAME:]FRAMEWORK=FILE``: several of one name are its trainings."""
+"""Networks from files as a comparison describes them: several of one name are its trainings."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import names as deployment_names
 from ..deployments.model import Gradient
-from ..errors import UsageError, unknown
+from ..errors import UsageError
 from ..files import json_digest
 from ..frameworks import ALSO, known
 from ..networks.architecture import get_architecture
@@ -20,27 +22,121 @@ from .from_code import is_function
 from .from_files import FromFile
 
 NAME = re.compile(r"\w([\w .+@-]{0,38}\w)?")  # of a model: fit for a path and a table
+PROPERTY = re.compile(r",(?=(?:mean|std|accuracy)=|softmax(?:,|$))")
+OWN_CODE = "A network in your own code is module:function or module:Class."
 IN_PATH = 60  # letters that models take of the name of a directory
 
 FileOrigins = dict[str, list[FromFile | FromDeployedFile]]
 """Networks from files, by the names that they have in a comparison; several of one name are its trainings."""
 
 
-def file_origins(
-    given: Sequence[str],
-    architecture: str | None = None,
-    mean: Sequence[str | float] = (),
-    std: Sequence[str | float] = (),
-    cut_softmax: Sequence[str] | None = None,
-) -> FileOrigins:
-    """Return the networks of texts ``[NAME:]FRAMEWORK=FILE``, by name, checked and not loaded yet.
+class Description(NamedTuple):
+    """A network from a file as a command names it, ``[NAME:]FRAMEWORK=FILE[,mean=X][,std=X][,softmax][,accuracy=P]``.
+
+    Attributes
+    ----------
+    name : str
+        Of its model: the framework where none is named.
+    mean, std : tuple of float
+        It expects (images - mean) / std: one number, or one for each channel; empty if nothing is said.
+    cut_softmax : bool
+        It ends in a softmax, which is cut.
+    accuracy : float or None
+        The share of images that it classifies correctly where it was trained.
+    """
+
+    text: str
+    name: str
+    framework: str
+    source: str
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    cut_softmax: bool = False
+    accuracy: float | None = None
+
+
+def read_description(text: str) -> Description:
+    """Read what a command says of a network from a file; `UsageError` says what is wrong.
+
+    Examples
+    --------
+    >>> read_description("mine:torch=a.pt,mean=0.49:0.48:0.45,std=1/255,accuracy=97.2").mean
+    (0.49, 0.48, 0.45)
+    """
+    names, _, rest = text.partition("=")
+    source, *notes = PROPERTY.split(rest)
+    if not source:
+        raise UsageError(
+            f"expected FRAMEWORK=FILE, FRAMEWORK=module:function, or either with a name, NAME:FRAMEWORK=FILE; "
+            f"received {text!r}"
+        )
+    name, named, framework = names.rpartition(":")
+    if named:
+        _check_model_name(name, framework, text)
+    properties = dict(note.partition("=")[::2] for note in notes)
+    if len(properties) < len(notes):
+        raise UsageError(f"{text}: a property is given twice")
+    return Description(
+        text,
+        name or framework,
+        framework,
+        source,
+        mean=_read_numbers("mean", properties.get("mean")),
+        std=_read_numbers("std", properties.get("std")),
+        cut_softmax="softmax" in properties,
+        accuracy=_read_accuracy(properties.get("accuracy")),
+    )
+
+
+def _read_numbers(name: str, text: str | None) -> tuple[float, ...]:
+    """Return a number, or one for each channel.
+
+    Examples
+    --------
+    >>> _read_numbers("std", "1/255"), _read_numbers("std", "0.2:0.3")
+    ((0.00392156862745098,), (0.2, 0.3))
+    """
+    if text is None:
+        return ()
+    try:
+        parts = [number.partition("/") for number in text.split(":")]
+        return tuple(float(value) / float(divisor or 1) for value, _, divisor in parts)
+    except (ValueError, ZeroDivisionError):
+        raise UsageError(
+            f"{name}: expected a number like 0.1307 or 1/255, or one for each channel, 0.49:0.48:0.45; received "
+            f"{text!r}"
+        ) from None
+
+
+def _read_accuracy(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 1 < percent <= 100:
+        raise UsageError(f"accuracy: expected a percentage above 1 and up to 100, such as 97.2, received {text!r}")
+    return percent / 100
+
+
+def expected_accuracies(texts: Sequence[str]) -> dict[str, float]:
+    """Return the accuracies that descriptions state, by model; those of one model should agree."""
+    expected: dict[str, float] = {}
+    for description in map(read_description, texts):
+        if description.accuracy is None:
+            continue
+        if expected.setdefault(description.name, description.accuracy) != description.accuracy:
+            raise UsageError(f"{description.name}: its trainings should state one accuracy, received two")
+    return expected
+
+
+def file_origins(texts: Sequence[str], architecture: str | None = None) -> FileOrigins:
+    """Return the networks of descriptions, by name, checked and not loaded yet.
 
     ``module:function`` stands in the place of a file for code. A runtime stands in the place of a framework for a file
     of its own, as in ``onnxruntime=FILE.onnx``, and ``numpy`` for code outside any framework. Without a name, networks
     are called as their framework. Several of one name are counted as its training seeds.
-
-    The numbers of `mean` and `std` are those of all files, or after a name, ``mine=0.1 0.2 0.3``, of that model alone.
-    `cut_softmax` are the names of models that end in a softmax, which is cut; none are all.
 
     Raises
     ------
@@ -55,86 +151,48 @@ def file_origins(
     >>> [*file_origins(["mine:torch=nets:mine", "other:torch=nets:other"])]
     ['mine', 'other']
     """
-    if architecture is not None and not is_function(architecture):
-        try:
-            get_architecture(architecture)
-        except UsageError as error:
-            of_code = (
-                ""
-                if architecture.endswith(".toml")
-                else " A network in your own code is module:function or module:Class."
-            )
-            raise UsageError(f"{error}{of_code}", parameters=["architecture"]) from None
-    numbers = {"mean": _by_model("mean", mean), "std": _by_model("std", std)}
+    _check_architecture(architecture)
     origins: FileOrigins = {}
-    for text in given:
-        names, equals, source = text.partition("=")
-        if not equals or not source:
-            raise UsageError(
-                f"expected FRAMEWORK=FILE, FRAMEWORK=module:function, or either with a name, NAME:FRAMEWORK=FILE; "
-                f"received {text!r}"
-            )
-        name, named, framework = names.rpartition(":")
-        if named:
-            _check_model_name(name, framework, text)
-        cut = cut_softmax is not None and (not cut_softmax or (name or framework) in cut_softmax)
-        normalised = {what: its.get(name or framework, its.get("", ())) for what, its in numbers.items()}
-        origin: FromFile | FromDeployedFile
-        if framework in RUNTIMES:
-            of_its_own = any((name or framework) in its for its in numbers.values())
-            if cut or (any(normalised.values()) and not of_its_own):
-                raise UsageError(
-                    f"--mean, --std and --cut-softmax for all are for networks of frameworks: {text} has to take "
-                    "images in [0, 1] and to return logits, but for what is done for the network that it was converted "
-                    "from. If it was converted with its normalisation inside, say so: --mean NAME=0 --std NAME=1"
-                )
-            origin = FromDeployedFile(source, framework)
-            if of_its_own:
-                origin = replace(origin, mean=normalised["mean"], std=normalised["std"])
-        else:
-            origin = FromFile(source, framework, architecture, **normalised, cut_softmax=cut)
+    for text in texts:
+        description = read_description(text)
+        name, framework = description.name, description.framework
+        origin = _origin(description, architecture)
         origin.check()
         alike = [other for each in origins.values() for other in each if other.framework == framework]
         if _content(origin) in [_content(other) for other in alike]:
             raise UsageError(f"{text} was given twice, or it is a copy of another file")
-        trainings = origins.setdefault(name or framework, [])
+        trainings = origins.setdefault(name, [])
         if trainings and trainings[0].framework != framework:
             raise UsageError(
                 f"all networks of one name are trainings of one model in one framework, but {name} is given for "
                 f"{trainings[0].framework} and {framework}. Use a name for each, as in {name}-{framework}:{framework}="
             )
         trainings.append(origin)
-    for what, its in {**numbers, "cut-softmax": cut_softmax or ()}.items():
-        for name in its:
-            if name and name not in origins:
-                raise unknown(f"model of --{what}", name, origins, ALSO)
     return origins
 
 
-def _by_model(option: str, given: Sequence[str | float]) -> dict[str, tuple[float, ...]]:
-    """Read numbers of all models, ``0.1 0.2``, and after a name those of one, ``mine=0.1 0.2``; "" are all others.
+def _check_architecture(architecture: str | None) -> None:
+    if architecture is None or is_function(architecture):
+        return
+    try:
+        get_architecture(architecture)
+    except UsageError as error:
+        remedy = "" if architecture.endswith(".toml") else f" {OWN_CODE}"
+        raise UsageError(f"{error}{remedy}", parameters=["architecture"]) from None
 
-    Examples
-    --------
-    >>> _by_model("std", ["1/255", "mine=0.2", "0.3"])
-    {'': (0.00392156862745098,), 'mine': (0.2, 0.3)}
-    """
-    numbers: dict[str, tuple[float, ...]] = {}
-    name = ""
-    for text in map(str, given):
-        named, equals, number = text.rpartition("=")
-        if equals and named in numbers:
-            raise UsageError(f"--{option}: {named} is given twice")
-        name = named if equals else name
-        try:
-            value, _, divisor = number.partition("/")
-            numbers[name] = (*numbers.get(name, ()), float(value) / float(divisor or 1))
-        except (ValueError, ZeroDivisionError):
-            raise UsageError(
-                f"--{option}: expected numbers like 0.1307 or 1/255, for one model after its name, mine=0.1307; "
-                f"received {text!r}"
-            ) from None
-    return numbers
+
+def _origin(description: Description, architecture: str | None) -> FromFile | FromDeployedFile:
+    source, framework = description.source, description.framework
+    mean, std = description.mean, description.std
+    if framework not in RUNTIMES:
+        return FromFile(source, framework, architecture, mean=mean, std=std, cut_softmax=description.cut_softmax)
+    if description.cut_softmax:
+        raise UsageError(
+            f"softmax is for networks of frameworks: {description.text} has to return logits, but for what is done for "
+            "the network that it was converted from"
+        )
+    origin = FromDeployedFile(source, framework)
+    return replace(origin, mean=mean, std=std) if mean or std else origin
 
 
 def _check_model_name(name: str, framework: str, text: str) -> None:
@@ -214,12 +272,12 @@ def with_sources(origins: FileOrigins, gradient: Gradient = "source") -> tuple[F
     return paired, lines
 
 
-def pooled(origins: FileOrigins) -> list[str]:
+def describe_pooling(origins: FileOrigins) -> list[str]:
     """Return a line for each framework whose networks are counted as trainings without having been named so.
 
     Examples
     --------
-    >>> pooled(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
+    >>> describe_pooling(file_origins(["torch=nets:mine", "torch=nets:other"]))[0].partition(". ")[2]
     'To compare them, name each: a:torch=nets:mine b:torch=nets:other'
     """
     return [
@@ -231,7 +289,7 @@ def pooled(origins: FileOrigins) -> list[str]:
     ]
 
 
-def normalised(origins: FileOrigins, channels: int) -> list[str]:
+def describe_normalisation(origins: FileOrigins, channels: int) -> list[str]:
     """Return a line for each normalisation of images, with the models that get it; none where all get them as they are.
 
     Raises
@@ -246,7 +304,7 @@ def normalised(origins: FileOrigins, channels: int) -> list[str]:
         for what, values in (("mean", mean), ("std", std)):
             if len(values) not in (0, 1, channels):
                 raise UsageError(
-                    f"--{what}: expected 1 number or one for each of {channels} channels, received {len(values)}"
+                    f"{what}: expected 1 number or one for each of {channels} channels, received {len(values)}"
                 )
         as_they_are = not mean and not std
         said = "images" if as_they_are else f"(images - {_numbers(mean or (0,))}) / {_numbers(std or (1,))}"
@@ -267,5 +325,5 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def _content(origin: FromFile | FromDeployedFile) -> str:
-    """What tells sources apart: a file is the same under every name."""
+    """Return what tells sources apart: a file is the same under every name."""
     return origin.source if is_function(origin.source) else origin.sha256

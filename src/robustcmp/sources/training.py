@@ -171,7 +171,10 @@ class Fitting:
     """A network on its way through a recipe, with its curves."""
 
     def __init__(self, framework: TrainableFramework, native: Any, architecture: Architecture, recipe: Recipe):
-        self._framework, self._native, self._architecture, self._recipe = framework, native, architecture, recipe
+        self._framework = framework
+        self._native = native
+        self._architecture = architecture
+        self._recipe = recipe
         self._trainer = framework.trainer(native, architecture, recipe.momentum, recipe.weight_decay)
         self.curves: dict[str, list[float]] = {name: [] for name in (*EPOCH_CURVES, "batch_loss")}
 
@@ -245,7 +248,7 @@ def training_metadata(
 ) -> dict[str, Any]:
     """Return what a training is known by, as JSON types."""
     has_batch_norm = _has_batch_norm(architecture)
-    return {
+    metadata = {
         "model": architecture.name,
         "dataset": data.name,
         "framework": framework.name,
@@ -256,8 +259,10 @@ def training_metadata(
             what: text for what, text in framework.differences.items() if what != "batch norm" or has_batch_norm
         },
         "environment": made_with() | {"framework": framework.version(), "device": device},
-        **({} if architecture.name in ARCHITECTURES else {"architecture": architecture.described}),
     }
+    if architecture.name not in ARCHITECTURES:
+        metadata["architecture"] = architecture.description
+    return metadata
 
 
 def _read_checkpoint(path: Path, metadata: dict[str, Any]) -> WeightsFile:

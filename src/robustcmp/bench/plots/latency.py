@@ -66,8 +66,8 @@ def draw(benchmark: Benchmark, *, setting: Setting | None = None, figure: Figure
 def _draw_panel(axes: Axes, benchmark: Benchmark, setting: Setting) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    for place, subject in enumerate(benchmark.subjects):
-        style = {"color": color(place), "linestyle": line(place)}
+    for index, subject in enumerate(benchmark.subjects):
+        style = {"color": color(index), "linestyle": line(index)}
         for number, measured in enumerate(benchmark.select(setting, subject)):
             calls = 1000 * drop_warm_up(measured)
             shares = np.linspace(0, 1, min(len(calls), MOST_POINTS))

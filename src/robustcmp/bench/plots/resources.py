@@ -69,8 +69,8 @@ def draw(benchmark: Benchmark, *, setting: Setting | None = None, figure: Figure
     row: NDArray[np.object_] = panels(max(1, len(kinds)), figure)[0]
     for axes, name in zip(row, kinds, strict=False):
         title, scale = SERIES[name]
-        for place, subject in enumerate(benchmark.subjects):
-            style = {"color": color(place), "linestyle": line(place)}
+        for index, subject in enumerate(benchmark.subjects):
+            style = {"color": color(index), "linestyle": line(index)}
             for number, each in enumerate(measured[subject]):
                 seconds, values = _thin_out(each.resources.seconds, each.resources.series.get(name, []))
                 label = subject if number == 0 else None

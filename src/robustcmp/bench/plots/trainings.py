@@ -96,8 +96,8 @@ def _draw_trainings(
     title, factor = MEASURES[measure]
     row: NDArray[np.object_] = panels(len(chosen), figure)[0]
     for axes, setting in zip(row, chosen, strict=True):
-        for place, subject in enumerate(benchmark.subjects):
-            style = {"color": color(place), "linestyle": line(place), "marker": marker(place)}
+        for index, subject in enumerate(benchmark.subjects):
+            style = {"color": color(index), "linestyle": line(index), "marker": marker(index)}
             for number, measured in enumerate(benchmark.select(setting, subject)):
                 x = np.cumsum([getattr(epoch, against) for epoch in measured.epochs])
                 y = [factor * getattr(epoch, measure) for epoch in measured.epochs]

@@ -54,13 +54,15 @@ def draw(
 def _panel(axes: Axes, curves: pandas.DataFrame, attack: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    for place, (model, curve) in enumerate(curves.groupby("model", sort=False)):
-        axes.fill_between(curve.models, 100 * curve.low, 100 * curve.high, color=color(place), alpha=0.12, linewidth=0)
+    for position, (model, curve) in enumerate(curves.groupby("model", sort=False)):
+        axes.fill_between(
+            curve.models, 100 * curve.low, 100 * curve.high, color=color(position), alpha=0.12, linewidth=0
+        )
         axes.plot(
             curve.models,
             100 * curve.success_rate,
-            linestyle=line(place),
-            color=color(place),
+            linestyle=line(position),
+            color=color(position),
             linewidth=1.8,
             label=model,
         )

@@ -59,13 +59,15 @@ def draw(
 
 def _panel(axes: Axes, results: Results, attack: str) -> None:
     grid = np.array(results.attack_records[attack].grid)
-    for place, model in enumerate(results.models):
+    for position, model in enumerate(results.models):
         rates = _rates(results, model, attack)
         if not len(rates):
             continue
         low, high = band(rates, results.dataset.sizes["image"])
-        axes.fill_between(grid, 100 * low, 100 * high, color=color(place), alpha=0.18, linewidth=0)
-        axes.plot(grid, 100 * rates.mean(axis=0), linestyle=line(place), color=color(place), linewidth=1.8, label=model)
+        axes.fill_between(grid, 100 * low, 100 * high, color=color(position), alpha=0.18, linewidth=0)
+        axes.plot(
+            grid, 100 * rates.mean(axis=0), linestyle=line(position), color=color(position), linewidth=1.8, label=model
+        )
     axes.set(title=f"{attack}: success, %", xlabel="ε, images in [0, 1]", xlim=(0, grid.max()))
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="best")

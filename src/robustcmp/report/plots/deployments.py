@@ -37,21 +37,21 @@ def draw(
     ndarray of matplotlib.axes.Axes, shape (attacks,)
     """
     attacks = results.attacks if attacks is None else attacks
-    found = results.deployments()
-    names = list(dict.fromkeys(found.deployment))
+    frame = results.deployments()
+    names = list(dict.fromkeys(frame.deployment))
     height = 0.9 + 0.32 * max(len(names), 3)
 
     def panel(axes: Axes, attack: str) -> None:
         axes.axvspan(-100 * DEPLOYED_MARGIN, 100 * DEPLOYED_MARGIN, color="0.93", zorder=0)
         axes.axvline(0, color="black", linewidth=0.8, zorder=1)
-        for row in found[(found.attack == attack) & (found.measure == SUCCESS)].to_dict("records"):
-            place = names.index(row["deployment"])
+        for row in frame[(frame.attack == attack) & (frame.measure == SUCCESS)].to_dict("records"):
+            position = names.index(row["deployment"])
             if row["low"] == row["low"]:
-                axes.hlines(place, 100 * row["low"], 100 * row["high"], color=color(place), linewidth=1.6)
+                axes.hlines(position, 100 * row["low"], 100 * row["high"], color=color(position), linewidth=1.6)
             else:  # no outcome differs, and this much is not excluded
                 ends = 100 * row["equivalent_low"], 100 * row["equivalent_high"]
-                axes.hlines(place, *ends, color="0.6", linewidth=1, linestyles=":")
-            axes.plot(100 * row["difference"], place, "o", color=color(place), markersize=5)
+                axes.hlines(position, *ends, color="0.6", linewidth=1, linestyles=":")
+            axes.plot(100 * row["difference"], position, "o", color=color(position), markersize=5)
         axes.set(title=attack, xlabel="points easier to fool", ylim=(len(names) - 0.5, -0.5))
         axes.set_yticks(range(len(names)), names)
         bare(axes, "x")

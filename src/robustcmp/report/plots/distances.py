@@ -74,11 +74,11 @@ def _panel(axes: Axes, results: Results, attack: str) -> None:
     norm = results.attack_records[attack].norm
     longest = float(np.quantile(_finite(results, attack), SHOWN))
     budgets = np.linspace(0, longest, POINTS)
-    for place, model in enumerate(results.models):
+    for position, model in enumerate(results.models):
         values = np.sort(results.values(model, attack, norm).ravel())
         if values.size:
             share = np.searchsorted(values, budgets, side="right") / values.size
-            axes.plot(budgets, 100 * share, linestyle=line(place), color=color(place), linewidth=1.8, label=model)
+            axes.plot(budgets, 100 * share, linestyle=line(position), color=color(position), linewidth=1.8, label=model)
     axes.set(title=f"{attack}: fooled within, %", xlabel=f"{NORMS[norm]} distance, images in [0, 1]")
     axes.set_xlim(0, longest)
     axes.set_ylim(bottom=0)

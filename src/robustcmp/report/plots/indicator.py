@@ -58,11 +58,11 @@ def has_ranks(results: Results) -> bool:
 
 
 def _ranges(axes: Axes, results: Results) -> None:
-    for place, model in enumerate(results.models):
+    for position, model in enumerate(results.models):
         low, high = results.indicator_ranges[model][:2]
-        axes.hlines(place, low, high, color=color(place), linewidth=3, alpha=0.5)
+        axes.hlines(position, low, high, color=color(position), linewidth=3, alpha=0.5)
         if math.isfinite(results.indicator[model]):
-            axes.plot(results.indicator[model], place, marker(place), color=color(place), markersize=7)
+            axes.plot(results.indicator[model], position, marker(position), color=color(position), markersize=7)
     axes.set(title="R (smaller is more robust)", xlim=(-0.03 * (n := len(results.indicator_attacks)), 1.03 * n))
     bare(axes, "x")
 
@@ -70,15 +70,15 @@ def _ranges(axes: Axes, results: Results) -> None:
 def _ranks(axes: Axes, results: Results) -> None:
     """Draw the shares of ranks: the first rank is the darkest."""
     count = len(results.models)
-    for place, model in enumerate(results.models):
+    for position, model in enumerate(results.models):
         left = 0.0
         for rank, share in enumerate(results.indicator_ranges[model].ranks):
             strength = float(np.interp(rank, (0, count - 1), STRENGTHS))
-            axes.barh(place, 100 * share, left=left, height=0.62, color=color(place), alpha=strength, linewidth=0)
+            axes.barh(position, 100 * share, left=left, height=0.62, color=color(position), alpha=strength, linewidth=0)
             if share >= NARROW:
                 where = left + 50 * share
                 text = f"{rank + 1}: {100 * share:.0f} %"
-                axes.text(where, place, text, ha="center", va="center", fontsize=8)
+                axes.text(where, position, text, ha="center", va="center", fontsize=8)
             left += 100 * share
     axes.set(title="Ranks: share of resamples, %", xlim=(0, 100))
     bare(axes, None)

@@ -20,19 +20,19 @@ PANEL = (3.4, 2.9)
 """Width and height of a panel in inches."""
 
 
-def color(place: int) -> str:
-    """Return the colour of a model by its place in the run."""
-    return COLORS[place % len(COLORS)]
+def color(position: int) -> str:
+    """Return the colour of a model by its position in the run."""
+    return COLORS[position % len(COLORS)]
 
 
-def marker(place: int) -> str:
-    """Return the marker of a model by its place in the run."""
-    return MARKERS[place % len(MARKERS)]
+def marker(position: int) -> str:
+    """Return the marker of a model by its position in the run."""
+    return MARKERS[position % len(MARKERS)]
 
 
-def line(place: int) -> Any:
-    """Return the line style of a model by its place in the run."""
-    return LINES[place % len(LINES)]
+def line(position: int) -> Any:
+    """Return the line style of a model by its position in the run."""
+    return LINES[position % len(LINES)]
 
 
 def panels(

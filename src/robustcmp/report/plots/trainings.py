@@ -65,23 +65,23 @@ def _legend(figure: Figure, several: bool, paper: bool) -> None:
 
 def _panel(axes: Axes, results: Results, attack: str, published: Mapping[str, Mapping[str, float]]) -> None:
     of_distances = results.attack_records[attack].compares_distances
-    for place, model in enumerate(results.models):
+    for position, model in enumerate(results.models):
         values = values_of_trainings(results, model, attack)
-        dots = place + (np.linspace(-SPREAD, SPREAD, len(values)) if len(values) > 1 else np.zeros(len(values)))
-        axes.plot(dots, values, marker(place), color=color(place), markersize=5, alpha=0.8, markeredgewidth=0)
+        dots = position + (np.linspace(-SPREAD, SPREAD, len(values)) if len(values) > 1 else np.zeros(len(values)))
+        axes.plot(dots, values, marker(position), color=color(position), markersize=5, alpha=0.8, markeredgewidth=0)
         if len(values) > 1:
-            axes.hlines(values.mean(), place - 0.32, place + 0.32, color="black", linewidth=1.4)
+            axes.hlines(values.mean(), position - 0.32, position + 0.32, color="black", linewidth=1.4)
             low, high = t_interval(values)
         else:
             low, high = (math.nan, math.nan) if of_distances else np.multiply(100, results.interval(model, attack))
         if not of_distances:  # no rate is outside
             low, high = np.clip((low, high), 0, 100)
         if math.isfinite(low):
-            beside = place + 0.38 if len(values) > 1 else place
+            beside = position + 0.38 if len(values) > 1 else position
             axes.vlines(beside, low, high, color="black", linewidth=1.4, zorder=1)
         rate = published.get(without_version(model), {}).get(attack)
         if rate is not None and not of_distances:
-            axes.plot(place, 100 * rate, "x", color="black", markersize=6)
+            axes.plot(position, 100 * rate, "x", color="black", markersize=6)
     axes.set(title=_title(results, attack), xlim=(-0.5, len(results.models) - 0.4))
     name_models(axes, results.models)
     bare(axes)
@@ -96,8 +96,8 @@ def values_of_trainings(results: Results, model: str, attack: str) -> NDArray[np
             return np.empty(0)
         medians: NDArray[np.float64] = np.quantile(distances.reshape(len(distances), -1), 0.5, axis=1, method="higher")
         return medians
-    known = results.exact_pixel.probabilities(attack)
-    rates = results.trainings.rates(model, attack) if known is None else known[model].mean(axis=1)
+    exact = results.exact_pixel.probabilities(attack)
+    rates = results.trainings.rates(model, attack) if exact is None else exact[model].mean(axis=1)
     return np.asarray(100 * rates)
 
 

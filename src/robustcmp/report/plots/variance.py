@@ -75,18 +75,18 @@ def draw(
 
 def _panel(axes: Axes, attack: str, variances: list[float]) -> None:
     deviations = 100 * np.sqrt(np.maximum(variances, 0))
-    for place, deviation in enumerate(deviations):
-        known = np.isfinite(deviation)
+    for position, deviation in enumerate(deviations):
+        is_known = np.isfinite(deviation)
         axes.barh(
-            place,
-            deviation if known else 0,
+            position,
+            deviation if is_known else 0,
             height=0.65,
             color=GREY,
             linewidth=0,
         )
         axes.annotate(
-            f"{deviation:.2f}" if known else "not known",
-            (deviation if known else 0, place),
+            f"{deviation:.2f}" if is_known else "not is_known",
+            (deviation if is_known else 0, position),
             xytext=(4, 0),
             textcoords="offset points",
             va="center",

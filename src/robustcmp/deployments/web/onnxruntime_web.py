@@ -5,20 +5,22 @@ On WebAssembly it has the kernels of ONNX Runtime itself, compiled for one threa
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError
-from ..models.model import Model
+from ...errors import DeploymentError
+from ...models.model import Model
+from ..base import Conversion, Runtime
+from ..layouts import Layout, Tensor, choose_tensors
+from ..onnx_files import read_whole
+from ..onnxruntime import RUNTIME as NATIVE
+from ..sessions import LayoutSession, Session
 from . import browser, npm
-from .base import Conversion, Runtime, Session
 from .browser import Page
-from .layouts import Layout
-from .onnx_files import read_whole
-from .onnxruntime import RUNTIME as NATIVE
 
 VERSION = "1.30.0"
 INTEGRITY = "sha512-q0y+JrrtukXSzsBWEMccVfqX25LRmosXHF+CaRJmg8pZClzcV7svNc4rKY3jL02Vb7QmRMDs1SigqR4CXAfKYQ=="
@@ -39,8 +41,6 @@ BACKENDS = {  # the script, and the files that it loads by itself
     },
 }
 OPEN = 2**31  # what -1 becomes, the size of an axis that has no name
-FLOATS = ("float32", "float64", "float16")
-INPUTS = (*FLOATS, "uint8")
 
 
 class OnnxRuntimeWeb(Runtime):
@@ -50,7 +50,7 @@ class OnnxRuntimeWeb(Runtime):
     suffix = ".onnx"
     converters = (NATIVE.package, *NATIVE.converters)
     conversions = {
-        kind: conversion._replace(said=f"{conversion.said}, on WebAssembly")
+        kind: conversion._replace(description=f"{conversion.description}, on WebAssembly")
         for kind, conversion in NATIVE.conversions.items()
     } | {browser.WEBGPU: Conversion("float32", "the same network as ONNX, on WebGPU")}
 
@@ -89,39 +89,26 @@ class OnnxRuntimeWeb(Runtime):
         )
         try:
             answer, _ = page.ask("load", content, backend=backend)
-            return _Session(page, answer)
+            return _make_session(page, answer)
         except BaseException:
             page.close()
             raise
 
 
-class _Session(Session):
-    layout: Layout
-
-    def __init__(self, page: Page, said: dict[str, Any]):
-        inputs, outputs = said["inputs"], said["outputs"]
-        if len(inputs) != 1 or inputs[0].get("type") not in INPUTS:
-            raise DeploymentError(
-                f"{page.name} should have one input, images as floats or as bytes; it has {_listed(inputs)}"
-            )
-        scores = [value["name"] for value in outputs if value.get("type") in FLOATS]
-        if len(scores) != 1:
-            raise DeploymentError(
-                f"{page.name} should have one output of floats, logits or probabilities (N, K); it has "
-                f"{_listed(outputs)}. Export classifiers of scikit-learn with options={{'zipmap': False}}."
-            )
-        shape = [size if isinstance(size, int) and 0 < size < OPEN else None for size in inputs[0]["shape"]]
-        self._page, self.layout = page, Layout.of(shape, inputs[0]["type"], page.name)
-        self._names = {"input": inputs[0]["name"], "output": scores[0]}
-        self.shape, self.holds_bytes = self.layout.shape, self.layout.holds_bytes
-        self.notes = self.layout.notes + [f"of its outputs only {scores[0]} is used"] * (len(outputs) > 1)
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self.layout.asked(lambda x: browser.rows(self._page, x, **self._names), images)
+def _make_session(page: Page, answer: dict[str, Any]) -> Session:
+    """Return a network that a page has loaded."""
+    taken, scores, notes = choose_tensors(page.name, _tensors(answer["inputs"]), _tensors(answer["outputs"]))
+    layout = Layout.of(taken.shape, taken.dtype, page.name)
+    return LayoutSession(layout, partial(browser.rows, page, input=taken.name, output=scores.name), notes)
 
 
-def _listed(values: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{value['name']} ({value.get('type', 'no tensor')})" for value in values) or "none"
+def _tensors(values: list[dict[str, Any]]) -> list[Tensor]:
+    """Return inputs or outputs as a page describes them."""
+    tensors = []
+    for value in values:
+        sizes = [size if isinstance(size, int) and 0 < size < OPEN else None for size in value.get("shape", ())]
+        tensors.append(Tensor(value["name"], value.get("type", "no tensor"), sizes))
+    return tensors
 
 
 RUNTIME = OnnxRuntimeWeb()

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError
-from ..files import write_text_atomically
-from ..hosts.variables import passed_on
+from ...errors import DeploymentError
+from ...files import write_text_atomically
+from ...hosts.variables import passed_on
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -63,9 +63,9 @@ TYPES = {
 
 def executable() -> str | None:
     """Return the Chromium, Chrome or Edge that is started, or None."""
-    given = os.environ.get(CHROMIUM)
-    if given:
-        return shutil.which(os.path.expanduser(given))
+    program = os.environ.get(CHROMIUM)
+    if program:
+        return shutil.which(os.path.expanduser(program))
     return next(filter(None, map(shutil.which, (*NAMES, ON_MACOS))), None)
 
 
@@ -74,8 +74,10 @@ def missing(name: str) -> str:
     if find_spec("playwright") is None:
         return f"{name} runs in a browser, which Playwright drives. Install it with: pip install 'robustcmp[web]'"
     if executable() is None:
-        given = os.environ.get(CHROMIUM)
-        where = f"${CHROMIUM} names {given!r}, which is no program" if given else f"none of {', '.join(NAMES)} is here"
+        program = os.environ.get(CHROMIUM)
+        where = (
+            f"${CHROMIUM} names {program!r}, which is no program" if program else f"none of {', '.join(NAMES)} is here"
+        )
         return (
             f"{name} runs in Chromium, and {where}. Install Chromium (apt-get install chromium) or Chrome, or set "
             f"{CHROMIUM} to its program"
@@ -92,13 +94,13 @@ def version() -> str:
 @cache
 def _version(program: str) -> str:
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [program, "--version"], capture_output=True, timeout=START_SECONDS, stdin=subprocess.DEVNULL, check=False
         ).stdout.decode("utf-8", "replace")
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
-    found = re.search(r"\d+(\.\d+)+", said)
-    return found[0] if found else "unknown"
+    match = re.search(r"\d+(\.\d+)+", output)
+    return match[0] if match else "unknown"
 
 
 def write_backend(path: Path, backend: str) -> None:
@@ -156,14 +158,14 @@ def open_page(name: str, scripts: Sequence[str], available: Mapping[str, Path]) 
     why = missing(name)
     if why:
         raise DeploymentError(why)
-    return Page(_running(), name, scripts, available)
+    return Page(_running_browser(), name, scripts, available)
 
 
 _lock = threading.Lock()
 _started: list[Chromium] = []  # the last one; in a process that was forked off, the parent's
 
 
-def _running() -> Chromium:
+def _running_browser() -> Chromium:
     with _lock:
         if not _started or not _started[-1].is_alive:
             _started[:] = [Chromium()]
@@ -236,7 +238,7 @@ class Chromium:
         """Let it close a page; nothing is waited for."""
         self.exchanges.pop(key).questions.put(None)
 
-        def task(browser: Browser) -> None:
+        def task(_: Browser) -> None:
             tab = self._tabs.pop(key)
             if key not in self._crashed:  # for which Playwright would wait for ever
                 tab.close()
@@ -438,8 +440,8 @@ class _Handler(BaseHTTPRequestHandler):
 def _content(name: str, available: Mapping[str, Path]) -> bytes | None:
     if name in available:
         return available[name].read_bytes()
-    own = files("robustcmp.resources") / name
-    return own.read_bytes() if re.fullmatch(r"[a-z_]+_page\.js", name) and own.is_file() else None
+    resource = files("robustcmp.resources") / name
+    return resource.read_bytes() if re.fullmatch(r"[a-z_]+_page\.js", name) and resource.is_file() else None
 
 
 def rows(page: Page, x: NDArray[Any], **header: Any) -> NDArray[np.float32]:
@@ -458,6 +460,6 @@ def rows(page: Page, x: NDArray[Any], **header: Any) -> NDArray[np.float32]:
     for start in range(0, len(x), BATCHES * BATCH):
         part = np.ascontiguousarray(x[start : start + BATCHES * BATCH])
         values = part.data.cast("B")
-        said, answer = page.ask("rows", values, shape=part.shape, dtype=part.dtype.name, batch=BATCH, **header)
-        answers.append(np.frombuffer(answer, "<f4").reshape(said["shape"]))
+        response, answer = page.ask("rows", values, shape=part.shape, dtype=part.dtype.name, batch=BATCH, **header)
+        answers.append(np.frombuffer(answer, "<f4").reshape(response["shape"]))
     return np.concatenate(answers)

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp import Evaluation
-from robustcmp.attacks.suite import load_suite
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Model
 from robustcmp.records.cell import Cell
 from robustcmp.records.store import Run
+from robustcmp.runs import loading
 
 Zoo = Callable[..., Model]
 
@@ -107,22 +107,15 @@ def test_cells_are_models_by_attacks_by_repeats_and_made_attack_by_attack_cheape
 def test_the_same_call_does_nothing_and_changes_no_byte(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
 ) -> None:
-    first = compare(out=tmp_path / "run")
+    first = compare(out=tmp_path / "run", seed=3)
     before, times = files(tmp_path / "run"), [path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")]
     saved.clear()
-    second = compare(out=tmp_path / "run")
+    numbers = {"n": np.int64(8), "repeats": np.int64(3), "batch_size": np.int32(64), "seed": np.int64(3)}
+    second = compare(out=tmp_path / "run", **numbers)
     assert saved == []
     assert files(tmp_path / "run") == before
     assert [path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")] == times
     assert second.dataset.identical(first.dataset)
-
-
-def test_numbers_may_be_numpys(compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path) -> None:
-    first = compare(out=tmp_path / "run", seed=3)
-    saved.clear()
-    numbers = {"n": np.int64(8), "repeats": np.int64(3), "batch_size": np.int32(64), "seed": np.int64(3)}
-    assert compare(out=tmp_path / "run", **numbers).dataset.identical(first.dataset)
-    assert saved == []
 
 
 @pytest.mark.slow
@@ -197,57 +190,18 @@ def test_another_question_adds_cells(compare: Callable[..., Evaluation], saved: 
     assert rc.open_run(tmp_path / "run").dataset.identical(fewer.dataset)
 
 
-@pytest.mark.slow
-def test_an_attack_may_have_fewer_repeats(
-    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path
-) -> None:
-    all_three = compare(out=tmp_path / "run")
-    saved.clear()
-    ev = compare(out=tmp_path / "run", repeats={"boundary": 1})
-    assert {(cell.attack, cell.repeat) for cell in saved} == {("single_pixel", i) for i in range(3, 10)}
-    assert (ev.manifest["repeats"], ev.results.own_repeats, ev.results.repeats("fgsm")) == (10, {"boundary": 1}, 10)
-    assert "10 repeats (boundary 1)" in str(ev)
-    assert ev.to_json()["own_repeats"] == {"boundary": 1}
-    rates = ev.success_rate.sel(attack="boundary")
-    np.testing.assert_array_equal(rates.sel(repeat=0), all_three.success_rate.sel(attack="boundary", repeat=0))
-    assert rates.sel(repeat=range(1, 10)).isnull().all()
-    for model, its in ev.results.rates().items():
-        assert its["boundary"] == float(rates.sel(model=model, repeat=0).squeeze())
-        assert its["single_pixel"] == pytest.approx(
-            float(ev.success_rate.sel(model=model, attack="single_pixel").mean())
-        )
-        assert math.isnan(ev.results.repeat_std(model, "boundary"))
-        median = float(np.quantile(ev.dataset.l2.sel(model=model, attack="boundary", repeat=0), 0.5, method="higher"))
-        assert ev.distances.quantile(model, "boundary") == median
-    assert len(ev.tests()) > 0
-    assert set(ev.run_checks().check[ev.checks.outcome != "not applicable"]) == set(
-        all_three.run_checks().check[all_three.checks.outcome != "not applicable"]
-    )
-    assert not ev.run_transfer().of_all.isnull().any()
-    with pytest.raises(UsageError, match="no repeat 1 of boundary"):
-        ev.adversarials("torch", "boundary", repeat=1)
-    assert rc.open_run(tmp_path / "run").results.own_repeats == {"boundary": 1}
-
-
-@pytest.mark.parametrize("change", [{"seed": 1}, {"n": 7}, {"batch_size": 7}], ids=["seed", "images", "batch size"])
 def test_what_determines_a_cell_is_in_its_key(
-    compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, change: dict[str, Any]
-) -> None:
-    compare(out=tmp_path / "run", repeats=1)
-    keys = {cell.key for cell in saved}
-    saved.clear()
-    compare(out=tmp_path / "run", repeats=1, **change)
-    assert len(saved) == len(keys)
-    assert not keys & {cell.key for cell in saved}
-
-
-def test_other_weights_are_another_model(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, zoo_model: Zoo
 ) -> None:
-    compare(out=tmp_path / "run", models={"a": zoo_model("torch", "lenet1")}, repeats=1)
-    saved.clear()
-    compare(out=tmp_path / "run", models={"a": zoo_model("jax", "lenet1")}, repeats=1)
-    assert len(saved) == 3
+    models = {"a": zoo_model("torch", "lenet1")}
+    compare(out=tmp_path / "run", models=models, repeats=1)
+    keys = {cell.key for cell in saved}
+    for change in ({"seed": 1}, {"n": 7}, {"batch_size": 7}, {"models": {"a": zoo_model("jax", "lenet1")}}):
+        saved.clear()
+        compare(out=tmp_path / "run", **{"models": models, "repeats": 1, **change})
+        assert len(saved) == 3
+        assert not keys & {cell.key for cell in saved}
+        keys |= {cell.key for cell in saved}
 
 
 @pytest.mark.slow
@@ -266,12 +220,10 @@ def test_cells_without_images_count_as_finished(
 def test_the_batch_size_that_was_found_is_kept(
     compare: Callable[..., Evaluation], saved: list[Cell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from robustcmp.models.model import Classifier
-
-    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images, queries: 32)
+    monkeypatch.setattr(loading, "measure_batch_size", lambda classifier, images, queries: 32)
     compare(out=tmp_path / "run", batch_size=None, repeats=1)
     saved.clear()
-    monkeypatch.setattr(Classifier, "measured_batch_size", lambda self, images, queries: 128)
+    monkeypatch.setattr(loading, "measure_batch_size", lambda classifier, images, queries: 128)
     again = compare(out=tmp_path / "run", batch_size=None, repeats=1)
     assert saved == []
     assert {model["batch_size"] for model in again.manifest["models"]} == {32}
@@ -423,11 +375,6 @@ def test_the_manifest_says_what_was_asked(compare: Callable[..., Evaluation], tm
     assert manifest["environment"]["versions"]["numpy"] == np.__version__
 
 
-def test_shipped_suites_run(compare: Callable[..., Evaluation]) -> None:
-    ev = compare(suite="smoke", n=3, repeats=1)
-    assert ev.results.attacks == list(load_suite("smoke").attacks)
-
-
 # what is refused -----------------------------------------------------------------------------------------------------
 
 
@@ -504,5 +451,6 @@ def test_one_attack_may_have_fewer_repeats(compare: Callable[..., Evaluation], z
     assert rates.sel(attack="boundary").isnull().values.tolist() == [False, True]
     assert rates.sel(attack="single_pixel").notnull().all()
     assert ev.results.rates()["torch"]["boundary"] == float(rates.sel(attack="boundary", repeat=0))
+    assert math.isnan(ev.results.repeat_std("torch", "boundary"))
     with pytest.raises(UsageError, match="no repeat 1 of boundary"):
         ev.adversarials("torch", "boundary", repeat=1)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import processes
-from ..errors import DeploymentError
-from ..files import user_cache, write_bytes_atomically
+from ... import processes
+from ...errors import DeploymentError
+from ...files import user_cache, write_bytes_atomically
 
 SECONDS = 600.0  # for a package, also on a slow line
 UNREADABLE = (OSError, EOFError, KeyError, tarfile.TarError)
@@ -60,20 +60,20 @@ class Package:
 
     def _pack(self, folder: Path) -> Path:
         """Let npm fetch the archive into a folder, and return it."""
-        what, npm = f"{self.name}@{self.version}", shutil.which("npm")
+        package, npm = f"{self.name}@{self.version}", shutil.which("npm")
         if npm is None:
             raise DeploymentError(
-                f"{what} is not in the user cache, and npm, which fetches it, is not here. Install Node.js."
+                f"{package} is not in the user cache, and npm, which fetches it, is not here. Install Node.js."
             )
-        command = [npm, "pack", what, "--ignore-scripts", "--silent", "--pack-destination", str(folder)]
+        command = [npm, "pack", package, "--ignore-scripts", "--silent", "--pack-destination", str(folder)]
         try:
             status, _, errors = processes.run(command, seconds=SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise DeploymentError(f"npm could not fetch {what}: {error}. Rerun the command.") from None
+            raise DeploymentError(f"npm could not fetch {package}: {error}. Rerun the command.") from None
         archives = [*folder.glob("*.tgz")]
         if status or len(archives) != 1:
             reason = " ".join(errors.split())[-300:] or f"exit status {status}"
-            raise DeploymentError(f"npm could not fetch {what}: {reason}. Try it by hand: npm pack {what}")
+            raise DeploymentError(f"npm could not fetch {package}: {reason}. Try it by hand: npm pack {package}")
         return archives[0]
 
     def _unpack(self, archive: Path, paths: Mapping[str, Path]) -> None:

@@ -19,17 +19,17 @@ STREAMS = (1, 2)  # standard output and standard error, as C++ libraries know th
 
 
 @contextmanager
-def kept_back() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Keep what libraries print, warn and log from the terminal; a `DeploymentError` quotes the end of it.
 
     Also what C++ prints past Python. Log lines up to the level WARNING are dropped.
     """
     before = logging.root.manager.disable
     with ExitStack() as stack:
-        kept = stack.enter_context(tempfile.TemporaryFile())
+        buffer = stack.enter_context(tempfile.TemporaryFile())
         for stream, redirect in zip(STREAMS, (redirect_stdout, redirect_stderr), strict=True):
-            stack.enter_context(_sent_to(kept, stream))
-            stack.enter_context(redirect(_text(stream)))
+            stack.enter_context(_redirect(buffer, stream))
+            stack.enter_context(redirect(_open_text(stream)))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         logging.disable(max(before, logging.WARNING))
@@ -37,24 +37,24 @@ def kept_back() -> Iterator[None]:
         try:
             yield
         except DeploymentError as error:
-            kept.seek(0)
-            lines = kept.read().decode(errors="replace").strip().splitlines()[-LAST:]
+            buffer.seek(0)
+            lines = buffer.read().decode(errors="replace").strip().splitlines()[-LAST:]
             if not lines:
                 raise
             raise DeploymentError("\n  ".join([f"{error}\nThe last of what was printed:", *lines])) from error
 
 
 @contextmanager
-def _sent_to(kept: IO[bytes], stream: int) -> Iterator[None]:
+def _redirect(buffer: IO[bytes], stream: int) -> Iterator[None]:
     """Send what is written to a descriptor of this process elsewhere."""
-    for own in (sys.stdout, sys.stderr):
-        if own is not None and not own.closed:
-            own.flush()
+    for writer in (sys.stdout, sys.stderr):
+        if writer is not None and not writer.closed:
+            writer.flush()
     try:
         screen: int | None = os.dup(stream)
     except OSError:  # closed
         screen = None
-    os.dup2(kept.fileno(), stream)
+    os.dup2(buffer.fileno(), stream)
     try:
         yield
     finally:
@@ -65,7 +65,7 @@ def _sent_to(kept: IO[bytes], stream: int) -> Iterator[None]:
             os.close(screen)
 
 
-def _text(stream: int) -> TextIO:
+def _open_text(stream: int) -> TextIO:
     """Return what Python writes to a descriptor with, which stays open: a library that is imported here may keep it."""
     descriptor = io.FileIO(stream, "w", closefd=False)
     return io.TextIOWrapper(descriptor, encoding="utf-8", errors="backslashreplace", write_through=True)

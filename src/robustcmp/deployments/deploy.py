@@ -7,7 +7,9 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,11 @@ from ..models.functions import FINITE_DIFFERENCES, FiniteDifferences
 from ..models.model import Model, check_preprocessing, check_wrapping
 from ..untrusted import check_file
 from . import check_applicable, conversion, split
-from .base import Runtime, Session
-from .kept_back import kept_back
+from .base import Runtime
 from .layouts import BYTES
-from .model import Deployed, DeployedModel, DeployedNetwork, Files, Gradient, channels_last, in_numpy
+from .model import DeployedModel, DeployedNetwork, Files, Gradient, RuntimeAdapter, channels_last, to_numpy
+from .sessions import Session
+from .silence import silence
 
 GRADIENTS = ("source", FINITE_DIFFERENCES, "none")
 SEMANTICS = 1  # of how networks are converted here
@@ -93,16 +96,16 @@ def deploy(
     runtime, _ = split(name)
     check_gradient_kind(gradient)
     files = convert(model, name, calibration=calibration, path=path)
-    images = _calibration(name, model, calibration)
-    adapter = Deployed(name, runtime)
-    network = DeployedNetwork(adapter, files, _opened(runtime, files.main))
+    images = _prepare_images(name, model, calibration)
+    adapter = RuntimeAdapter(name, runtime)
+    network = DeployedNetwork(adapter, files, _open(runtime, files.main))
     if files.main.parent.parent.name.startswith(TEMPORARY):  # of a network whose weights are not known
         weakref.finalize(network, shutil.rmtree, files.main.parent.parent, ignore_errors=True)
     wrapped = channels_last(model)
-    vjp = _differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
-    info = {name: said for name, said in model.info.items() if name not in ("differences", "source", "sha256")}
-    info["deployment"] = _described(network) | {
-        "source": _source(model),
+    vjp = _make_differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
+    info = {name: value for name, value in model.info.items() if name not in ("differences", "source", "sha256")}
+    info["deployment"] = _describe(network) | {
+        "source": _describe_source(model),
         "gradient": gradient,
         "calibration": None if images is None else {"images": len(images), "digest": digest({"images": images})},
     }
@@ -133,9 +136,20 @@ def convert(
         )
     if "averaged" in model.info:
         raise UsageError("a mean over passes is not in a converted network: deploy a network that draws nothing")
-    images = _calibration(name, model, calibration)
+    images = _prepare_images(name, model, calibration)
     key = _key(model, name, runtime, images if conversion(name).calibrated else None)
-    return _converted(model, runtime, kind, images, key, path)
+    write = partial(runtime.convert, model, kind, images)
+    if key is not None:
+        return _find_or_write(user_cache() / "deployments" / key, runtime, write, path)
+    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
+    try:
+        files = _find_or_write(temporary / "network", runtime, write, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if path is not None:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return files
 
 
 def check_path(runtime: Runtime, path: str | os.PathLike[str] | None) -> None:
@@ -218,10 +232,10 @@ def open_deployed(
     if source is not None and bounds is None and preprocessing is None:
         wrapped = channels_last(source)
     else:
-        given = None if bounds is None else check_wrapping(bounds, "logits")
-        wrapped = {"bounds": given, "preprocessing": in_numpy(check_preprocessing(preprocessing))}
+        checked = None if bounds is None else check_wrapping(bounds, "logits")
+        wrapped = {"bounds": checked, "preprocessing": to_numpy(check_preprocessing(preprocessing))}
     files = Files.of(main, beside(runtime, main))
-    session = _opened(runtime, main)
+    session = _open(runtime, main)
     is_normalised = not {"mean", "std"}.isdisjoint(wrapped["preprocessing"] or ())
     wrapped["bounds"] = wrapped["bounds"] or (UNIT_BOUNDS if is_normalised else session.bounds)
     scaled = session.holds_bytes and preprocessing is None
@@ -233,20 +247,21 @@ def open_deployed(
         if bounds is None and session.bounds == (0, BYTES):
             session.notes.append(f"so images in [0, 1] are given as {BYTES:g} times their values")
     else:
-        _check_levels(main, session, np.stack(_preprocessed_bounds(**wrapped)), bounds is not None or is_normalised)
-    network = DeployedNetwork(Deployed(name, runtime), files, session, wrapped["bounds"] if scaled else None)
+        _check_levels(main, session, np.stack(_preprocess_bounds(**wrapped)), bounds is not None or is_normalised)
+    network = DeployedNetwork(RuntimeAdapter(name, runtime), files, session, wrapped["bounds"] if scaled else None)
     for note in network.notes:
         _log.info("%s: %s", main, note)
-    said = _described(network) | {
+    description = _describe(network) | {
         "own_file": True,
         "precision": "as in the file",
         "conversion": "a file from elsewhere",
     }
-    said |= {} if source is None else {"source": _source(source)}
+    if source is not None:
+        description["source"] = _describe_source(source)
     if source is not None or gradient == FINITE_DIFFERENCES:
-        said["gradient"] = gradient
-    info = {"source": main.name, "sha256": files.sha256, "deployment": said}
-    vjp = _differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
+        description["gradient"] = gradient
+    info = {"source": main.name, "sha256": files.sha256, "deployment": description}
+    vjp = _make_differences(network, **wrapped) if gradient == FINITE_DIFFERENCES else None
     return DeployedModel(network, **wrapped, vjp=vjp, source=source if gradient == "source" else None, info=info)
 
 
@@ -259,44 +274,44 @@ def beside(runtime: Runtime, main: Path) -> list[Path]:
     return files
 
 
-def _opened(runtime: Runtime, main: Path) -> Session:
-    with kept_back():
+def _open(runtime: Runtime, main: Path) -> Session:
+    with silence():
         return runtime.open(main)
 
 
-def _shared(one: tuple[float, float], other: tuple[float, float]) -> float:
+def _overlap(first: tuple[float, float], other: tuple[float, float]) -> float:
     """Return how much two ranges share of what they cover together.
 
     Examples
     --------
-    >>> _shared((0, 1), (-1, 1))
+    >>> _overlap((0, 1), (-1, 1))
     0.5
     """
-    common = min(one[1], other[1]) - max(one[0], other[0])
-    return max(0, common) / (max(one[1], other[1]) - min(one[0], other[0]))
+    common = min(first[1], other[1]) - max(first[0], other[0])
+    return max(0, common) / (max(first[1], other[1]) - min(first[0], other[0]))
 
 
 def _check_levels(main: Path, session: Session, received: NDArray[np.float32], is_stated: bool) -> None:
     """Raise `DeploymentError` if a quantised input was made for other images than it gets, unless this is stated."""
     lower, upper = float(received.min()), float(received.max())
-    if session.levels is None or _shared((lower, upper), session.levels) >= ALIKE:
+    if session.levels is None or _overlap((lower, upper), session.levels) >= ALIKE:
         return
     if is_stated:
         session.notes.append(f"images are given from {lower:.4g} to {upper:.4g}, as stated")
         return
     mean, std = next(
-        (numbers for usual, numbers in NORMALISATIONS.items() if _shared(usual, session.levels) >= ALIKE),
+        (numbers for usual, numbers in NORMALISATIONS.items() if _overlap(usual, session.levels) >= ALIKE),
         ("MEAN", "STD"),
     )
     raise DeploymentError(
         f"{main} was made for images from {session.levels[0]:.4g} to {session.levels[1]:.4g}, by the levels of its "
         f"input, and would get images from {lower:.4g} to {upper:.4g}. State what it expects of images in [0, 1], "
-        f"(images - mean) / std: --mean NAME={mean} --std NAME={std}, or in Python "
+        f"(images - mean) / std: FILE,mean={mean},std={std}, or in Python "
         f"preprocessing={{'mean': {mean}, 'std': {std}}}. Mean 0 and std 1 leave them as they are"
     )
 
 
-def _source(model: Model) -> dict[str, Any]:
+def _describe_source(model: Model) -> dict[str, Any]:
     """Return what tells the trained model from others that a deployed network was converted from."""
     return {"framework": model.framework, "weights": weights_digest_of(model)}
 
@@ -306,13 +321,13 @@ def weights_digest_of(model: Model) -> str | None:
     return Classifier(model).weights_digest
 
 
-def _described(network: DeployedNetwork) -> dict[str, Any]:
+def _describe(network: DeployedNetwork) -> dict[str, Any]:
     """Return what is known of a deployed network, as JSON types."""
-    said = conversion(network.adapter.name)
+    how = conversion(network.adapter.name)
     return {
         "runtime": network.adapter.runtime.name,
-        "precision": said.precision,
-        "conversion": said.said,
+        "precision": how.precision,
+        "conversion": how.description,
         "bytes": network.files.bytes,
         "sha256": network.files.sha256,
         "alone": network.alone,
@@ -320,7 +335,7 @@ def _described(network: DeployedNetwork) -> dict[str, Any]:
     }
 
 
-def _calibration(name: str, model: Model, calibration: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+def _prepare_images(name: str, model: Model, calibration: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
     """Return calibration images as the network itself gets them; None if there are none, and none are needed."""
     if calibration is None and not conversion(name).calibrated:
         return None
@@ -333,37 +348,32 @@ def _calibration(name: str, model: Model, calibration: NDArray[np.float32] | Non
     if not len(images):
         raise UsageError(f"{name} needs at least one calibration image, received none", parameters=["calibration"])
     lower, upper = (np.float32(bound) for bound in model.bounds)
-    inner: NDArray[np.float32] = _preprocessed(channels_last(model)["preprocessing"], lower + (upper - lower) * images)
+    inner: NDArray[np.float32] = _preprocess(channels_last(model)["preprocessing"], lower + (upper - lower) * images)
     return inner
 
 
-def _differences(
+def _make_differences(
     network: DeployedNetwork, bounds: tuple[float, float], preprocessing: dict[str, Any] | None
 ) -> FiniteDifferences:
     """Return the gradient by finite differences, within what the bounds of images become by the preprocessing."""
-    return FiniteDifferences(network, *_preprocessed_bounds(bounds, preprocessing))
+    return FiniteDifferences(network, *_preprocess_bounds(bounds, preprocessing))
 
 
-def _preprocessed_bounds(
-    bounds: tuple[float, float], preprocessing: dict[str, Any] | None
-) -> list[NDArray[np.float32]]:
+def _preprocess_bounds(bounds: tuple[float, float], preprocessing: dict[str, Any] | None) -> list[NDArray[np.float32]]:
     """Return what a preprocessing makes of the smallest and the largest pixel, each of shape (1, 1, C)."""
-    return [_preprocessed(preprocessing, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
+    return [_preprocess(preprocessing, np.full((1, 1, 1, 1), bound, np.float32))[0] for bound in bounds]
 
 
-def _preprocessed(preprocessing: dict[str, Any] | None, images: NDArray[np.float32]) -> NDArray[np.float32]:
+def _preprocess(preprocessing: dict[str, Any] | None, images: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return images (N, H, W, C) as the network behind a preprocessing with axes of such images gets them."""
-    said = preprocessing or {}
-    x = np.flip(images, said["flip_axis"]) if said.get("flip_axis") is not None else images
+    settings = preprocessing or {}
+    x = np.flip(images, settings["flip_axis"]) if settings.get("flip_axis") is not None else images
+    axis = settings.get("axis")
     for name, change in (("mean", np.subtract), ("std", np.divide)):
-        if said.get(name) is not None:
-            x = change(x, _along_channels(said[name], said.get("axis")))
+        if settings.get(name) is not None:
+            values = np.asarray(settings[name], np.float32)
+            x = change(x, values if axis is None else values.reshape(-1, *[1] * (-axis - 1)))
     return np.ascontiguousarray(x, np.float32)
-
-
-def _along_channels(value: Any, axis: int | None) -> NDArray[np.float32]:
-    array = np.asarray(value, np.float32)
-    return array if axis is None else array.reshape(-1, *[1] * (-axis - 1))
 
 
 def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] | None) -> str | None:
@@ -374,10 +384,10 @@ def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] 
     return json_digest(
         {
             "weights": weights,
-            "architecture": model.architecture.described,
+            "architecture": model.architecture.description,
             "framework": model.framework,
             "name": name,
-            "said": conversion(name)._asdict(),
+            "conversion": conversion(name)._asdict(),
             "semantics": SEMANTICS,
             "versions": runtime.versions,
             "calibration": None if images is None else digest({"images": images}),
@@ -385,49 +395,27 @@ def _key(model: Model, name: str, runtime: Runtime, images: NDArray[np.float32] 
     )[:32]
 
 
-def _converted(
-    model: Model,
-    runtime: Runtime,
-    kind: str,
-    images: NDArray[np.float32] | None,
-    key: str | None,
-    path: str | os.PathLike[str] | None,
+def _find_or_write(
+    folder: Path, runtime: Runtime, write: Callable[[Path], None], path: str | os.PathLike[str] | None
 ) -> Files:
-    """Return a network's files: where the caller wants them, from the user cache, or made now."""
-    if key:
-        return _found_or_made(user_cache() / "deployments" / key, model, runtime, kind, images, path)
-    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY))
-    keep = False
-    try:
-        files = _found_or_made(temporary / "network", model, runtime, kind, images, path)
-        keep = path is None
-        return files
-    finally:
-        if not keep:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _found_or_made(
-    folder: Path,
-    model: Model,
-    runtime: Runtime,
-    kind: str,
-    images: NDArray[np.float32] | None,
-    path: str | os.PathLike[str] | None,
-) -> Files:
+    """Return a converted network's files in a folder, written now if need be, or copied to a path."""
     if not _is_whole(folder, runtime):
         make_directory(folder.parent)
         with tempfile.TemporaryDirectory(prefix=".", dir=folder.parent) as temporary:
             made = Path(temporary) / "made"
             made.mkdir()
             main = made / f"{WRITTEN}{runtime.suffix}"
-            with kept_back():
-                runtime.convert(model, kind, images, main)
+            with silence():
+                write(main)
             (made / DIGEST).write_text(Files.of(main, runtime.beside(main)).sha256, encoding="ascii")
-            _put(made, folder, runtime, Path(temporary) / "broken")
+            _publish(made, folder, runtime, Path(temporary) / "broken")
     main = folder / f"{WRITTEN}{runtime.suffix}"
     if path is not None:
-        main = _copied(main, as_path(path, "path"), runtime)
+        copy = as_path(path, "path")
+        runtime.copy(main, copy)
+        if len(runtime.beside(copy)) != len(runtime.beside(main)):
+            raise DeploymentError(f"{copy} belongs to files of other names: call it {main.name}")
+        main = copy
     return Files.of(main, runtime.beside(main))
 
 
@@ -440,7 +428,7 @@ def _is_whole(folder: Path, runtime: Runtime) -> bool:
         return False
 
 
-def _put(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
+def _publish(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
     """Give a folder its name, unless another process was first; what is broken there is moved away."""
     if _is_whole(folder, runtime):
         return
@@ -451,11 +439,3 @@ def _put(made: Path, folder: Path, runtime: Runtime, broken: Path) -> None:
     except OSError:
         if not _is_whole(folder, runtime):
             raise
-
-
-def _copied(main: Path, path: Path, runtime: Runtime) -> Path:
-    """Copy a converted network to where the caller wants it, and return its main file there."""
-    runtime.copy(main, path)
-    if len(runtime.beside(path)) != len(runtime.beside(main)):
-        raise DeploymentError(f"{path} belongs to files of other names: call it {main.name}")
-    return path

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError
+from ...errors import DeploymentError
 
 POOL = ("pool_size", "strides", "padding", "data_format")
 SETTINGS = {  # those that TensorFlow.js takes; of any other, the value that it cannot change
@@ -70,7 +70,7 @@ def topology(native: Any) -> dict[str, Any]:
         inputs, outputs = (_ends(config[end]) for end in ("input_layers", "output_layers"))
         before = [_before(layer) for layer in layers]
     if not layers or layers[0]["class_name"] != "InputLayer" or len(inputs) != 1 or len(outputs) != 1:
-        raise _refused("expected one input of a known size and one output")
+        raise _conversion_error("expected one input of a known size and one output")
     return {
         "class_name": "Functional",
         "config": {
@@ -94,30 +94,30 @@ def weights(native: Any) -> dict[str, NDArray[np.float32]]:
 
 def _layer(layer: dict[str, Any], before: list[str]) -> dict[str, Any]:
     kind, config = layer["class_name"], layer["config"]
-    what = f"the layer {config.get('name')!r} ({kind})"
+    label = f"the layer {config.get('name')!r} ({kind})"
     if kind not in SETTINGS or layer.get("registered_name"):
-        raise _refused(f"{what} is none of {', '.join(SETTINGS)}")
+        raise _conversion_error(f"{label} is none of {', '.join(SETTINGS)}")
     for name, allowed in PLAIN.items():
         if name in config and config[name] not in allowed:
-            raise _refused(f"{what} has {name}={config[name]!r}, expected {' or '.join(map(repr, allowed))}")
+            raise _conversion_error(f"{label} has {name}={config[name]!r}, expected {' or '.join(map(repr, allowed))}")
     policy = config.get("dtype", "float32")
     computed = policy["config"]["name"] if isinstance(policy, dict) else policy
     if computed not in ("float32", None):
-        raise _refused(f"{what} computes in {computed}, expected float32")
-    kept = {name: config[name] for name in SETTINGS[kind]} | {"name": config["name"]}
+        raise _conversion_error(f"{label} computes in {computed}, expected float32")
+    settings = {name: config[name] for name in SETTINGS[kind]} | {"name": config["name"]}
     if kind == "InputLayer":
-        kept |= {"batch_input_shape": list(config["batch_shape"]), "dtype": "float32", "sparse": False}
+        settings |= {"batch_input_shape": list(config["batch_shape"]), "dtype": "float32", "sparse": False}
     if kind in FILLED:
-        kept |= {f"{name}_initializer": {"class_name": "Zeros", "config": {}} for name in ("kernel", "bias")}
+        settings |= {f"{name}_initializer": {"class_name": "Zeros", "config": {}} for name in ("kernel", "bias")}
     nodes = [[[name, 0, 0, {}] for name in before]] if before else []
-    return {"class_name": kind, "name": config["name"], "config": kept, "inbound_nodes": nodes}
+    return {"class_name": kind, "name": config["name"], "config": settings, "inbound_nodes": nodes}
 
 
 def _before(layer: dict[str, Any]) -> list[str]:
     """Return the names of the layers that a layer gets its input from."""
     nodes = layer["inbound_nodes"]
     if len(nodes) > 1:
-        raise _refused(f"the layer {layer['name']!r} is used {len(nodes)} times")
+        raise _conversion_error(f"the layer {layer['name']!r} is used {len(nodes)} times")
     return [name for node in nodes for name in _tensors(node["args"])]
 
 
@@ -135,8 +135,8 @@ def _ends(described: Any) -> list[str]:
     return [described[0]] if single else [each[0] for each in described]
 
 
-def _refused(what: str) -> DeploymentError:
+def _conversion_error(reason: str) -> DeploymentError:
     return DeploymentError(
-        f"this Keras model cannot be converted for tfjs: {what}. Convert it with tensorflowjs_converter to a layers "
+        f"this Keras model cannot be converted for tfjs: {reason}. Convert it with tensorflowjs_converter to a layers "
         "model, and open its model.json."
     )

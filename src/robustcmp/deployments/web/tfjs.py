@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DeploymentError
-from ..files import open_regular, write_bytes_atomically, write_named, write_text_atomically
-from ..models.model import Model
-from ..networks.architecture import (
+from ...errors import DeploymentError
+from ...files import open_regular, write_bytes_atomically, write_named, write_text_atomically
+from ...models.model import Model
+from ...networks.architecture import (
     Architecture,
     BatchNorm,
     Conv,
@@ -33,11 +33,12 @@ from ..networks.architecture import (
     Relu,
     Residual,
 )
-from ..provenance import own_version
+from ...provenance import own_version
+from ..base import Conversion, Runtime
+from ..layouts import Layout
+from ..sessions import LayoutSession, Session
 from . import browser, npm, tfjs_keras
-from .base import Conversion, Runtime, Session
 from .browser import Page
-from .layouts import Layout
 
 VERSION = "4.22.0"
 TFJS = npm.Package(
@@ -103,14 +104,14 @@ class TensorFlowJs(Runtime):
         return browser.missing(self.name)
 
     def beside(self, path: Path) -> list[Path]:
-        return [*_beside(path, _described(path)), *browser.beside(path)]
+        return [*_beside(path, _read_description(path)), *browser.beside(path)]
 
     def convert(self, model: Model, kind: str, calibration: NDArray[np.float32] | None, path: Path) -> None:
         backend = browser.WEBGPU if kind == browser.WEBGPU else "wasm"
         _files(backend)
         browser.check_backend(self.name, backend)
-        layers, weights = translated(model)
-        stored = [_stored(name, values, kind) for name, values in weights.items()]
+        layers, weights = translate(model)
+        stored = [_store(name, values, kind) for name, values in weights.items()]
         description = {
             "format": "layers-model",
             "generatedBy": f"robustcmp {own_version()}",
@@ -123,7 +124,7 @@ class TensorFlowJs(Runtime):
         write_text_atomically(path, json.dumps(description))
 
     def copy(self, main: Path, path: Path) -> None:
-        description, weights = _described(main), path.with_name(f"{path.stem}.{WEIGHTS}")
+        description, weights = _read_description(main), path.with_name(f"{path.stem}.{WEIGHTS}")
         [group] = description["weightsManifest"]
         [stored] = _beside(main, description)
         write_named(weights, partial(shutil.copyfile, stored))
@@ -138,28 +139,23 @@ class TensorFlowJs(Runtime):
         page = browser.open_page(f"{path}, in {self.name}", [s.format(backend=backend) for s in SCRIPTS], available)
         try:
             answer, _ = page.ask("load", values, backend=backend, topology=topology, weights=manifest)
-            return _Session(page, answer)
+            return _make_session(page, answer)
         except BaseException:
             page.close()
             raise
 
 
-class _Session(Session):
-    layout: Layout
-
-    def __init__(self, page: Page, said: dict[str, Any]):
-        inputs, outputs = said["inputs"], said["outputs"]
-        if [len(inputs), len(outputs)] != [1, 1]:
-            raise DeploymentError(
-                f"{page.name} should have one input and one output, received {len(inputs)} and {len(outputs)}"
-            )
-        if inputs[0]["dtype"] != "float32":
-            raise DeploymentError(f"{page.name} takes {inputs[0]['dtype']}; expected images as float32")
-        self._page, self.layout = page, Layout.of(inputs[0]["shape"], "float32", page.name)
-        self.shape, self.notes = self.layout.shape, self.layout.notes
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        return self.layout.asked(lambda x: browser.rows(self._page, x), images)
+def _make_session(page: Page, answer: dict[str, Any]) -> Session:
+    """Return a network that a page has loaded."""
+    inputs = answer["inputs"]
+    outputs = answer["outputs"]
+    if [len(inputs), len(outputs)] != [1, 1]:
+        raise DeploymentError(
+            f"{page.name} should have one input and one output, received {len(inputs)} and {len(outputs)}"
+        )
+    if inputs[0]["dtype"] != "float32":
+        raise DeploymentError(f"{page.name} takes {inputs[0]['dtype']}; expected images as float32")
+    return LayoutSession(Layout.of(inputs[0]["shape"], "float32", page.name), partial(browser.rows, page))
 
 
 RUNTIME = TensorFlowJs()
@@ -169,7 +165,7 @@ def _files(backend: str) -> dict[str, Path]:
     return npm.fetch([TFJS, BACKENDS[backend]])
 
 
-def translated(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+def translate(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
     """Return Keras's description of a network and its weights by the names that TensorFlow.js expects.
 
     Raises
@@ -179,7 +175,7 @@ def translated(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float
     """
     values = model.weights
     if model.architecture is not None and values is not None:
-        return _topology(model.architecture), {_renamed(name): array for name, array in values.items()}
+        return _topology(model.architecture), {_keras_name(name): array for name, array in values.items()}
     if model.framework == "tensorflow":
         return tfjs_keras.topology(model.native), tfjs_keras.weights(model.native)
     raise DeploymentError(
@@ -188,7 +184,7 @@ def translated(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[np.float
     )
 
 
-def _renamed(name: str) -> str:
+def _keras_name(name: str) -> str:
     layer, _, kind = name.partition("/")
     return f"{layer}/{KEYS[kind]}"
 
@@ -236,9 +232,9 @@ def _keras(layer: Layer) -> tuple[str, dict[str, Any]]:
                 "data_format": "channels_last",
                 "activation": "linear",
                 "use_bias": True,
-            } | _unfilled("kernel", "bias")
+            } | _zero_initialisers("kernel", "bias")
         case Dense():
-            return "Dense", {"units": layer.units, "activation": "linear", "use_bias": True} | _unfilled(
+            return "Dense", {"units": layer.units, "activation": "linear", "use_bias": True} | _zero_initialisers(
                 "kernel", "bias"
             )
         case BatchNorm():
@@ -262,12 +258,12 @@ def _keras(layer: Layer) -> tuple[str, dict[str, Any]]:
             return "Add", {}
 
 
-def _unfilled(*weights: str) -> dict[str, Any]:
-    """Initialisers that cost nothing: the weights are in the file."""
+def _zero_initialisers(*weights: str) -> dict[str, Any]:
+    """Return initialisers that cost nothing: the weights are in the file."""
     return {f"{weight}_initializer": {"class_name": "Zeros", "config": {}} for weight in weights}
 
 
-def _stored(name: str, values: NDArray[np.float32], kind: str) -> tuple[dict[str, Any], NDArray[Any]]:
+def _store(name: str, values: NDArray[np.float32], kind: str) -> tuple[dict[str, Any], NDArray[Any]]:
     """Return what the manifest says of an array, and the array as it is stored.
 
     As ``tensorflowjs_converter`` does it with ``--quantize_float16`` and ``--quantize_uint8``: in 8 bits a value is
@@ -283,8 +279,8 @@ def _stored(name: str, values: NDArray[np.float32], kind: str) -> tuple[dict[str
     if low <= 0 <= high:
         low = -round(-low / scale) * scale
     quantised = np.clip(np.round((values.astype(np.float64) - low) / scale), 0, 255).astype(np.uint8)
-    said = {"dtype": "uint8", "original_dtype": "float32", "min": low, "scale": scale}
-    return about | {"quantization": said}, quantised
+    quantisation = {"dtype": "uint8", "original_dtype": "float32", "min": low, "scale": scale}
+    return about | {"quantization": quantisation}, quantised
 
 
 def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
@@ -295,7 +291,7 @@ def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
     DeploymentError
         It cannot be read, is something else, or its weights are not whole files in its own folder.
     """
-    content = _described(path)
+    content = _read_description(path)
     arrays: list[dict[str, Any]] = [about for group in content["weightsManifest"] for about in group["weights"]]
     try:
         sizes = [sum(map(_bytes, group["weights"])) for group in content["weightsManifest"]]
@@ -304,11 +300,11 @@ def read(path: Path) -> tuple[Any, list[dict[str, Any]], bytes]:
     if sum(sizes) > WEIGHT_BYTES:
         raise DeploymentError(f"{path} declares {sum(sizes):,} bytes of weights; expected at most {WEIGHT_BYTES:,}")
     _beside(path, content)  # all names, before any file is read
-    pieces = [_group(path, group, size) for group, size in zip(content["weightsManifest"], sizes, strict=True)]
+    pieces = [_read_group(path, group, size) for group, size in zip(content["weightsManifest"], sizes, strict=True)]
     return content["modelTopology"], arrays, b"".join(pieces)
 
 
-def _described(path: Path) -> dict[str, Any]:
+def _read_description(path: Path) -> dict[str, Any]:
     """Return what stands in a model.json, in which there are at least lists where lists are expected."""
     try:
         with open_regular(path) as file:
@@ -317,12 +313,12 @@ def _described(path: Path) -> dict[str, Any]:
             raise ValueError(f"expected at most {DESCRIPTION_BYTES:,} bytes")
         content: dict[str, Any] = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise DeploymentError(f"{path} cannot be read as a model.json of TensorFlow.js: {_said(error)}") from None
+        raise DeploymentError(f"{path} cannot be read as a model.json of TensorFlow.js: {_explain(error)}") from None
     try:
         if content.get("format", "layers-model") != "layers-model":
             raise DeploymentError(f"{path} is a {content['format']}; expected a layers model. {OTHERWISE}")
         lists = [group[name] for group in content["weightsManifest"] for name in ("paths", "weights")]
-        if not isinstance(content["modelTopology"], dict) or not all(isinstance(found, list) for found in lists):
+        if not isinstance(content["modelTopology"], dict) or not all(isinstance(value, list) for value in lists):
             raise TypeError("something else stands there")
     except (KeyError, TypeError, AttributeError) as error:
         raise _no_model(path, error) from None
@@ -331,7 +327,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 def _no_model(path: Path, error: Exception) -> DeploymentError:
     return DeploymentError(
-        f"{path} is no layers model of TensorFlow.js: {_said(error)}. Expected modelTopology, and a weightsManifest "
+        f"{path} is no layers model of TensorFlow.js: {_explain(error)}. Expected modelTopology, and a weightsManifest "
         "with paths and weights."
     )
 
@@ -345,7 +341,7 @@ def _beside(path: Path, content: Mapping[str, Any]) -> list[Path]:
     return [path.with_name(name) for name in dict.fromkeys(names)]
 
 
-def _group(path: Path, group: Mapping[str, Any], expected: int) -> bytes:
+def _read_group(path: Path, group: Mapping[str, Any], expected: int) -> bytes:
     """Return the bytes of one group of weights, which may lie in several files."""
     pieces: list[bytes] = []
     for beside in map(path.with_name, group["paths"]):
@@ -355,7 +351,7 @@ def _group(path: Path, group: Mapping[str, Any], expected: int) -> bytes:
             with open_regular(beside) as file:
                 pieces.append(file.read(expected - sum(map(len, pieces)) + 1))
         except (OSError, ValueError) as error:
-            raise DeploymentError(f"{path}: its weights {beside.name} cannot be read: {_said(error)}") from None
+            raise DeploymentError(f"{path}: its weights {beside.name} cannot be read: {_explain(error)}") from None
     received = sum(map(len, pieces))
     if received != expected:
         more = "more" if received > expected else f"{received:,}"
@@ -372,7 +368,7 @@ def _bytes(about: Mapping[str, Any]) -> int:
     return STORED[kind] * math.prod(shape)
 
 
-def _said(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"there is no {error}"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

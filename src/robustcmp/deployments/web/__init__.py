@@ -1,0 +1,1 @@
+"""Runtimes in a browser, one a file, and what drives it. Imports what deployments may."""

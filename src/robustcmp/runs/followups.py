@@ -1,0 +1,223 @@
+"""What is asked of the models of a comparison after its attacks: health checks, transfer, and conditioning.
+
+*Transfer*: does what fools one trained model also fool another? Do networks of one framework share weaknesses more than
+networks of different ones? After Papernot et al., "Transferability in Machine Learning", arXiv:1605.07277, 2016.
+
+*Conditioning*: what the common subset leaves out is attacked, images that some models classify correctly and others do
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..attacks.suite import Suite
+from ..errors import UsageError, unknown
+from ..models.classifier import Classifier
+from ..records.cell import Cell
+from ..records.checks import Checked
+from ..records.contested import Contested
+from .blame import blame, blame_each
+from .checks import run_checks
+from .loading import TrainedModel
+from .plan import Plan
+from .progress import Progress, Unseen
+from .question import Question
+from .subset import choose
+
+Repeats = Mapping[tuple[str, int, str], Sequence[int]]
+"""The repeats of each model, training seed and attack; none where the attack cannot run."""
+
+
+def count_repeats(cells: Iterable[Cell]) -> Repeats:
+    """Return the repeats of a comparison's cells."""
+    repeats: dict[tuple[str, int, str], list[int]] = {}
+    for cell in cells:
+        repeats.setdefault((cell.model, cell.training_seed, cell.attack), []).append(cell.repeat)
+    return repeats
+
+
+def check_conditional(suite: Suite, attacks: Sequence[str] | None = None) -> list[str]:
+    """Return the attacks of a suite that are to run on contested images, all if nothing is said.
+
+    Raises
+    ------
+    UsageError
+        The suite attacks all images, so that its rates are not conditional; or it has no such attack.
+    """
+    if suite.subset == "all":
+        raise UsageError(
+            f"the suite {suite.name} attacks all images, so its rates do not depend on which models are compared"
+        )
+    for name in attacks or ():
+        if name not in suite.attacks:
+            raise unknown("attack", name, suite.attacks)
+    return list(suite.attacks if attacks is None else attacks)
+
+
+class FollowUps:
+    """The models of a comparison, for what is asked of them after their attacks.
+
+    Parameters
+    ----------
+    plan : Plan
+        What was executed.
+    progress_of : callable
+        Returns whom to tell of the progress, given whether it is shown.
+    """
+
+    def __init__(self, plan: Plan, progress_of: Callable[[bool], AbstractContextManager[Progress]]):
+        self.plan, self._progress_of = plan, progress_of
+
+    def _classified_by_all(self) -> NDArray[np.int64]:
+        """Return the places of the attacked images that every model classifies correctly: all in a common subset."""
+        images, labels = self.plan.images, self.plan.labels
+        if self.plan.suite.subset == "common":
+            return np.arange(len(images))
+        right = [model.classifier.predict(images) == labels for model in self.plan.models]
+        return np.flatnonzero(np.all(right, axis=0))
+
+    def run_checks(self, results: Any, shown: bool = False) -> Checked:
+        """Make the health checks of every model but those on which an attack failed, which may end this process."""
+        plan, right = self.plan, self._classified_by_all()
+        outcomes = results.dataset.isel(image=right)
+        models = [
+            (label, model.classifier, outcomes.sel(model=model.name, training_seed=model.training_seed))
+            for label, model in zip(results.labels, plan.models, strict=True)
+            if model.key not in plan.failures
+        ]
+        with self._progress_of(shown) as progress:
+            return run_checks(models, plan.suite, plan.images[right], plan.labels[right], plan.seed, progress)
+
+    def run_transfer(self, results: Any, shown: bool = False) -> NDArray[np.int64]:
+        """Count the adversarial images of every model that fool every other.
+
+        A model on which an attack failed is not asked about those of others, which may end this process.
+        """
+        plan, right = self.plan, self._classified_by_all()
+
+        def adversarials(source: int, attack: str) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+            name, seed = key = plan.models[source].key
+            if attack in plan.not_applicable[key] or attack in plan.failures.get(key, {}):
+                return
+            success = results.dataset.success.sel(model=name, training_seed=seed, attack=attack).values
+            for repeat in range(1 if results.deterministic(attack) else results.repeats(attack)):
+                images = results.adversarials(name, attack, training_seed=seed, repeat=repeat)
+                yield images[right], success[repeat][right]
+
+        targets = [None if model.key in plan.failures else model.classifier for model in plan.models]
+        with self._progress_of(shown) as progress:
+            return count_transfers(targets, results.attacks, plan.labels[right], adversarials, progress)
+
+    def run_conditioning(self, attacks: Sequence[str] | None, shown: bool = False) -> Contested:
+        """Attack the images that some models classify correctly and others do not."""
+        plan = self.plan
+        with self._progress_of(shown) as progress:
+            return attack_contested(
+                plan.models, plan.question, plan.subset.correct, count_repeats(plan.cells), attacks, progress
+            )
+
+
+def count_transfers(
+    targets: Sequence[Classifier | None],
+    attacks: Sequence[str],
+    labels: NDArray[np.int64],
+    adversarials: Callable[[int, str], Iterable[tuple[NDArray[np.float32], NDArray[np.bool_]]]],
+    progress: Progress | None = None,
+) -> NDArray[np.int64]:
+    """Count the adversarial images of every model that fool every other.
+
+    Parameters
+    ----------
+    targets : sequence of Classifier
+        The models, sources and targets alike. One that is None is asked nothing: it is a target of no other's images.
+    attacks : sequence of str
+        The attacks' names.
+    labels : ndarray of int64, shape (N,)
+        The true classes.
+    adversarials : callable
+        (place of the source, attack) to the images (N, H, W, C) and the successes (N,) of each repeat.
+    progress : Progress, optional
+        Is told of every source.
+
+    Returns
+    -------
+    ndarray of int64, shape (sources, targets, attacks, 3)
+        How many adversarial images fool the target, how many there are, and how many images were attacked, over all
+        repeats.
+    """
+    counts = np.zeros((len(targets), len(targets), len(attacks), 3), np.int64)
+    progress = progress or Unseen()
+    progress.begin("transfer", len(targets))
+    for source in range(len(targets)):
+        for k, attack in enumerate(attacks):
+            for images, success in adversarials(source, attack):
+                for target, classifier in enumerate(targets):
+                    if target == source:  # its own were judged when they were found
+                        fooled = success[success]
+                    elif classifier is None:
+                        continue
+                    else:
+                        what = f"measuring transfer to model {target + 1} of {len(targets)}"
+                        fooled = blame(what, classifier.predict, images[success]) != labels[success]
+                    counts[source, target, k] += [int(fooled.sum()), int(success.sum()), len(success)]
+        progress.step()
+    return counts
+
+
+def attack_contested(
+    models: Sequence[TrainedModel],
+    question: Question,
+    correct: NDArray[np.bool_],
+    repeats: Repeats,
+    attacks: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Contested:
+    """Attack contested images, each with the models that classify it correctly.
+
+    Together with the outcomes on the common subset, they give the rates on the subset of any of the models.
+
+    Parameters
+    ----------
+    models : sequence of TrainedModel
+        The models of a comparison.
+    question : Question
+        Its question. What is exact over all draws is sampled here, in the repeats of the comparison; at most as many
+        contested images are attacked as common ones, chosen alike.
+    correct : ndarray of bool, shape (models, N)
+        Which of all images each model classifies correctly.
+    repeats : dict
+        The comparison's.
+    attacks : sequence of str, optional
+        The attacks to run (default: all).
+    progress : Progress, optional
+        Is told of every model.
+
+    Raises
+    ------
+    UsageError
+        The suite attacks all images, so that its rates are not conditional; or it has no such attack.
+    """
+    names = check_conditional(question.suite, attacks)
+    draws, common = question.suite.only_draws(), np.all(correct, axis=0)
+    contested: NDArray[np.bool_] = np.any(correct, axis=0) & ~common
+    index = choose(contested, question.images, question.n, question.seed)
+    success = np.full((len(models), len(names), len(index)), np.nan)
+    progress = progress or Unseen()
+    progress.begin(f"attacks on {len(index)} images that some models misclassify", len(models))
+    for model, right, of_model in zip(models, correct[:, index], success, strict=True):
+        x, y = question.images[index[right]], question.labels[index[right]]
+        for name, of_attack in zip(names, of_model, strict=True):
+            numbers = repeats.get((*model.key, name), ())
+            if len(x) and numbers:
+                results = draws.attacks[name].outcomes(model.classifier, x, y, question.seed, numbers)
+                what = f"attacking {model.label} with {name}"
+                of_attack[right] = np.mean([result.success for result in blame_each(what, results)], axis=0)
+        progress.step()
+    counts = np.array([common.sum(), contested.sum()], np.int64)
+    return Contested(names, index, correct[:, index], success, counts)
