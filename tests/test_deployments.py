@@ -159,8 +159,8 @@ def test_finite_differences_of_steps_are_marked_and_not_called_robustness(
 ) -> None:
     lenet1 = zoo_model("torch", "lenet1")
     models = {"torch": lenet1, "int8": deployed("onnxruntime-int8", lenet1, gradient="finite-differences")}
-    suite = Suite("fgsm", "", 30, 1, {"fgsm": rc.attacks.FGSM(epsilons=20)})
-    ev = rc.evaluate(models, digits.images[:60], digits.labels[:60], suite=suite, progress=False)
+    suite = Suite("fgsm", "", 12, 1, {"fgsm": rc.attacks.FGSM(epsilons=20, max_epsilon=0.3)})
+    ev = rc.evaluate(models, digits.images[:20], digits.labels[:20], suite=suite, progress=False)
     [row] = ev.deployments().to_dict("records")
     assert row["gradient"] == "finite-differences"
     assert row["p_adjusted"] < 0.05  # rounding hides the gradient

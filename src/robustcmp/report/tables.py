@@ -248,8 +248,8 @@ def indicator(results: Results) -> Table:
         columns[accuracy] = results.clean_accuracy.__getitem__
         return _fill("Accuracy on all images, without an attack", columns, models)
     columns[Column("R", number)] = results.indicator.__getitem__
-    if len(models) > 1:
-        ranges = results.indicator_ranges
+    ranges = results.indicator_ranges
+    if len(models) > 1 and ranges:
         ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(models)))
         columns[Column("bootstrap range", interval(number))] = lambda model: ranges[model][:2]
         columns[Column(ranks, shares)] = lambda model: ranges[model].ranks
