@@ -1,4 +1,4 @@
-"""Twins in a run: trained models that began from the same weights. `robustcmp.runs.twins` says how they are found."""
+"""Twins in a run: trained models that began from the same weights. `robustcmp.runs.related` says how they are found."""
 
 from __future__ import annotations
 
