@@ -36,7 +36,7 @@ class Spent(ExitStack):
             ("images that leave", Candidates, "keep"),
             ("the gradient, which is no query", robustcmp.attacks.fgsm, "loss_gradient"),
             ("normal draws, and where they go", walk, "move"),
-            ("the geometry in float64", robustcmp.attacks.boundary, "moved"),
+            ("the geometry in float64", robustcmp.attacks.boundary, "move_points"),
             ("candidates rounded", walk, "fools"),
             ("steps taken and adapted", walk, "advance"),
             ("the start's noise", walk, "start"),

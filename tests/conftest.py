@@ -159,11 +159,6 @@ def answers(directory: Path) -> dict[str, str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "whole_zoo: what takes minutes, for `make zoo-check` and `make brought`")
-    config.addinivalue_line("markers", "slow: what takes long by its nature, for `make test-slow`")
-    config.addinivalue_line("markers", "gpu: skip for a framework that sees no GPU; `pytest -m gpu` where there is one")
-    config.addinivalue_line("markers", "brought(group, what, typed, got): a line of docs/what-you-can-bring.md")
-    config.addinivalue_line("markers", "needs(*capabilities): skip for a framework that lacks one of them")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(FirstFailure(config))
         if target := config.getoption("--brought"):

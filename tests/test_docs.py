@@ -259,7 +259,7 @@ DIGESTS = runpy.run_path(str(ROOT / "docs/results/digests.py"))
 
 @pytest.mark.parametrize(
     "run",
-    [pytest.param(run, marks=[] if run == "lenet5-mnist-guo2019" else [pytest.mark.slow]) for run in DIGESTS["runs"]()],
+    [pytest.param(run, marks=[] if run == "lenet5-mnist-guo2019" else [pytest.mark.slow]) for run in DIGESTS["RUNS"]],
 )
 def test_no_figure_of_a_published_run_has_changed(run: str) -> None:
     stored = json.loads(DIGESTS["STORED"].read_text(encoding="utf-8"))

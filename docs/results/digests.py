@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,10 @@ from robustcmp.analysis.results import open_results
 from robustcmp.report.text import to_markdown, to_text
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+from tables import MARKED, PAGES, ROOT, RUNS  # noqa: E402
+
 STORED = HERE / "digests.json"
-PAGES = (
-    *("README.md", "docs/results.md", "docs/is-it-the-framework.md", "docs/the-paper-again.md"),
-    "docs/does-deploying-change-robustness.md",
-)
-MARKED = re.compile(r"<!-- (?P<name>[^/].*?) -->\n(?P<table>.*?)<!-- /(?P=name) -->", re.DOTALL)
 
 
 def of_run(run: str) -> dict[str, str]:
@@ -55,18 +51,13 @@ def of_pages() -> dict[str, str]:
     }
 
 
-def runs() -> list[str]:
-    """Return the names of the runs in this folder."""
-    return sorted(path.parent.relative_to(HERE).as_posix() for path in HERE.glob("**/results.h5"))
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def main() -> int:
     """Compare or write the digests and return the exit status."""
-    digests = {"runs": {run: of_run(run) for run in runs()}, "pages": of_pages()}
+    digests = {"runs": {run: of_run(run) for run in RUNS}, "pages": of_pages()}
     if "--write" in sys.argv[1:]:
         STORED.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
         return 0

@@ -62,12 +62,12 @@ ROUNDING = 1e-9
 FIRST = 5  # what the comparison says, and two tables with their titles
 
 
-MARKED = re.compile(r"(<!-- (?P<name>[^/].*?) -->\n).*?(<!-- /(?P=name) -->)", re.DOTALL)
+MARKED = re.compile(r"(?P<start><!-- (?P<name>[^/].*?) -->\n)(?P<table>.*?)(?P<end><!-- /(?P=name) -->)", re.DOTALL)
 
 
 def page(text: str, whole: bool) -> str:
     """Return a page with what belongs between its marks: ``<!-- NAME -->``, and ``<!-- /NAME -->`` after the table."""
-    return MARKED.sub(lambda marks: f"{marks[1]}\n{make(marks['name'], whole)}\n\n{marks[3]}", text)
+    return MARKED.sub(lambda marks: f"{marks['start']}\n{make(marks['name'], whole)}\n\n{marks['end']}", text)
 
 
 def make(name: str, whole: bool) -> str:
