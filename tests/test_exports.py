@@ -20,7 +20,7 @@ from robustcmp.attacks import FGSM, Attack, Boundary, SinglePixel
 from robustcmp.cli import command
 from robustcmp.errors import UsageError
 from robustcmp.records.attack import OWN_NAMES
-from robustcmp.report.exports import PER_IMAGE, SPECIAL, escape, to_bibtex
+from robustcmp.report.exports import PER_IMAGE, SPECIAL, escape, to_bibtex, write_parquet
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 RUNS = ["lenet5-mnist-guo2019", "lenet1-mnist-2018-five-trainings", "resnet20-cifar10-guo2019"]
@@ -109,33 +109,30 @@ def test_an_attack_that_cannot_run_has_no_rate() -> None:
 @pytest.mark.parametrize("per_image", [False, True])
 def test_files_hold_the_data_frame(per_image: bool, fresh: rc.Evaluation, tmp_path: Path) -> None:
     frame = fresh.to_dataframe(per_image=per_image)
-    fresh.results.to_csv(tmp_path / "x.csv", per_image=per_image)
-    fresh.results.to_parquet(tmp_path / "deep" / "x.parquet", per_image=per_image)
-    pandas.testing.assert_frame_equal(pandas.read_csv(tmp_path / "x.csv"), frame, check_dtype=False)
+    write_parquet(fresh.results, tmp_path / "deep" / "x.parquet", per_image=per_image)
     pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "deep" / "x.parquet"), frame, check_dtype=False)
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
-    for write in (opened().results.to_csv, opened().results.to_parquet):
-        with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
-            write(tmp_path / "taken" / "x")
-        with pytest.raises(UsageError, match=r"cannot be written: it is a directory\. Name a file in it"):
-            write(tmp_path)
+    with pytest.raises(UsageError, match=r"taken/x cannot be written: "):
+        write_parquet(opened().results, tmp_path / "taken" / "x")
+    with pytest.raises(UsageError, match=r"cannot be written: it is a directory\. Name a file in it"):
+        write_parquet(opened().results, tmp_path)
 
 
 def test_a_device_stays_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever may write into /dev would otherwise have a file in its place."""
     replaced = []
     monkeypatch.setattr(os, "replace", lambda *names: replaced.append(names))
-    opened().results.to_csv("/dev/null")
+    opened().to_html("/dev/null")
     assert replaced == []
 
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match=r"pip install 'robustcmp\[parquet\]'"):
-        opened().results.to_parquet(tmp_path / "x.parquet")
+        write_parquet(opened().results, tmp_path / "x.parquet")
 
 
 # LaTeX
