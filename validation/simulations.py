@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,8 @@ from robustcmp.analysis.statistics.prediction import prediction_interval
 from robustcmp.analysis.statistics.variance import nested_variance
 from robustcmp.attacks import SinglePixel
 
+Simulate = Callable[[np.random.Generator], bool]
+Settings = ParamSpec("Settings")
 MANY = 2000
 DRAWS = 10_000
 SPREADS_2018 = (0.042, 0.017, 0.017, 0.010, 0.021, 0.049)  # of LeNet-5 under FGSM, in six frameworks
@@ -143,7 +146,16 @@ def both_fall(h: float, correlation: float) -> float:
     return float(multivariate_normal.cdf([h, h], cov=[[1, correlation], [correlation, 1]]))
 
 
-def share(simulate: Callable[[np.random.Generator], bool], runs: int, seed: int) -> float:
+def simulation(simulate: Callable[Concatenate[np.random.Generator, Settings], bool]) -> Callable[Settings, Simulate]:
+    """Return a function of the settings alone, which returns a function of the generator."""
+
+    def choose_settings(*args: Settings.args, **kwargs: Settings.kwargs) -> Simulate:
+        return lambda rng: simulate(rng, *args, **kwargs)
+
+    return choose_settings
+
+
+def share(simulate: Simulate, runs: int, seed: int) -> float:
     """Return in what share of simulations something holds."""
     return float(np.mean([simulate(rng) for rng in np.random.default_rng(seed).spawn(runs)]))
 
@@ -155,101 +167,77 @@ def holds(interval: Interval, truth: float) -> bool:
 # What intervals cover
 
 
-def wilson(images: int = 500, shift: float = -0.8) -> Callable[[np.random.Generator], bool]:
+@simulation
+def wilson(rng: np.random.Generator, images: int = 500, shift: float = -0.8) -> bool:
     """One model under a deterministic attack, over images."""
     world = World((shift,), images=images)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        return holds(wilson_interval(int(world.draw(rng).sum()), images), world.rate(shift))
-
-    return simulate
+    return holds(wilson_interval(int(world.draw(rng).sum()), images), world.rate(shift))
 
 
-def image_bootstrap(images: int = 500, shift: float = -0.8) -> Callable[[np.random.Generator], bool]:
+@simulation
+def image_bootstrap(rng: np.random.Generator, images: int = 500, shift: float = -0.8) -> bool:
     """One model under a random attack with five repeats, over images."""
     world = World((shift,), images=images, repeats=5)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        means = world.draw(rng)[0, 0].mean(axis=0)
-        return holds(bootstrap_interval(means, resamples=1000, seed=int(rng.integers(2**32))), world.rate(shift))
-
-    return simulate
+    means = world.draw(rng)[0, 0].mean(axis=0)
+    return holds(bootstrap_interval(means, resamples=1000, seed=int(rng.integers(2**32))), world.rate(shift))
 
 
+@simulation
 def difference_bootstrap(
-    images: int = 500, shifts: tuple[float, float] = (-0.8, -0.6), repeats: int = 1
-) -> Callable[[np.random.Generator], bool]:
+    rng: np.random.Generator, images: int = 500, shifts: tuple[float, float] = (-0.8, -0.6), repeats: int = 1
+) -> bool:
     """The difference of two models over the images that both saw."""
     world = World(shifts, images=images, repeats=repeats)
     truth = world.rate(shifts[0]) - world.rate(shifts[1])
-
-    def simulate(rng: np.random.Generator) -> bool:
-        a, b = world.draw(rng)[:, 0].mean(axis=1)
-        [interval] = difference_intervals((a - b)[None], resamples=1000, seed=int(rng.integers(2**32)))
-        return holds(interval, truth)
-
-    return simulate
+    a, b = world.draw(rng)[:, 0].mean(axis=1)
+    [interval] = difference_intervals((a - b)[None], resamples=1000, seed=int(rng.integers(2**32)))
+    return holds(interval, truth)
 
 
-def student(runs: int = 10, run_sd: float = 0.1, shift: float = -0.8) -> Callable[[np.random.Generator], bool]:
+@simulation
+def student(rng: np.random.Generator, runs: int = 10, run_sd: float = 0.1, shift: float = -0.8) -> bool:
     """A framework's rate over its trainings, on the images at hand; where it is undefined it does not hold."""
     world = World((shift,), runs=runs, run_sd=run_sd)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        d = rng.normal(size=world.images)
-        truth = float(norm.cdf((shift + d) / math.sqrt(1 + run_sd**2)).mean())
-        return holds(t_interval(world.draw(rng, d)[0].mean(axis=(1, 2))), truth)
-
-    return simulate
+    d = rng.normal(size=world.images)
+    truth = float(norm.cdf((shift + d) / math.sqrt(1 + run_sd**2)).mean())
+    return holds(t_interval(world.draw(rng, d)[0].mean(axis=(1, 2))), truth)
 
 
-def pooled_difference(runs: int = 10, run_sd: float = 0.1) -> Callable[[np.random.Generator], bool]:
+@simulation
+def pooled_difference(rng: np.random.Generator, runs: int = 10, run_sd: float = 0.1) -> bool:
     """The difference of two of three frameworks over their trainings, on the images at hand."""
     world = World((-0.8, -0.6, -0.7), runs=runs, run_sd=run_sd)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        d = rng.normal(size=world.images)
-        one, other = (float(norm.cdf((s + d) / math.sqrt(1 + run_sd**2)).mean()) for s in world.shifts[:2])
-        found = pooled_t(list(world.draw(rng, d).mean(axis=(2, 3))), 0, 1)
-        return found.low <= one - other <= found.high
-
-    return simulate
+    d = rng.normal(size=world.images)
+    one, other = (float(norm.cdf((s + d) / math.sqrt(1 + run_sd**2)).mean()) for s in world.shifts[:2])
+    found = pooled_t(list(world.draw(rng, d).mean(axis=(2, 3))), 0, 1)
+    return found.low <= one - other <= found.high
 
 
-def welch_difference(runs: int = 5, skewed: bool = False) -> Callable[[np.random.Generator], bool]:
+@simulation
+def welch_difference(rng: np.random.Generator, runs: int = 5, skewed: bool = False) -> bool:
     """The difference of two frameworks over their trainings, which vary unequally."""
     means, sds = np.array([0.15, 0.25]), np.array([0.01, 0.049])
-
-    def simulate(rng: np.random.Generator) -> bool:
-        found = welch_t(*rates_of(rng, means, sds, runs, skewed))
-        return found.low <= -0.1 <= found.high
-
-    return simulate
+    found = welch_t(*rates_of(rng, means, sds, runs, skewed))
+    return found.low <= -0.1 <= found.high
 
 
-def two_way(runs: int = 10, run_sd: float = 0.1) -> Callable[[np.random.Generator], bool]:
+@simulation
+def two_way(rng: np.random.Generator, runs: int = 10, run_sd: float = 0.1) -> bool:
     """The difference of two frameworks over trainings and images together."""
     world = World((-0.8, -0.6), runs=runs, run_sd=run_sd)
     truth = world.rate(-0.8) - world.rate(-0.6)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        a, b = world.draw(rng).mean(axis=2)
-        return holds(two_way_interval(a, b, resamples=1000, seed=int(rng.integers(2**32))), truth)
-
-    return simulate
+    a, b = world.draw(rng).mean(axis=2)
+    return holds(two_way_interval(a, b, resamples=1000, seed=int(rng.integers(2**32))), truth)
 
 
-def one_more(runs: int = 10, run_sd: float = 0.15) -> Callable[[np.random.Generator], bool]:
+@simulation
+def one_more(rng: np.random.Generator, runs: int = 10, run_sd: float = 0.15) -> bool:
     """The rate of one more training on other images, about 16 % as LeNet-5's under FGSM; 0.15 are 3 points."""
     world = World((-1.4,), runs=runs, images=1000, run_sd=run_sd)
     other = replace(world, runs=1)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        falls = world.draw(rng)[0].mean(axis=1)
-        _, *ends = prediction_interval(falls, other.images)
-        return holds(Interval(*ends), float(other.draw(rng).mean()))
-
-    return simulate
+    falls = world.draw(rng)[0].mean(axis=1)
+    _, *ends = prediction_interval(falls, other.images)
+    return holds(Interval(*ends), float(other.draw(rng).mean()))
 
 
 def rates(
@@ -260,61 +248,59 @@ def rates(
     return 0.3 + effects + rng.normal(0, run_sd, (frameworks, runs))
 
 
-def f_interval(frameworks: int = 3, runs: int = 10, true_share: float = 0.5) -> Callable[[np.random.Generator], bool]:
+@simulation
+def f_interval(rng: np.random.Generator, frameworks: int = 3, runs: int = 10, true_share: float = 0.5) -> bool:
     """The share of variance between frameworks."""
     run_sd = 0.03
     framework_sd = run_sd * math.sqrt(true_share / (1 - true_share))
-
-    def simulate(rng: np.random.Generator) -> bool:
-        found = nested_variance(rates(rng, frameworks, runs, framework_sd, run_sd))
-        return found.low <= true_share <= found.high
-
-    return simulate
+    found = nested_variance(rates(rng, frameworks, runs, framework_sd, run_sd))
+    return found.low <= true_share <= found.high
 
 
 # How often tests err
 
 
+@simulation
 def models_told_apart(
-    repeats: int = 1, models: int = 2, images: int = 500, run_sd: float = 0.0, joint: bool = False
-) -> Callable[[np.random.Generator], bool]:
+    rng: np.random.Generator,
+    repeats: int = 1,
+    models: int = 2,
+    images: int = 500,
+    run_sd: float = 0.0,
+    joint: bool = False,
+) -> bool:
     """Whether some models of one framework are told apart at the level of models: any pair, or all of them jointly."""
     world = World((-0.8,) * models, images=images, repeats=repeats, run_sd=run_sd)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        table = run_tests([world.outcomes(world.draw(rng))], "models", resamples=1000)
-        return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
-
-    return simulate
+    table = run_tests([world.outcomes(world.draw(rng))], "models", resamples=1000)
+    return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
 
 
-def distances_told_apart(models: int = 2, joint: bool = False) -> Callable[[np.random.Generator], bool]:
+@simulation
+def distances_told_apart(rng: np.random.Generator, models: int = 2, joint: bool = False) -> bool:
     """The same from the distances at which every image falls."""
     world = World((-0.8,) * models)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        nearer = world.ease(rng)
-        its = world.outcomes(np.ones(nearer.shape, np.bool_))
-        its = replace(its, l2=dict(zip(its.success, np.exp(-nearer), strict=True)))
-        table = run_tests([its], "models", resamples=1000)
-        table = table[table.test.str.contains("L2")]
-        return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
-
-    return simulate
+    nearer = world.ease(rng)
+    outcomes = world.outcomes(np.ones(nearer.shape, np.bool_))
+    outcomes = replace(outcomes, l2=dict(zip(outcomes.success, np.exp(-nearer), strict=True)))
+    table = run_tests([outcomes], "models", resamples=1000)
+    table = table[table.test.str.contains("L2")]
+    return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
 
 
+@simulation
 def frameworks_told_apart(
-    runs: int = 10, run_sd: float = 0.15, shift: float = -0.8, frameworks: int = 2, joint: bool = False
-) -> Callable[[np.random.Generator], bool]:
+    rng: np.random.Generator,
+    runs: int = 10,
+    run_sd: float = 0.15,
+    shift: float = -0.8,
+    frameworks: int = 2,
+    joint: bool = False,
+) -> bool:
     """Whether frameworks are told apart that are the trainings of one, split up: any pair, or all of them jointly."""
     world = World((shift,) * frameworks, runs=runs, run_sd=run_sd)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        table = run_tests([world.outcomes(world.draw(rng))], "frameworks")
-        table = table[table.test != "F"]
-        return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
-
-    return simulate
+    table = run_tests([world.outcomes(world.draw(rng))], "frameworks")
+    table = table[table.test != "F"]
+    return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())
 
 
 def rates_of(
@@ -327,22 +313,20 @@ def rates_of(
     return rng.beta((means * counts)[:, None], ((1 - means) * counts)[:, None], (len(means), runs))
 
 
+@simulation
 def unequal_spreads(
+    rng: np.random.Generator,
     test: Callable[[list[NDArray[np.float64]]], float],
     frameworks: int = 6,
     runs: int = 5,
     skewed: bool = False,
     mean: float = 0.15,
     sds: Sequence[float] = SPREADS_2018,
-) -> Callable[[np.random.Generator], bool]:
+) -> bool:
     """Whether a test claims a difference between frameworks of one mean, whose trainings vary unequally."""
     chosen = {2: [3, 5], 3: [0, 1, 3], 6: range(6)}[frameworks]
     spreads = np.array(sds)[list(chosen)]
-
-    def simulate(rng: np.random.Generator) -> bool:
-        return test(list(rates_of(rng, np.full(frameworks, mean), spreads, runs, skewed))) < 0.05
-
-    return simulate
+    return test(list(rates_of(rng, np.full(frameworks, mean), spreads, runs, skewed))) < 0.05
 
 
 def by_f(groups: list[NDArray[np.float64]]) -> float:
@@ -373,22 +357,20 @@ def by_equivalence(groups: list[NDArray[np.float64]]) -> float:
     return equivalent_twins(groups[0], groups[-1], 0.02).p
 
 
+@simulation
 def twins_told_apart(
+    rng: np.random.Generator,
     test: Callable[[list[NDArray[np.float64]]], float],
     sds: Sequence[float] = (SPREADS_2018[0], SPREADS_2018[-1]),
     apart: float = 0.0,
     runs: int = 5,
-) -> Callable[[np.random.Generator], bool]:
+) -> bool:
     """Whether a test is significant where each training of the last framework is the twin of one of the first."""
-
-    def simulate(rng: np.random.Generator) -> bool:
-        effects = rng.normal(size=(len(sds), runs))
-        effects[-1] = TWINS * effects[0] + math.sqrt(1 - TWINS**2) * effects[-1]
-        groups = 0.2 + effects * np.array(sds)[:, None]
-        groups[-1] += apart
-        return test(list(groups)) < 0.05
-
-    return simulate
+    effects = rng.normal(size=(len(sds), runs))
+    effects[-1] = TWINS * effects[0] + math.sqrt(1 - TWINS**2) * effects[-1]
+    groups = 0.2 + effects * np.array(sds)[:, None]
+    groups[-1] += apart
+    return test(list(groups)) < 0.05
 
 
 def sharing_seeds(rng: np.random.Generator, frameworks: int, runs: int, correlation: float) -> NDArray[np.float64]:
@@ -398,72 +380,71 @@ def sharing_seeds(rng: np.random.Generator, frameworks: int, runs: int, correlat
     return effects
 
 
+@simulation
 def seeds_told_apart(
-    frameworks: int = 3, runs: int = 3, correlation: float = BY_SEED
-) -> Callable[[np.random.Generator], bool]:
+    rng: np.random.Generator, frameworks: int = 3, runs: int = 3, correlation: float = BY_SEED
+) -> bool:
     """Whether frameworks of one mean are told apart if equal training seeds fare alike in all of them."""
-
-    def simulate(rng: np.random.Generator) -> bool:
-        return brown_forsythe(list(sharing_seeds(rng, frameworks, runs, correlation))).p < 0.05
-
-    return simulate
+    return brown_forsythe(list(sharing_seeds(rng, frameworks, runs, correlation))).p < 0.05
 
 
+@simulation
 def several_attacks(
-    joint: bool, sds: Sequence[Sequence[float]] = ((0.03,) * 6,) * 3, runs: int = 5, shared: float = 0.7
-) -> Callable[[np.random.Generator], bool]:
+    rng: np.random.Generator,
+    joint: bool,
+    sds: Sequence[Sequence[float]] = ((0.03,) * 6,) * 3,
+    runs: int = 5,
+    shared: float = 0.7,
+) -> bool:
     """Whether permutations claim something under attacks, (attacks, frameworks), whose rates depend on each other."""
     spreads = np.array(sds)
     attacks, frameworks = spreads.shape
-
-    def simulate(rng: np.random.Generator) -> bool:
-        common, own = rng.normal(size=(1, frameworks, runs)), rng.normal(size=(attacks, frameworks, runs))
-        rates = (shared * common + math.sqrt(1 - shared**2) * own) * spreads[..., None]
-        found = westfall_young(rates.reshape(attacks, -1), [runs] * frameworks, 500)
-        return (found.joint.p if joint else min(found.adjusted)) < 0.05
-
-    return simulate
+    common, own = rng.normal(size=(1, frameworks, runs)), rng.normal(size=(attacks, frameworks, runs))
+    rates = (shared * common + math.sqrt(1 - shared**2) * own) * spreads[..., None]
+    found = westfall_young(rates.reshape(attacks, -1), [runs] * frameworks, 500)
+    return (found.joint.p if joint else min(found.adjusted)) < 0.05
 
 
-def nearly_one_model(permuted: bool, correlation: float = 0.98) -> Callable[[np.random.Generator], bool]:
+@simulation
+def nearly_one_model(rng: np.random.Generator, permuted: bool, correlation: float = 0.98) -> bool:
     """Whether three exchangeable models are told apart that agree on nearly all images."""
     own = math.sqrt(1 / correlation - 1)
-
-    def simulate(rng: np.random.Generator) -> bool:
-        fell = rng.normal(size=(1, 500)) + own * rng.normal(size=(3, 500)) > 1.3
-        if not permuted:
-            return cochran_q(fell).p < 0.05
-        table = run_tests([World((0.0,) * 3).outcomes(fell[:, None, None])], "models", resamples=1000)
-        return bool((table.p_adjusted[table.b == ""] < 0.05).any())
-
-    return simulate
+    fell = rng.normal(size=(1, 500)) + own * rng.normal(size=(3, 500)) > 1.3
+    if not permuted:
+        return cochran_q(fell).p < 0.05
+    table = run_tests([World((0.0,) * 3).outcomes(fell[:, None, None])], "models", resamples=1000)
+    return bool((table.p_adjusted[table.b == ""] < 0.05).any())
 
 
+@simulation
 def called_equivalent(
-    apart: float, margin: float = 0.05, runs: int = 10, sds: tuple[float, float] = (0.02, 0.05)
-) -> Callable[[np.random.Generator], bool]:
+    rng: np.random.Generator,
+    apart: float,
+    margin: float = 0.05,
+    runs: int = 10,
+    sds: tuple[float, float] = (0.02, 0.05),
+) -> bool:
     """Whether two frameworks so far apart are called equivalent within a margin."""
-
-    def simulate(rng: np.random.Generator) -> bool:
-        a, b = rates_of(rng, np.array([0.2, 0.2 + apart]), np.array(sds), runs, False)
-        return equivalent_frameworks(a, b, margin).p < 0.05
-
-    return simulate
+    a, b = rates_of(rng, np.array([0.2, 0.2 + apart]), np.array(sds), runs, False)
+    return equivalent_frameworks(a, b, margin).p < 0.05
 
 
-def models_called_equivalent(images: int = 500, only: float = 0.05) -> Callable[[np.random.Generator], bool]:
+@simulation
+def models_called_equivalent(rng: np.random.Generator, images: int = 500, only: float = 0.05) -> bool:
     """Whether two models are called equivalent within the margin by which they differ."""
-
-    def simulate(rng: np.random.Generator) -> bool:
-        differences = rng.choice([1.0, -1.0, 0.0], size=images, p=[only, only / 2, 1 - 1.5 * only])
-        return equivalent_models(differences, only / 2).p < 0.05
-
-    return simulate
+    differences = rng.choice([1.0, -1.0, 0.0], size=images, p=[only, only / 2, 1 - 1.5 * only])
+    return equivalent_models(differences, only / 2).p < 0.05
 
 
+@simulation
 def detected(
-    runs: int = 10, frameworks: int = 3, sds: Sequence[float] = (0.03,) * 6, by_seed: float = 0.0, tests: int = 1
-) -> Callable[[np.random.Generator], bool]:
+    rng: np.random.Generator,
+    runs: int = 10,
+    frameworks: int = 3,
+    sds: Sequence[float] = (0.03,) * 6,
+    by_seed: float = 0.0,
+    tests: int = 1,
+) -> bool:
     """Whether the difference that a pilot calls detectable is detected by the same comparison once more.
 
     `by_seed` is how the rates of equal training seeds correlate between frameworks, `tests` by how many joint tests
@@ -476,28 +457,22 @@ def detected(
             return list(rates_of(rng, means, spreads, runs, False))
         return list(means[:, None] + spreads[:, None] * sharing_seeds(rng, frameworks, runs, by_seed))
 
-    def simulate(rng: np.random.Generator) -> bool:
-        means = np.full(frameworks, 0.2)
-        apart = detectable_between_groups(compared(rng, means), 0.05 / tests)
-        means[0], means[-1] = 0.2 - apart / 2, 0.2 + apart / 2
-        return brown_forsythe(compared(rng, means)).p < 0.05 / tests
-
-    return simulate
+    means = np.full(frameworks, 0.2)
+    apart = detectable_between_groups(compared(rng, means), 0.05 / tests)
+    means[0], means[-1] = 0.2 - apart / 2, 0.2 + apart / 2
+    return brown_forsythe(compared(rng, means)).p < 0.05 / tests
 
 
-def pairs_detected(runs: int, tests: int = 1, sd: float = 0.02) -> Callable[[np.random.Generator], bool]:
+@simulation
+def pairs_detected(rng: np.random.Generator, runs: int, tests: int = 1, sd: float = 0.02) -> bool:
     """Whether the difference that pairs of trainings call detectable is detected by as many pairs once more."""
-
-    def simulate(rng: np.random.Generator) -> bool:
-        apart = detectable_between_pairs(rng.normal(0, sd, runs), 0.05 / tests)
-        return paired_t(rng.normal(apart, sd, runs), np.zeros(runs)).p < 0.05 / tests
-
-    return simulate
+    apart = detectable_between_pairs(rng.normal(0, sd, runs), 0.05 / tests)
+    return paired_t(rng.normal(apart, sd, runs), np.zeros(runs)).p < 0.05 / tests
 
 
 def detected_by(
     test: Callable[[list[NDArray[np.float64]]], float], frameworks: int, runs: int, tests: int = 1, sd: float = 0.03
-) -> Callable[[np.random.Generator], bool]:
+) -> Simulate:
     """Whether a test detects what F detects in 80 % of cases, where all spreads are equal."""
     apart = detectable_with_variances(np.full(frameworks, sd**2), [runs] * frameworks, 0.05 / tests)
     means = np.full(frameworks, 0.2)
@@ -566,32 +541,24 @@ PLANNED = {
 }
 
 
-def planted_difference(
-    points: float = 0.10, run_sd: float = 0.03, runs: int = 10
-) -> Callable[[np.random.Generator], bool]:
+@simulation
+def planted_difference(rng: np.random.Generator, points: float = 0.10, run_sd: float = 0.03, runs: int = 10) -> bool:
     """Whether a difference between two frameworks' rates is found at the level of frameworks."""
-
-    def simulate(rng: np.random.Generator) -> bool:
-        one, other = rates(rng, 2, runs, 0.0, run_sd)
-        images = 1000
-        fell = np.array([[np.arange(images) < round(rate * images) for rate in its] for its in (one, other + points)])
-        table = run_tests([World((0.0, 0.0), runs=runs).outcomes(fell[:, :, None, :])], "frameworks")
-        return bool(table.p_adjusted[table.b != ""].item() < 0.05)
-
-    return simulate
+    one, other = rates(rng, 2, runs, 0.0, run_sd)
+    images = 1000
+    fell = np.array([[np.arange(images) < round(rate * images) for rate in its] for its in (one, other + points)])
+    table = run_tests([World((0.0, 0.0), runs=runs).outcomes(fell[:, :, None, :])], "frameworks")
+    return bool(table.p_adjusted[table.b != ""].item() < 0.05)
 
 
-def weaknesses_shared(groups: str, shared: float = 0.0) -> Callable[[np.random.Generator], bool]:
+@simulation
+def weaknesses_shared(rng: np.random.Generator, groups: str, shared: float = 0.0) -> bool:
     """Whether transfer is told to be larger within frameworks, of which some are easier to fool and fool more."""
     names = np.array(list(groups))
     level = 2.0 * (names == groups[0])
     within = names[:, None] == names
-
-    def simulate(rng: np.random.Generator) -> bool:
-        transfer = level + 2 * level[:, None] + shared * within + rng.normal(size=within.shape)
-        return mantel(transfer, list(groups), resamples=500, seed=int(rng.integers(2**32))).p < 0.05
-
-    return simulate
+    transfer = level + 2 * level[:, None] + shared * within + rng.normal(size=within.shape)
+    return mantel(transfer, list(groups), resamples=500, seed=int(rng.integers(2**32))).p < 0.05
 
 
 def components(runs: int, seed: int, framework_sd: float = 0.02, run_sd: float = 0.03) -> NDArray[np.float64]:
@@ -748,7 +715,7 @@ UNEQUALLY = {
 # What is told apart: at least, at most. 5 % and three Monte Carlo standard errors of 2,000 simulations.
 CHANCE = 0.05 + 3 * math.sqrt(0.05 * 0.95 / MANY)
 UNEQUAL = 0.08  # where no test is exact
-TOLD_APART: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]] = {
+TOLD_APART: dict[str, tuple[Simulate, float, float]] = {
     "models, exchangeable, deterministic attack": (models_told_apart(), 0.0, CHANCE),
     "models, three exchangeable, deterministic attack": (models_told_apart(models=3), 0.0, CHANCE),
     "models, exchangeable, random attack": (models_told_apart(repeats=5), 0.0, CHANCE),
@@ -860,7 +827,7 @@ Part = tuple[list[str], int]
 """The lines of a part of the page, and how many of its figures are not where they should be."""
 
 
-def shares(entries: dict[str, tuple[Callable[[np.random.Generator], bool], float, float]]) -> Part:
+def shares(entries: dict[str, tuple[Simulate, float, float]]) -> Part:
     lines, failed = ["| simulation | found | should be |", "|---|---:|---|"], 0
     for seed, (name, (simulate, low, high)) in enumerate(entries.items()):
         found = share(simulate, MANY, seed)
@@ -872,7 +839,7 @@ def shares(entries: dict[str, tuple[Callable[[np.random.Generator], bool], float
     return lines, failed
 
 
-def without_threshold(entries: dict[str, Callable[[np.random.Generator], bool]]) -> Part:
+def without_threshold(entries: dict[str, Simulate]) -> Part:
     return shares({name: (simulate, 0.0, 1.0) for name, simulate in entries.items()})
 
 
