@@ -18,7 +18,9 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 AIMS = {"fgsm": "1.25", "single_pixel": "1.25", "boundary": "2"}
 IMAGES = (250, 500, 1000, 2000)
+COMMAND_TIMES = {"the command": "seconds", "the attacks": "attacks_seconds"}
 Rows = list[dict[str, Any]]
+Part = Callable[[dict[str, Any]], str]
 
 
 def forward(results: dict[str, Any]) -> str:
@@ -194,11 +196,6 @@ def machine(results: dict[str, Any]) -> str:
     return _machines({part: of for part, of in results.items() if not part.startswith(others)})
 
 
-def asking_machine(results: dict[str, Any]) -> str:
-    """The same, of asking deployed networks."""
-    return _machines({"deployments": results["deployments"]})
-
-
 def asking(results: dict[str, Any]) -> str:
     """What asking deployed networks through robustcmp costs, beside asking their runtimes directly."""
 
@@ -235,11 +232,6 @@ def asking_few(results: dict[str, Any]) -> str:
         ["images", "CPU, directly", "CPU, through robustcmp", "CPU, ratio"],
         ([str(row["batch"]), *cells(row)] for row in results["deployments"]["few"]),
     )
-
-
-def scale_machine(results: dict[str, Any]) -> str:
-    """The same, of the parts about many models."""
-    return _machines({part: of for part, of in results.items() if part.startswith("scale")})
 
 
 def _machines(results: dict[str, Any]) -> str:
@@ -342,17 +334,6 @@ def scale_cells(results: dict[str, Any]) -> str:
     return _table([size, "time"], lines)
 
 
-def scale_workers(results: dict[str, Any]) -> str:
-    """A real comparison in each executor, by turns."""
-    return _executors(results["scale-workers"]["rows"], {"the command": "seconds", "the attacks": "attacks_seconds"})
-
-
-def scale_isolation(results: dict[str, Any]) -> str:
-    """A longer comparison in one process, and in one for each framework."""
-    measured = {"the command": "seconds", "the attacks": "attacks_seconds", "processor time": "cpu"}
-    return _executors(results["scale-isolation"]["rows"], measured)
-
-
 def _executors(rows: Rows, measured: dict[str, str]) -> str:
     """Times of one comparison in several ways, and ratios within each turn."""
     turns = [{row["way"]: row for row in rows if row["turn"] == turn} for turn in sorted({row["turn"] for row in rows})]
@@ -421,21 +402,6 @@ def measuring_machine(results: dict[str, Any]) -> str:
     return _machines({f"{name}, at a load of {content['load']:.1f}": content for name, content in contents.items()})
 
 
-def trained_lenet1(_: dict[str, Any]) -> str:
-    """What the stored benchmark of LeNet-1's trainings at three batch sizes found, and how well they learned."""
-    return _trained_in_batches("train-lenet1-digits-2")
-
-
-def trained_keras(_: dict[str, Any]) -> str:
-    """What the stored benchmark of Keras' backends, beside the frameworks without Keras, found."""
-    return _trained("train-lenet1-digits-keras")
-
-
-def trained_lenet5(_: dict[str, Any]) -> str:
-    """What the stored benchmark of LeNet-5's trainings at three batch sizes found, and how well they learned."""
-    return _trained_in_batches("train-lenet5-digits-2")
-
-
 def _trained_in_batches(run: str) -> str:
     """Each framework's row of a stored benchmark of trainings at several batch sizes, the fastest first."""
     found = rc.open_benchmark(DOCS / "measurements" / run)
@@ -462,9 +428,9 @@ def _accuracy(row: dict[str, Any]) -> str:
     return f"{row['validation_accuracy']:.1%} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def trained_resnet20(_: dict[str, Any]) -> str:
-    """What the stored benchmark of shares of an epoch of ResNet-20 found."""
-    found = rc.open_benchmark(DOCS / "measurements" / "train-resnet20-cifar10")
+def _trained_in_steps(run: str) -> str:
+    """Each framework's row of a stored benchmark of shares of an epoch, the fastest first."""
+    found = rc.open_benchmark(DOCS / "measurements" / run)
     lines = [
         [
             row["subject"],
@@ -494,21 +460,6 @@ def _trained(run: str) -> str:
         for row in found.summary_of_training().sort_values("epoch_seconds").to_dict("records")
     ]
     return _table(["framework", "an epoch", "the first", "slower than it", "memory", "accuracy", "busy"], lines)
-
-
-def predicted_lenet1(_: dict[str, Any]) -> str:
-    """What the stored benchmark of LeNet-1's predictions found."""
-    return _predicted("predict-lenet1-digits")
-
-
-def predicted_lenet5(_: dict[str, Any]) -> str:
-    """What the stored benchmark of LeNet-5's predictions found."""
-    return _predicted("predict-lenet5-digits-2")
-
-
-def predicted_deployed(_: dict[str, Any]) -> str:
-    """What the stored benchmark of LeNet-5, in frameworks and deployed, on 10,000 images found."""
-    return _predicted("predict-lenet5-mnist-one", "predict-lenet5-mnist")
 
 
 def _predicted(*runs: str) -> str:
@@ -559,22 +510,52 @@ def _mebibytes(row: dict[str, Any]) -> str:
     return f"{row['peak_memory'] / 2**20:,.0f} MiB"
 
 
-PAGES = {
-    "scale.md": [scale_cells, scale_simulated, scale_workers, scale_isolation, scale_machine],
-    "training-and-prediction.md": [
-        measuring,
-        measuring_machine,
-        trained_lenet1,
-        trained_lenet5,
-        trained_keras,
-        trained_resnet20,
-        predicted_lenet1,
-        predicted_lenet5,
-        predicted_deployed,
-    ],
-    "performance.md": [forward, floor, profile, growth, memory, together, hosted, rivals, startup, machine],
-    "deployments.md": [asking, asking_few, asking_machine],
-    "attacks.md": [agreement, agreement_counts, distances, agreement_versions],
+PAGES: dict[str, dict[str, Part]] = {
+    "scale.md": {
+        "scale_cells": scale_cells,
+        "scale_simulated": scale_simulated,
+        "scale_workers": lambda results: _executors(results["scale-workers"]["rows"], COMMAND_TIMES),
+        "scale_isolation": lambda results: _executors(
+            results["scale-isolation"]["rows"], COMMAND_TIMES | {"processor time": "cpu"}
+        ),
+        "scale_machine": lambda results: _machines(
+            {part: content for part, content in results.items() if part.startswith("scale")}
+        ),
+    },
+    "training-and-prediction.md": {
+        "measuring": measuring,
+        "measuring_machine": measuring_machine,
+        "trained_lenet1": lambda _: _trained_in_batches("train-lenet1-digits-2"),
+        "trained_lenet5": lambda _: _trained_in_batches("train-lenet5-digits-2"),
+        "trained_keras": lambda _: _trained("train-lenet1-digits-keras"),
+        "trained_resnet20": lambda _: _trained_in_steps("train-resnet20-cifar10"),
+        "predicted_lenet1": lambda _: _predicted("predict-lenet1-digits"),
+        "predicted_lenet5": lambda _: _predicted("predict-lenet5-digits-2"),
+        "predicted_deployed": lambda _: _predicted("predict-lenet5-mnist-one", "predict-lenet5-mnist"),
+    },
+    "performance.md": {
+        "forward": forward,
+        "floor": floor,
+        "profile": profile,
+        "growth": growth,
+        "memory": memory,
+        "together": together,
+        "hosted": hosted,
+        "rivals": rivals,
+        "startup": startup,
+        "machine": machine,
+    },
+    "deployments.md": {
+        "asking": asking,
+        "asking_few": asking_few,
+        "asking_machine": lambda results: _machines({"deployments": results["deployments"]}),
+    },
+    "attacks.md": {
+        "agreement": agreement,
+        "agreement_counts": agreement_counts,
+        "distances": distances,
+        "agreement_versions": agreement_versions,
+    },
 }
 
 
@@ -591,10 +572,9 @@ def _table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
 
 
-def written(page: str, results: dict[str, Any], parts: list[Callable[[dict[str, Any]], str]]) -> str:
+def written(page: str, results: dict[str, Any], parts: dict[str, Part]) -> str:
     """Return the page with each table between its marks written anew."""
-    for part in parts:
-        name = part.__name__
+    for name, part in parts.items():
         marks = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
         assert marks.search(page), f"the page should have the marks of {name}"
         table = f"\n{part(results)}\n"

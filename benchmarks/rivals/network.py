@@ -18,7 +18,6 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-ATTACKS = ("fgsm", "single_pixel", "boundary")
 EPSILONS = 100
 MAX_EPSILON = 0.1
 MAX_PIXELS = 100
@@ -107,7 +106,12 @@ def run(
     versions : dict of str to str
         The versions of the tool's own packages.
     """
-    options = _options(tool, tuple(attacks))
+    parser = argparse.ArgumentParser(description=f"Time {tool}.")
+    parser.add_argument("task", help="the .npz file with images, labels and weights/...")
+    parser.add_argument("--attack", choices=tuple(attacks), required=True)
+    parser.add_argument("--images", type=int, required=True, help="how many of the task's images, the first ones")
+    parser.add_argument("--threads", type=int, required=True, help="threads of torch")
+    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(SEED)
     np.random.seed(SEED)  # noqa: NPY002  the tools draw from the global generator
@@ -119,6 +123,7 @@ def run(
         adversarials, note = attacks[options.attack](model, images, labels)
         seconds = time.perf_counter() - start
     fooled = logits(network, np.asarray(adversarials, np.float32)).argmax(axis=1) != labels
+    shared = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
     outcome = {
         "tool": tool,
         "attack": options.attack,
@@ -126,32 +131,13 @@ def run(
         "threads": options.threads,
         "seconds": seconds,
         "fooled": fooled.tolist(),
-        "versions": _versions(versions),
+        "versions": dict(shared, **versions),
         "note": note,
     }
     print(json.dumps(outcome))
 
 
-def _options(tool: str, attacks: tuple[str, ...]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=f"Time {tool}.")
-    parser.add_argument("task", help="the .npz file with images, labels and weights/...")
-    parser.add_argument("--attack", choices=ATTACKS, required=True)
-    parser.add_argument("--images", type=_count, help="how many of the task's images, the first ones (default: all)")
-    parser.add_argument("--threads", type=_count, default=1, help="threads of torch (default: 1)")
-    options = parser.parse_args()
-    if options.attack not in attacks:
-        parser.error(f"{tool} has no attack {options.attack}; it has {', '.join(attacks)}")
-    return options
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, received {text}")
-    return number
-
-
-def _read_task(path: str, count: int | None) -> tuple[np.ndarray, np.ndarray, torch.nn.Module]:
+def _read_task(path: str, count: int) -> tuple[np.ndarray, np.ndarray, torch.nn.Module]:
     """Return the first images (count, 1, 28, 28), their labels (count,) and the network of a task file."""
     with np.load(path) as task:
         arrays = dict(task.items())
@@ -159,7 +145,7 @@ def _read_task(path: str, count: int | None) -> tuple[np.ndarray, np.ndarray, to
     network = lenet5({name[len(prefix) :]: arrays[name] for name in arrays if name.startswith(prefix)})
     labels = arrays["labels"][:count].astype(np.int64)
     images = np.ascontiguousarray(arrays["images"][:count].transpose(0, 3, 1, 2), np.float32)
-    if count is not None and len(images) < count:
+    if len(images) < count:
         sys.exit(f"{count} images were asked for, and {path} has {len(images)}")
     wrong = int((logits(network, images).argmax(axis=1) != labels).sum())
     if wrong:
@@ -172,8 +158,3 @@ def _warm_up(network: torch.nn.Module, images: np.ndarray) -> None:
     for batch in (images[:1], images):
         x = torch.from_numpy(batch).requires_grad_()
         torch.autograd.grad(network(x).sum(), x)
-
-
-def _versions(versions: dict[str, str]) -> dict[str, str]:
-    shared = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
-    return dict(shared, **versions)

@@ -2,15 +2,13 @@
 
 ``python docs/results/forensics.py`` trains what is missing, attacks what has no fingerprint yet, and stores both step
 by step: trainings in build/forensics, fingerprints in fingerprints.json, which ``published_rates.py`` reads.
-``--list`` says what is left; ``--seconds N`` stops after so many, at the end of an epoch or of an
-experiment; ``--only WORD`` restricts both to names that contain it. Everything runs in torch on the CPU.
+``--list`` says what is left; ``--only WORD`` restricts both to names that contain it. All runs in torch on the CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -77,41 +75,28 @@ class Adam:
     def weights(self) -> WeightsFile | None:
         return read_weights(self.path) if self.path.exists() else None
 
-    def train(self, deadline: float) -> bool:
-        """Train on, epoch by epoch, and say whether it is done before the deadline."""
+    def train(self) -> None:
+        """Train, and write the weights file."""
         adapter, architecture = get_framework("torch"), get_architecture(self.model)
         train, test = (rc.load_dataset("mnist", split) for split in ("train", "test"))
         network = adapter.build(architecture, self.seed, "cpu")
         optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-        checkpoint, epoch, losses = self.path.with_suffix(".checkpoint.pt"), 0, []
-        if checkpoint.exists():
-            state = torch.load(checkpoint, weights_only=True)
-            network.load_state_dict(state["network"])
-            optimizer.load_state_dict(state["optimizer"])
-            epoch, losses = state["epoch"], state["losses"]
-        x, y = torch.from_numpy(train.images.transpose(0, 3, 1, 2) * float(self.white)), torch.from_numpy(train.labels)
-        while epoch < self.epochs:
-            if time.monotonic() > deadline:
-                return False
-            network.train()
-            order, total = torch.from_numpy(batch_order(self.seed, epoch, len(x))), 0.0
-            for batch in order.split(BATCH):
+        x = torch.from_numpy(train.images.transpose(0, 3, 1, 2) * float(self.white))
+        y = torch.from_numpy(train.labels)
+        network.train()
+        for epoch in range(self.epochs):
+            total = 0.0
+            for batch in torch.from_numpy(batch_order(self.seed, epoch, len(x))).split(BATCH):
                 optimizer.zero_grad()
                 loss = torch.nn.functional.cross_entropy(network(x[batch]), y[batch])
                 loss.backward()
                 optimizer.step()
                 total += float(loss.detach()) * len(batch)
-            epoch += 1
-            losses.append(total / len(x))
-            state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
-            torch.save(state | {"losses": losses}, checkpoint)
-            print(f"{self.path.stem}: epoch {epoch}, loss {losses[-1]:.5f}", flush=True)
+            print(f"{self.path.stem}: epoch {epoch + 1}, loss {total / len(x):.5f}", flush=True)
         model = rc.wrap(network.eval(), bounds=(0, self.white))
         right = rc.predict(model, test.images * np.float32(self.white)) == test.labels
         metadata = {"model": self.model, "recipe": self.recipe, "test_accuracy": float(right.mean())}
         write_weights(self.path, WeightsFile(adapter.get_weights(network, architecture), metadata))
-        checkpoint.unlink()
-        return True
 
 
 @dataclass(frozen=True)
@@ -380,31 +365,27 @@ def misread(x: torch.Tensor) -> torch.Tensor:
 # the command ---------------------------------------------------------------------------------------------------------
 
 
-def main() -> int:
-    """Do what is missing and return the exit status."""
+def main() -> None:
+    """Do what is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--only", default="")
-    parser.add_argument("--no-training", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    deadline = time.monotonic() + options.seconds
     TRAINED.mkdir(parents=True, exist_ok=True)
-    for training in [] if options.list or options.no_training else ADAM:
-        if options.only in training.path.stem and not training.path.exists() and not training.train(deadline):
-            return 0
+    for training in ADAM:
+        if not options.list and options.only in training.path.stem and not training.path.exists():
+            training.train()
     stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else []
     for experiment in experiments():
         made = any(experiment.key.items() <= fingerprint.items() for fingerprint in stored)
         content = experiment.source.weights()
         if options.list:
             print(f"{'made' if made else 'left' if content else 'no training':12s}{experiment.label()}")
-        elif not made and content and options.only in experiment.label() and time.monotonic() < deadline:
+        elif not made and content and options.only in experiment.label():
             stored.append(new := experiment.make(content))
             write_text_atomically(STORED, json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
             print(experiment.label(), new["clean_accuracy"], new["rates"], new["seconds"], flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
