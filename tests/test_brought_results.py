@@ -26,7 +26,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def by_epsilon(table: Any, names: dict[str, Any]) -> None:
-    assert [*table.index] == names["ev"].models
+    assert [*table.index] == names["ev"].results.models
     np.testing.assert_allclose(table.loc["jax", 0.1], names["ev"].rates()["jax"]["fgsm"])
 
 
@@ -56,7 +56,7 @@ def parquet(_: Any, names: dict[str, Any]) -> None:
 def plot(axes: Any, names: dict[str, Any]) -> None:
     (shown,) = axes
     assert shown.get_xlabel().startswith("ε")
-    assert {*names["ev"].models} <= {*shown.get_legend_handles_labels()[1]}
+    assert {*names["ev"].results.models} <= {*shown.get_legend_handles_labels()[1]}
 
 
 LINES = {

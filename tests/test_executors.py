@@ -27,7 +27,7 @@ from robustcmp import compare as comparison
 from robustcmp.cli.eval import main
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
-from robustcmp.evaluation import answered
+from robustcmp.evaluation import find_finished
 from robustcmp.frameworks import NAMES
 from robustcmp.models.batches import BATCH_SIZES
 from robustcmp.records.store import Run
@@ -236,7 +236,7 @@ def test_a_failure_stands_everywhere(evaluate: Evaluate, tmp_path: Path, monkeyp
         ("a", "walk"),
         ("bad", "walk"),
     }
-    assert answered(ev.results.run.directory, about) is None  # so that a command tries again
+    assert find_finished(ev.results.run.directory, about) is None  # so that a command tries again
     opened = rc.open_run(ev.results.run.directory)
     for shown in (ev, opened):
         assert shown.failed == {"bad": {"pixel": reason}}
@@ -275,7 +275,7 @@ def test_what_failed_elsewhere_is_not_conditioned_on_here(evaluate: Evaluate, mo
     assert list(ev.failed["bad"]) == ["pixel"]
     monkeypatch.setenv(planted.HEAD, "none")  # what ends other processes would end this one
     ev.run_conditioning()
-    contested = ev.results._stored_contested()
+    contested = ev.results.stored_contested()
     assert contested is not None
     success = dict(zip(contested.attacks, contested.success[1, :, 0], strict=True))
     assert {attack for attack, share in success.items() if math.isnan(share)} == {"pixel"}
