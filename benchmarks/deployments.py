@@ -33,6 +33,7 @@ from robustcmp.deployments import split
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import made_with, processor
+from robustcmp.runs.tasks import forget_peak_memory, peak_memory
 from robustcmp.threads import cores
 
 RESULTS = Path(__file__).parent / "results" / "deployments.json"
@@ -146,20 +147,14 @@ def memory(name: str, deployment: str, way: str) -> int:
     """Return by how many bytes this process grows at most while it asks batches after a first one (Linux)."""
     ask = ways_of(name, deployment)[way]
     ask()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is the present from now on
-    before = _status("VmRSS")
+    forget_peak_memory()
+    before = peak_memory() or 0  # what it holds at present
     for _ in range(NETWORKS[name]):
         ask()
-    return _status("VmHWM") - before
+    return (peak_memory() or 0) - before
 
 
-def _status(field: str) -> int:
-    return next(
-        1024 * int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if field in line
-    )
-
-
-def measured(name: str, deployment: str, turns: int) -> dict[str, Any]:
+def measure(name: str, deployment: str, turns: int) -> dict[str, Any]:
     """Return the wall and CPU seconds of a batch, asked directly and through robustcmp, and their ratios."""
     ways = ways_of(name, deployment)
     theirs, ours = (ask() for ask in ways.values())
@@ -214,7 +209,7 @@ def main() -> None:
     for model, deployment in product(options.models, options.deployments):
         runtime, _ = split(deployment)
         if not runtime.missing():
-            keep(measured(model, deployment, options.turns), {runtime.package: runtime.version()})
+            keep(measure(model, deployment, options.turns), {runtime.package: runtime.version()})
 
 
 def keep(row: dict[str, Any], versions: dict[str, str]) -> None:

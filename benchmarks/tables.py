@@ -572,7 +572,7 @@ def _table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
 
 
-def written(page: str, results: dict[str, Any], parts: dict[str, Part]) -> str:
+def write_tables(page: str, results: dict[str, Any], parts: dict[str, Part]) -> str:
     """Return the page with each table between its marks written anew."""
     for name, part in parts.items():
         marks = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
@@ -590,4 +590,4 @@ def read() -> dict[str, Any]:
 if __name__ == "__main__":
     for page, parts in PAGES.items():
         path = DOCS / page
-        path.write_text(written(path.read_text(encoding="utf-8"), read(), parts), encoding="utf-8")
+        path.write_text(write_tables(path.read_text(encoding="utf-8"), read(), parts), encoding="utf-8")
