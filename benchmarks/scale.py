@@ -2,7 +2,6 @@
 
     python benchmarks/scale.py                       # all of it, into benchmarks/results/
     python benchmarks/scale.py --only cells
-    python benchmarks/scale.py --only simulated --simulated 64
     python benchmarks/tables.py                      # the tables of docs/scale.md
 
 ``cells`` makes a run of 100,000 cells through the store, and opens, prints and verifies it in one process, five times.
@@ -391,7 +390,6 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    made.add_argument("--simulated", nargs="+", type=int, default=SIMULATED, metavar="WORKERS")
     made.add_argument("--images", type=int, default=100, help="of the comparison by real workers")
     made.add_argument("--long-images", type=int, default=500, help="of the long comparison, with and without isolation")
     made.add_argument("--rounds", type=int, default=3, help="turns of the comparison by real workers")
@@ -424,7 +422,7 @@ def main() -> None:
         if "simulated" in options.only:
             seconds = measure_seconds(load_suite("guo2019"), 20)
             rows: list[dict[str, Any]] = []
-            for workers in options.simulated:
+            for workers in SIMULATED:
                 models = 1000 if workers > 1 else 20
                 share = SIMULATED_SECONDS * workers / (models * 10_000 * sum(seconds.values()))
                 rows.append(fresh(SIMULATING, json.dumps([workers, models, 10_000, seconds, share]), str(HERE)))
