@@ -93,7 +93,7 @@ def as_tensor(images: NDArray[np.float32]) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
 
 
-def climbed(question: Question, attack: APGD, climb: Climb) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def climb_restarts(question: Question, attack: APGD, climb: Climb) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Return which images fall within the attack's restarts from our starting points, and the highest losses."""
     draws = attack.draws(question.classifier, question.ball, SEED, 0)
     fooled, best = np.zeros(len(question.labels), np.bool_), np.full(len(question.labels), -np.inf)
@@ -130,18 +130,18 @@ def apgd(question: Question, authors: Any, loss: str) -> dict[str, Any]:
 
         return climb
 
-    fooled, best = climbed(question, attack, ours)
+    fooled, best = climb_restarts(question, attack, ours)
     whole = attack.search(question.classifier, question.ball, question.labels, SEED, 0)
     assert (whole.fooled == fooled).all(), "the restarts of APGD.search should be those made here"
     row: dict[str, Any] = {"robust": int((~fooled).sum())}
     for name, predict in (("float32", question.model), ("float64", question.doubled())):
-        their_fooled, their_best = climbed(question, attack, theirs(predict))
-        row[name] = compared(fooled, their_fooled)
+        their_fooled, their_best = climb_restarts(question, attack, theirs(predict))
+        row[name] = compare(fooled, their_fooled)
         difference = np.abs(best - their_best)[~fooled & ~their_fooled]
         if len(difference):
             row[name]["loss_difference"] = {"most": float(difference.max()), "median": float(np.median(difference))}
     seeds = [question.fooled(make(question.model, seed).perturb(question.x, question.y)) for seed in OWN_SEEDS]
-    return row | {"own_seeds": compared(*seeds) | {"robust_first": int((~seeds[0]).sum())}}
+    return row | {"own_seeds": compare(*seeds) | {"robust_first": int((~seeds[0]).sum())}}
 
 
 def square(question: Question, authors: Any) -> dict[str, Any]:
@@ -175,12 +175,12 @@ def square(question: Question, authors: Any) -> dict[str, Any]:
     seeds = [question.fooled(make(seed).perturb(question.x, question.y)) for seed in OWN_SEEDS]
     return {
         "robust": int((~part.fooled).sum()),
-        "float32": compared(part.fooled, theirs),
-        "own_seeds": compared(*seeds) | {"robust_first": int((~seeds[0]).sum())},
+        "float32": compare(part.fooled, theirs),
+        "own_seeds": compare(*seeds) | {"robust_first": int((~seeds[0]).sum())},
     }
 
 
-def compared(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:
+def compare(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> dict[str, Any]:
     """Return how many images only one of two attacks fools, and how many are robust to the second."""
     return {
         "robust": int((~second).sum()),

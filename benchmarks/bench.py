@@ -19,7 +19,7 @@ if hasattr(os, "sched_setaffinity"):
 
 import argparse
 import json
-import resource
+import math
 import subprocess
 import sys
 import tempfile
@@ -28,7 +28,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ from robustcmp.models.classifier import Classifier
 from robustcmp.models.preflight import check_gradient
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import made_with, processor
+from robustcmp.runs.tasks import forget_peak_memory, peak_memory
 from robustcmp.sources.from_zoo import FromZoo, find_weights
 from robustcmp.sources.recipes import load_test_set
 
@@ -112,13 +112,13 @@ def drawn() -> dict[str, Any]:
     return load_suite("guo2019").attacks | {"single_pixel": rc.attacks.SinglePixel()}
 
 
-def attacked(counted: Counted, attack: RunnableAttack, n: int, repeats: Sequence[int]) -> list[Any]:
+def run_attack(counted: Counted, attack: RunnableAttack, n: int, repeats: Sequence[int]) -> list[Any]:
     """Attack n images and return which were fooled, for each repeat."""
     outcomes = attack.outcomes(counted.classifier, counted.images[:n], counted.labels[:n], 0, repeats)
     return [result.success for result in outcomes]
 
 
-def timed(
+def time_attack(
     counted: Counted,
     attack: RunnableAttack,
     n: int,
@@ -131,7 +131,7 @@ def timed(
     counted.asked = 0
     cpu, start = time.process_time(), time.perf_counter()
     with spent or nullcontext():
-        fooled = attacked(counted, attack, n, range(1 if attack.deterministic else repeats))
+        fooled = run_attack(counted, attack, n, range(1 if attack.deterministic else repeats))
     seconds, cpu, asked = time.perf_counter() - start, time.process_time() - cpu, counted.asked
     rate = (before + counted.best_now(tried)) / 2
     return {
@@ -145,20 +145,14 @@ def timed(
         "ratio": seconds * rate / asked,
         "success_rate": float(np.mean(fooled)),
         "fooled": np.asarray(fooled[0]).tolist(),
-        "peak_memory_mib": peak_memory(),
+        "peak_memory_mib": peak_memory_of("cpu"),
     }
 
 
-def peak_memory() -> float:
-    """Return the most memory (MiB) that this process has held; Linux's getrusage counts the parent's as well."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if "VmHWM" in line)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def peak_memory_of_gpu(framework: str) -> float:
-    """Return the most memory (MiB) that a framework has held on the GPU."""
+def peak_memory_of(device: str, framework: str = "") -> float:
+    """Return the most memory (MiB) that this process has held, or a framework on the GPU."""
+    if device == "cpu":
+        return (peak_memory() or math.nan) / 2**20
     if framework == "torch":
         import torch
 
@@ -170,13 +164,6 @@ def peak_memory_of_gpu(framework: str) -> float:
     import jax
 
     return float(jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20)
-
-
-def forget_peak_memory() -> None:
-    """Let `peak_memory` count from now on, where the system can."""
-    clear = Path("/proc/self/clear_refs")
-    if clear.exists():
-        clear.write_text("5")
 
 
 def floor(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
@@ -196,7 +183,7 @@ def floor(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
                 tried = counted.best_ways(rates)
                 for _ in range(ROUNDS):
                     for name, attack in load_suite("guo2019").attacks.items():
-                        yield {"framework": framework, "attack": name} | timed(counted, attack, 1000, 1, tried)
+                        yield {"framework": framework, "attack": name} | time_attack(counted, attack, 1000, 1, tried)
 
 
 def growth(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
@@ -211,14 +198,16 @@ def growth(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     for name in ("fgsm", "single_pixel"):
         for _ in range(5):
             for n in (250, 500, 1000, 2000):
-                yield {"framework": frameworks[0], "attack": name} | timed(counted, attacks[name], n, 1, tried)
+                yield {"framework": frameworks[0], "attack": name} | time_attack(counted, attacks[name], n, 1, tried)
     for _ in range(3):
-        ten = timed(counted, attacks["single_pixel"], 1000, 10, tried)
+        ten = time_attack(counted, attacks["single_pixel"], 1000, 10, tried)
         yield {"framework": frameworks[0], "attack": "single_pixel"} | ten
-        yield {"framework": frameworks[0], "attack": "single_pixel, exact"} | timed(counted, exact, 1000, 1, tried)
+        yield {"framework": frameworks[0], "attack": "single_pixel, exact"} | time_attack(
+            counted, exact, 1000, 1, tried
+        )
     for _ in range(2):
         for n, repeats in ((250, 1), (500, 1), (1000, 1), (2000, 1), (250, 10)):
-            one = timed(counted, attacks["boundary"], n, repeats, tried)
+            one = time_attack(counted, attacks["boundary"], n, repeats, tried)
             yield {"framework": frameworks[0], "attack": "boundary"} | one
 
 
@@ -249,7 +238,7 @@ def rivals(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
                     if done.returncode:
                         break
                     theirs = json.loads(done.stdout)
-                    ours = timed(counted, drawn()[name], n, 1, tried)
+                    ours = time_attack(counted, drawn()[name], n, 1, tried)
                     rounds.append(theirs | {"ours_seconds": ours["seconds"]})
                 if done.returncode:
                     yield {"tool": script, "attack": name, "failed": done.stderr.strip().splitlines()[-1:]}
@@ -268,7 +257,7 @@ def rivals(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
                 yield row
     if len(of_paper) == len(drawn()):
         seconds = sum(1000 * row["seconds"] / row["images"] for row in of_paper)
-        ours_seconds = sum(timed(counted, attack, 1000, 1, tried)["seconds"] for attack in drawn().values())
+        ours_seconds = sum(time_attack(counted, attack, 1000, 1, tried)["seconds"] for attack in drawn().values())
         yield {
             "tool": of_paper[0]["tool"],
             "attack": "all three",
@@ -298,16 +287,16 @@ def memory(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
 def peak_memories(framework: str, name: str, n: int, calls: int, device: str) -> None:
     """Attack n images, and then the next n; print the memory held at first and the most until then, after each."""
     Counted.device = device
-    held = peak_memory if device == "cpu" else partial(peak_memory_of_gpu, framework)
     counted = Counted(framework, "lenet5", rc.load_dataset("mnist"))
     counted.classifier = counted.classifier.with_batch_size(256)
     images, labels, attack = counted.images, counted.labels, drawn()[name]
     forget_peak_memory()
-    before, peaks = held(), []
+    before = peak_memory_of(device, framework)
+    peaks = []
     for start in range(0, n * calls, n):
         counted.images, counted.labels = images[start:], labels[start:]
-        attacked(counted, attack, n, [0])
-        peaks.append((before, held()))
+        run_attack(counted, attack, n, [0])
+        peaks.append((before, peak_memory_of(device, framework)))
     print(json.dumps(peaks))
 
 
@@ -318,7 +307,7 @@ def together(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
         "counted = bench.Counted(sys.argv[1], 'lenet5', bench.load_test_set('lenet5'))\n"
         "attack = bench.drawn()['boundary']\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
-        "bench.attacked(counted, attack, 250, [0])\n"
+        "bench.run_attack(counted, attack, 250, [0])\n"
         "print('done', flush=True)"
     )
     for _ in range(2):
@@ -364,7 +353,7 @@ def profile(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
         for _ in range(ROUNDS):
             for name in ("fgsm", "boundary"):
                 spent = Spent(counted.classifier.framework)
-                row = timed(counted, drawn()[name], 1000, 1, tried, spent)
+                row = time_attack(counted, drawn()[name], 1000, 1, tried, spent)
                 row |= {"workers": counted.classifier.workers, "spent": spent.seconds}
                 yield {"framework": framework, "attack": name} | row
 

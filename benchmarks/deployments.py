@@ -33,6 +33,7 @@ from robustcmp.deployments import split
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import made_with, processor
+from robustcmp.runs.tasks import forget_peak_memory, peak_memory
 from robustcmp.threads import cores
 
 RESULTS = Path(__file__).parent / "results" / "deployments.json"
@@ -146,35 +147,29 @@ def memory(name: str, deployment: str, way: str) -> int:
     """Return by how many bytes this process grows at most while it asks batches after a first one (Linux)."""
     ask = ways_of(name, deployment)[way]
     ask()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is the present from now on
-    before = _status("VmRSS")
+    forget_peak_memory()
+    before = peak_memory() or 0  # what it holds at present
     for _ in range(NETWORKS[name]):
         ask()
-    return _status("VmHWM") - before
+    return (peak_memory() or 0) - before
 
 
-def _status(field: str) -> int:
-    return next(
-        1024 * int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if field in line
-    )
-
-
-def measured(name: str, deployment: str, turns: int) -> dict[str, Any]:
+def measure(name: str, deployment: str) -> dict[str, Any]:
     """Return the wall and CPU seconds of a batch, asked directly and through robustcmp, and their ratios."""
     ways = ways_of(name, deployment)
     theirs, ours = (ask() for ask in ways.values())
     assert np.mean(theirs.argmax(1) == ours.argmax(1)) >= ALIKE, "both ways should answer alike"
-    row: dict[str, Any] = {"model": name, "deployment": deployment, "batch": BATCH, "threads": cores(), "turns": turns}
-    row |= in_turns(ways, turns, NETWORKS[name])
+    row: dict[str, Any] = {"model": name, "deployment": deployment, "batch": BATCH, "threads": cores(), "turns": TURNS}
+    row |= in_turns(ways, NETWORKS[name])
     command = [sys.executable, __file__, "--models", name, "--deployments", deployment, "--memory"]
     row["memory"] = {way: int(subprocess.run([*command, way], capture_output=True, check=True).stdout) for way in ways}
     return row
 
 
-def in_turns(ways: dict[str, Callable[[], Images]], turns: int, times: int) -> dict[str, Any]:
+def in_turns(ways: dict[str, Callable[[], Images]], times: int) -> dict[str, Any]:
     """Return the median wall and CPU seconds of each way, asked so often a turn, and the quartiles of the ratio."""
     spent: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-    for turn in range(turns):
+    for turn in range(TURNS):
         for way in list(ways)[:: 1 if turn % 2 else -1]:
             wall, cpu = time.perf_counter(), time.process_time()
             for _ in range(times):
@@ -188,25 +183,24 @@ def in_turns(ways: dict[str, Callable[[], Images]], turns: int, times: int) -> d
     return found
 
 
-def of_few(batch: int, turns: int) -> dict[str, Any]:
+def of_few(batch: int) -> dict[str, Any]:
     """Return what a batch of few images costs: LeNet-5, the smallest network here, in ONNX Runtime."""
     ways = ways_of("lenet5", "onnxruntime", batch)
     for ask in ways.values():
         ask()
-    return {"batch": batch, "threads": cores(), "turns": turns} | in_turns(ways, turns, IMAGES_A_TURN // batch)
+    return {"batch": batch, "threads": cores(), "turns": TURNS} | in_turns(ways, IMAGES_A_TURN // batch)
 
 
 def main() -> None:
     """Measure the deployments that are installed, and put what came out beside what was measured of others before."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=TURNS, metavar="N", help="turns of each way")
     parser.add_argument("--models", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--deployments", nargs="+", choices=DEPLOYMENTS, default=list(DEPLOYMENTS))
     parser.add_argument("--memory", choices=[DIRECT, THROUGH], help="only say what one of them takes")
     parser.add_argument("--few", action="store_true", help="only measure batches of few images")
     options = parser.parse_args()
     if options.few:
-        write(few=[of_few(batch, options.turns) for batch in FEW])
+        write(few=[of_few(batch) for batch in FEW])
         return
     if options.memory:
         print(memory(*options.models, *options.deployments, options.memory))
@@ -214,7 +208,7 @@ def main() -> None:
     for model, deployment in product(options.models, options.deployments):
         runtime, _ = split(deployment)
         if not runtime.missing():
-            keep(measured(model, deployment, options.turns), {runtime.package: runtime.version()})
+            keep(measure(model, deployment), {runtime.package: runtime.version()})
 
 
 def keep(row: dict[str, Any], versions: dict[str, str]) -> None:

@@ -31,6 +31,8 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "measuring.json"
 PARTS = ("null", "slowed", "sampling")
 SLOWER = 0.1
+TIMES = 20  # of the null
+REPETITIONS = 10  # processes of each subject
 
 
 def network(slower: float) -> Model:
@@ -58,10 +60,10 @@ def slowed() -> Model:
     return network(SLOWER)
 
 
-def null(directory: Path, times: int, repetitions: int) -> dict[str, Any]:
+def null(directory: Path) -> dict[str, Any]:
     """Measure one framework under two names, so many times."""
     rows = []
-    for seed in range(times):
+    for seed in range(TIMES):
         found = rc.benchmark(
             "train",
             "lenet1",
@@ -69,17 +71,17 @@ def null(directory: Path, times: int, repetitions: int) -> dict[str, Any]:
             dataset="digits",
             batch_sizes=[64],
             epochs=1,
-            repetitions=repetitions,
+            repetitions=REPETITIONS,
             seed=seed,
             threads=1,
             out=directory / f"null-{seed}",
         )
         [row] = found.tests().to_dict("records")
         rows.append({name: float(row[name]) for name in ("ratio", "low", "high", "p", "p_adjusted")})
-    return {"times": times, "repetitions": repetitions, "rows": rows}
+    return {"times": TIMES, "repetitions": REPETITIONS, "rows": rows}
 
 
-def slower(directory: Path, repetitions: int) -> dict[str, Any]:
+def slower(directory: Path) -> dict[str, Any]:
     """Measure a network beside itself with a tenth of its time on top."""
     models = {name: rc.from_function(f"measuring:{name}") for name in ("plain", "slowed")}
     found = rc.benchmark(
@@ -89,12 +91,12 @@ def slower(directory: Path, repetitions: int) -> dict[str, Any]:
         dataset="digits",
         images=[2000],
         batch_sizes=[100],
-        repetitions=repetitions,
+        repetitions=REPETITIONS,
         threads=1,
         out=directory / "slowed",
     )
     [row] = found.tests().to_dict("records")
-    return {"repetitions": repetitions} | {
+    return {"repetitions": REPETITIONS} | {
         name: row[name] if isinstance(row[name], str) else float(row[name])
         for name in ("a", "b", "ratio", "low", "high", "p", "p_adjusted")
     }
@@ -116,8 +118,6 @@ def main() -> None:
     """Measure what is asked for, and write it."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    made.add_argument("--times", type=int, default=20)
-    made.add_argument("--repetitions", type=int, default=10)
     options = made.parse_args()
     if options.only == ["sampling"]:
         made.error("sampling is of the processes of the other parts: name one of them as well")
@@ -130,9 +130,9 @@ def main() -> None:
         for part in options.only:
             load = os.getloadavg()[0]
             if part == "null":
-                results[part] = null(directory, options.times, options.repetitions)
+                results[part] = null(directory)
             elif part == "slowed":
-                results[part] = slower(directory, options.repetitions)
+                results[part] = slower(directory)
             else:
                 results[part] = sampling(directory)
             results[part] |= about | {"load": load}

@@ -2,7 +2,6 @@
 
     python benchmarks/scale.py                       # all of it, into benchmarks/results/
     python benchmarks/scale.py --only cells
-    python benchmarks/scale.py --only simulated --simulated 64
     python benchmarks/tables.py                      # the tables of docs/scale.md
 
 ``cells`` makes a run of 100,000 cells through the store, and opens, prints and verifies it in one process, five times.
@@ -48,7 +47,7 @@ from robustcmp.runs.loading import TrainedModel
 from robustcmp.runs.plan import Plan, Task
 from robustcmp.runs.question import validate
 from robustcmp.runs.subset import Subset
-from robustcmp.runs.tasks import Timed
+from robustcmp.runs.tasks import Timed, peak_memory
 from robustcmp.sources.from_zoo import FromZoo
 from robustcmp.threads import cores
 
@@ -64,13 +63,8 @@ def fresh(code: str, *arguments: str) -> dict[str, Any]:
     printed = subprocess.run(
         [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True
     ).stdout
-    said: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return said | {"seconds_in_all": time.perf_counter() - began}
-
-
-def peak() -> int:
-    """Return the largest resident memory of this process so far, in bytes."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    values: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return values | {"seconds_in_all": time.perf_counter() - began}
 
 
 # many cells ----------------------------------------------------------------------------------------------------------
@@ -196,7 +190,7 @@ def made_up_manifest(suite: Suite, keys: Iterable[tuple[str, int]], cells: Itera
 # a scheduler with simulated workers ----------------------------------------------------------------------------------
 
 
-def measured_seconds(suite: Suite, images: int) -> dict[str, float]:
+def measure_seconds(suite: Suite, images: int) -> dict[str, float]:
     """Return the seconds an image of each attack, all its repeats, on LeNet-5 in torch with one thread."""
     data = rc.load_dataset("digits")
     model = Classifier(rc.load_model("lenet5", framework="torch", dataset="digits")).compile(data.images[:1])
@@ -252,7 +246,7 @@ def do_task(task: Task, luggage: Mapping[str, Any], terms: object) -> dask.Outco
 SIMULATION: Simulation | None = None
 
 
-def simulated_plan(suite: Suite, models: int, images: int) -> Plan:
+def make_simulated_plan(suite: Suite, models: int, images: int) -> Plan:
     """Return a comparison of many models, all of them one in truth."""
     origin = FromZoo("lenet5", "digits", "torch")
     data = rc.load_dataset("digits")
@@ -273,12 +267,12 @@ def simulated_plan(suite: Suite, models: int, images: int) -> Plan:
     return replace(plan, identities={model.key: identity for model in trained})
 
 
-def simulated(workers: int, models: int, images: int, seconds: Mapping[str, float], share: float) -> dict[str, Any]:
+def simulate(workers: int, models: int, images: int, seconds: Mapping[str, float], share: float) -> dict[str, Any]:
     """Hand all groups to simulated workers of a real scheduler, and measure what the head needs beside them."""
     from distributed import LocalCluster
 
     suite = load_suite("guo2019")
-    plan = simulated_plan(suite, models, images)
+    plan = make_simulated_plan(suite, models, images)
     global SIMULATION
     SIMULATION = simulation = Simulation(suite, images, seconds, share)
     dask.do_task = do_task  # type: ignore[assignment]
@@ -292,7 +286,8 @@ def simulated(workers: int, models: int, images: int, seconds: Mapping[str, floa
         silence_logs=50,
     )
     tasks = list(plan.missing(Nothing()))
-    held, cpu, began = peak(), time.process_time(), time.perf_counter()
+    before = peak_memory() or 0
+    cpu, began = time.process_time(), time.perf_counter()
     executor = dask.Dask(cluster.scheduler_address, Limits())
     first, count = 0.0, 0
     for made in executor.execute(plan, tasks, lambda attack, queries: None):
@@ -315,7 +310,7 @@ def simulated(workers: int, models: int, images: int, seconds: Mapping[str, floa
         "cpu_ms_a_group": 1000 * cpu / len(tasks),
         "idle_ms_a_group": 1000 * (workers * wall - simulation.waited) / len(tasks),
         "efficiency": simulation.waited / (workers * wall),
-        "memory": peak() - held,
+        "memory": (peak_memory() or 0) - before,
     }
 
 
@@ -395,7 +390,6 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    made.add_argument("--simulated", nargs="+", type=int, default=SIMULATED, metavar="WORKERS")
     made.add_argument("--images", type=int, default=100, help="of the comparison by real workers")
     made.add_argument("--long-images", type=int, default=500, help="of the long comparison, with and without isolation")
     made.add_argument("--rounds", type=int, default=3, help="turns of the comparison by real workers")
@@ -426,9 +420,9 @@ def main() -> None:
         if "cells" in options.only:
             keep("cells", [many_cells(Path(directory))])
         if "simulated" in options.only:
-            seconds = measured_seconds(load_suite("guo2019"), 20)
+            seconds = measure_seconds(load_suite("guo2019"), 20)
             rows: list[dict[str, Any]] = []
-            for workers in options.simulated:
+            for workers in SIMULATED:
                 models = 1000 if workers > 1 else 20
                 share = SIMULATED_SECONDS * workers / (models * 10_000 * sum(seconds.values()))
                 rows.append(fresh(SIMULATING, json.dumps([workers, models, 10_000, seconds, share]), str(HERE)))
@@ -441,7 +435,7 @@ SIMULATING = """
 import json, sys
 sys.path.insert(0, sys.argv[2])
 import scale
-print(json.dumps(scale.simulated(*json.loads(sys.argv[1]))))
+print(json.dumps(scale.simulate(*json.loads(sys.argv[1]))))
 """
 
 if __name__ == "__main__":

@@ -376,12 +376,12 @@ def scale_simulated(results: dict[str, Any]) -> str:
 def measuring(results: dict[str, Any]) -> str:
     """What is found where nothing is, where a tenth is, and what looking costs."""
     null, slowed, looking = (results["measuring"][part] for part in ("null", "slowed", "sampling"))
-    found = sum(row["p"] < 0.05 for row in null["rows"])
+    differing = sum(row["p"] < 0.05 for row in null["rows"])
     ratios = sorted(1 / slowed[name] for name in ("low", "high"))  # of the slowed one to the plain one
     rows = [
         [
             f"PyTorch under two names, {null['times']} times, {null['repetitions']} processes of each",
-            f"a difference (p < 0.05) in {found} of {null['times']}",
+            f"a difference (p < 0.05) in {differing} of {null['times']}",
         ],
         [
             f"a network, and itself with a tenth of its time on top, {slowed['repetitions']} processes of each",
@@ -404,8 +404,8 @@ def measuring_machine(results: dict[str, Any]) -> str:
 
 def _trained_in_batches(run: str) -> str:
     """Each framework's row of a stored benchmark of trainings at several batch sizes, the fastest first."""
-    found = rc.open_benchmark(DOCS / "measurements" / run)
-    frame = found.summary_of_training()
+    benchmark = rc.open_benchmark(DOCS / "measurements" / run)
+    frame = benchmark.summary_of_training()
     sizes = sorted(frame.batch_size.unique())
     lines = []
     for subject in frame[frame.batch_size == sizes[0]].sort_values("epoch_seconds").subject:
@@ -413,10 +413,10 @@ def _trained_in_batches(run: str) -> str:
         lines.append(
             [
                 subject,
-                *(f"{_with_interval(row, 'epoch_seconds')}; {_slower(found, row)}" for row in own),
+                *(f"{_with_interval(row, 'epoch_seconds')}; {_slower(benchmark, row)}" for row in own),
                 _mebibytes(own[0]),
                 *(_accuracy(row) for row in own),
-                f"{found.processes[found.processes.subject == subject].busy.mean():.0%}",
+                f"{benchmark.processes[benchmark.processes.subject == subject].busy.mean():.0%}",
             ]
         )
     head = ["framework", *(f"an epoch at {size}; slower" for size in sizes), "memory"]
@@ -430,42 +430,42 @@ def _accuracy(row: dict[str, Any]) -> str:
 
 def _trained_in_steps(run: str) -> str:
     """Each framework's row of a stored benchmark of shares of an epoch, the fastest first."""
-    found = rc.open_benchmark(DOCS / "measurements" / run)
+    benchmark = rc.open_benchmark(DOCS / "measurements" / run)
     lines = [
         [
             row["subject"],
             _with_interval(row, "call_seconds"),
-            _slower(found, row),
+            _slower(benchmark, row),
             _mebibytes(row),
             f"{row['busy']:.0%}",
         ]
-        for row in found.summary_of_training().sort_values("call_seconds").to_dict("records")
+        for row in benchmark.summary_of_training().sort_values("call_seconds").to_dict("records")
     ]
     return _table(["framework", "a step", "slower than it", "memory", "busy"], lines)
 
 
 def _trained(run: str) -> str:
     """Each framework's row of a stored benchmark of trainings, the fastest first."""
-    found = rc.open_benchmark(DOCS / "measurements" / run)
+    benchmark = rc.open_benchmark(DOCS / "measurements" / run)
     lines = [
         [
             row["subject"],
             _with_interval(row, "epoch_seconds"),
             _milliseconds(row["first_epoch_seconds"]),
-            _slower(found, row),
+            _slower(benchmark, row),
             _mebibytes(row),
             f"{row['validation_accuracy']:.1%}",
             f"{row['busy']:.0%}",
         ]
-        for row in found.summary_of_training().sort_values("epoch_seconds").to_dict("records")
+        for row in benchmark.summary_of_training().sort_values("epoch_seconds").to_dict("records")
     ]
     return _table(["framework", "an epoch", "the first", "slower than it", "memory", "accuracy", "busy"], lines)
 
 
 def _predicted(*runs: str) -> str:
     """Each subject's calls, by task, number of images and batch size, the fastest for one image first."""
-    found = [rc.open_benchmark(DOCS / "measurements" / run) for run in runs]
-    calls = pandas.concat([each.processes for each in found], ignore_index=True)
+    benchmarks = [rc.open_benchmark(DOCS / "measurements" / run) for run in runs]
+    calls = pandas.concat([each.processes for each in benchmarks], ignore_index=True)
     settings = list(calls.groupby(["task", "batch_size", "images"]).groups)
     first = (calls[["task", "batch_size", "images"]] == list(settings[0])).all(axis=1)
     words = {"forward": "predictions", "forward-backward": "gradients"}
@@ -572,7 +572,7 @@ def _table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
 
 
-def written(page: str, results: dict[str, Any], parts: dict[str, Part]) -> str:
+def write_tables(page: str, results: dict[str, Any], parts: dict[str, Part]) -> str:
     """Return the page with each table between its marks written anew."""
     for name, part in parts.items():
         marks = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
@@ -590,4 +590,4 @@ def read() -> dict[str, Any]:
 if __name__ == "__main__":
     for page, parts in PAGES.items():
         path = DOCS / page
-        path.write_text(written(path.read_text(encoding="utf-8"), read(), parts), encoding="utf-8")
+        path.write_text(write_tables(path.read_text(encoding="utf-8"), read(), parts), encoding="utf-8")

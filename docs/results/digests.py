@@ -29,16 +29,16 @@ def of_run(run: str) -> dict[str, str]:
     return {
         "text": _digest(to_text(ev)),
         "markdown": _digest(to_markdown(ev)),
-        "summary": _digest(json.dumps(_rounded(summary), sort_keys=True)),
+        "summary": _digest(json.dumps(_round_floats(summary), sort_keys=True)),
     }
 
 
-def _rounded(value: Any) -> Any:
+def _round_floats(value: Any) -> Any:
     """Round floats to nine significant digits: the last ones depend on the number of BLAS threads."""
     if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
+        return {key: _round_floats(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
+        return [_round_floats(each) for each in value]
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 

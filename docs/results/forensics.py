@@ -153,7 +153,7 @@ def channels_first(mean: Images) -> torch.Tensor:
     return torch.tensor(mean).permute(2, 0, 1) if mean.ndim == 3 else torch.tensor(mean)[:, None, None]
 
 
-def shifted(mean: Images, std: Images) -> Given:
+def standardise(mean: Images, std: Images) -> Given:
     """Return images less a mean and divided by a deviation."""
     m, s = channels_first(mean), channels_first(std)
     return Given(lambda x: (x - mean) / std, lambda x: x * s + m)
@@ -219,7 +219,7 @@ class Experiment:
         x = np.clip(given.to(data.images[chosen]), *self.bounds).astype(np.float32)
         model = rc.wrap(Inside(network, given, self.source).eval(), bounds=self.bounds)
         right = rc.predict(model, x) == labels
-        fallen = attacked(model, x[right], labels[right])
+        fallen = attack_all(model, x[right], labels[right])
         return self.key | {
             "images": len(chosen),
             "common": not self.alone,
@@ -255,7 +255,7 @@ def native(model: str, content: WeightsFile) -> torch.nn.Module:
     return network
 
 
-def attacked(model: rc.models.model.Model, x: Images, labels: NDArray[np.int64]) -> dict[str, float]:
+def attack_all(model: rc.models.model.Model, x: Images, labels: NDArray[np.int64]) -> dict[str, float]:
     """Return the share of images that fall to each attack; of these the network is right about all."""
     if not len(x):
         return dict.fromkeys(("fgsm", "single_pixel", "boundary"), 0.0)
@@ -320,7 +320,7 @@ def wrong_wrappers(source: Zoo) -> Iterator[Experiment]:
         return Given()
 
     def normalised(dataset: str) -> Given:
-        return shifted(MEAN[dataset], STD[dataset])
+        return standardise(MEAN[dataset], STD[dataset])
 
     bytes_wide, signed_bytes = (0.0, 255.0), (-128.0, 127.0)
     tried = [
@@ -349,7 +349,7 @@ def wrong_wrappers(source: Zoo) -> Iterator[Experiment]:
 
 def less_mean(dataset: str) -> Given:
     """Return images less the mean training image."""
-    return shifted(keras_mean(dataset), np.ones(1, np.float32))
+    return standardise(keras_mean(dataset), np.ones(1, np.float32))
 
 
 def off(dataset: str, times: int) -> Given:

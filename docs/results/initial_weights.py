@@ -5,13 +5,10 @@ groups of networks, and stores the run in docs/results/reference/lenet5-mnist-in
 and JAX themselves are those of docs/results/reference/lenet5-mnist-eight-new-trainings, from the user cache:
 
     python -m robustcmp.train --model lenet5 --framework torch jax --training-seeds 10 11 12 13 14 15 16 17
-
-``--train SEED …`` trains these seeds and stops.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +63,7 @@ def weights(seed: int) -> WeightsFile:
 
 
 def main() -> None:
-    """Do what the arguments say."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", type=int, nargs="+", metavar="SEED")
-    seeds = parser.parse_args().train
-    if seeds:
-        for seed in seeds:
-            weights(seed)
-        return
+    """Train what is missing, attack and store the run."""
     models = {NAME: [as_model(FromZoo(MODEL, DATASET, "torch", "default", n), weights(n), "cpu") for n in SEEDS]}
     for framework in ("torch", "jax"):
         models[framework] = [

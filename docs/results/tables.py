@@ -100,8 +100,8 @@ def tables(run: str, whole: bool) -> str:
 def deployed(run: str) -> str:
     """What a run says of deployed networks: the answer, and how they differ from their sources."""
     answer, *blocks = to_markdown(open_run(run)).rstrip().split("\n\n")
-    wanted = [place for place, block in enumerate(blocks) if block.startswith("**Deploy")]
-    return "\n\n".join([f"> {answer}", *(block for place in wanted for block in blocks[place : place + 2])])
+    wanted = [position for position, block in enumerate(blocks) if block.startswith("**Deploy")]
+    return "\n\n".join([f"> {answer}", *(block for position in wanted for block in blocks[position : position + 2])])
 
 
 def clipping() -> str:
@@ -125,7 +125,7 @@ def clipping() -> str:
         rates = f"{percent(clips.mean())} | {percent(widest.mean())}"
         lines.append(f"| {percentile} | {which} | {rates} | {alone} | {p_value(p)} |")
     five = [(clips, widest) for *_, is_of_five, _, clips, widest in pairs if is_of_five]
-    of_clipping, of_widest = (np.array([pair[place].mean() for pair in five]) for place in (0, 1))
+    of_clipping, of_widest = (np.array([pair[column].mean() for pair in five]) for column in (0, 1))
     alone = f"{sum((a & ~b).sum() for a, b in five)} : {sum((b & ~a).sum() for a, b in five)}"
     rates = f"{percent(of_clipping.mean())} | {percent(of_widest.mean())}"
     lines.append(f"| 99.99 | all five | {rates} | {alone} | {p_value(paired_t(of_clipping, of_widest).p)}, paired t |")
@@ -229,10 +229,10 @@ def told_apart() -> str:
         pairs = pairs.assign(
             within=pairs.a.str.split("/").str[0] == pairs.b.str.split("/").str[0], told=pairs.p_adjusted < 0.05
         )
-        for (attack, test), its in pairs.groupby(["attack", "test"], sort=False):
+        for (attack, test), pairs_of_test in pairs.groupby(["attack", "test"], sort=False):
             counts = [
                 f"{told.sum()} of {len(told)} ({told.mean():.0%})"
-                for told in (its.told[its.within], its.told[~its.within])
+                for told in (pairs_of_test.told[pairs_of_test.within], pairs_of_test.told[~pairs_of_test.within])
             ]
             rows.append(f"| {run} | {attack}: {test} | {counts[0]} | {counts[1]} |")
     return "\n".join(rows)
@@ -310,12 +310,12 @@ def two_way(values: NDArray[np.float64]) -> tuple[float, float]:
     of_rows, of_columns = values.mean(axis=1, keepdims=True), values.mean(axis=0, keepdims=True)
     residuals = values - of_rows - of_columns + values.mean()
     freedom = (values.shape[0] - 1) * (values.shape[1] - 1)
-    found = []
+    p_values = []
     for means in (of_rows, of_columns):
         between = values.size * means.var() / (means.size - 1)
         f = between / ((residuals**2).sum() / freedom)
-        found.append(float(f_distribution.sf(f, means.size - 1, freedom)))
-    return found[0], found[1]
+        p_values.append(float(f_distribution.sf(f, means.size - 1, freedom)))
+    return p_values[0], p_values[1]
 
 
 def beside_the_paper(run: str) -> str:
@@ -349,7 +349,7 @@ def differences(attack: str, decimals: int) -> str:
 
     The choice of images adds at most the binomial variance of both published rates, which are of 1,000 images each.
     """
-    found = []
+    comparisons = []
     for network in ("LeNet-5", "LeNet-1"):
         ev = open_run(f"{network.lower().replace('-', '')}-mnist-2018-five-trainings")
         rates = ev.success_rate.sel(attack=attack).mean("repeat").transpose("model", "training_seed")
@@ -368,14 +368,14 @@ def differences(attack: str, decimals: int) -> str:
             with_images = 2 * student_t.sf(abs(paper - ours) / total, freedom * (total / error) ** 4)
             ends = (ours - within, ours + within)
             of_row = (p, with_images, alike)
-            found.append((f"{network} | {a} minus {b}", (paper, ours, *ends), tuple(map(float, of_row))))
+            comparisons.append((f"{network} | {a} minus {b}", (paper, ours, *ends), tuple(map(float, of_row))))
     rows = [
         "| network | frameworks | the paper | our means | 95 % for one more training of each | p | p, Holm "
         "| p with other images, Holm | p, frameworks alike | the same, Holm |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    adjusted = [holm(list(of_all)) for of_all in zip(*(of_row for _, _, of_row in found), strict=True)]
-    for (row, values, (p, _, alike)), p_holm, images_holm, alike_holm in zip(found, *adjusted, strict=True):
+    adjusted = [holm(list(of_all)) for of_all in zip(*(of_row for _, _, of_row in comparisons), strict=True)]
+    for (row, values, (p, _, alike)), p_holm, images_holm, alike_holm in zip(comparisons, *adjusted, strict=True):
         of_paper, of_ours, low, high = (f"{100 * value:+.{decimals}f}".replace("-", "−") for value in values)
         probabilities = " | ".join(map(p_value, (p, p_holm, images_holm, alike, alike_holm)))
         rows.append(f"| {row} | {of_paper} | {of_ours} | {low} to {high} | {probabilities} |")
@@ -417,9 +417,9 @@ def steps() -> str:
         "| --- | ---: | --- | ---: |",
     ]
     _, granularities = read_rates()
-    for attack, found in granularities.items():
-        chance = probability(found.chance)
-        rows.append(f"| {attack} | {found.rates} | {', '.join(map(str, found.consistent))} | {chance} |")
+    for attack, of_attack in granularities.items():
+        chance = probability(of_attack.chance)
+        rows.append(f"| {attack} | {of_attack.rates} | {', '.join(map(str, of_attack.consistent))} | {chance} |")
     return "\n".join(rows)
 
 
@@ -437,10 +437,12 @@ def setups(network: str) -> str:
             cells = " | ".join(percent(rates[attack]) for attack in attacks)
             accuracy = percent(trained[framework][1] / 100)
             rows.append(f"| **the paper, {framework}** | {accuracy} | 1,000 | not stated | {cells} |")
-    for one in (one for one in fingerprints() if one["model"] == network):
-        cells = " | ".join(percent(one["rates"][attack]) for attack in attacks)
-        shares = f"{percent(one['test_accuracy'])} | {one['images']:,} | {percent(one['clean_accuracy'])}"
-        rows.append(f"| {describe(one, network)} | {shares} | {cells} |")
+    for setup in fingerprints():
+        if setup["model"] != network:
+            continue
+        cells = " | ".join(percent(setup["rates"][attack]) for attack in attacks)
+        shares = f"{percent(setup['test_accuracy'])} | {setup['images']:,} | {percent(setup['clean_accuracy'])}"
+        rows.append(f"| {describe(setup, network)} | {shares} | {cells} |")
     return "\n".join(rows)
 
 
