@@ -8,11 +8,13 @@ from __future__ import annotations
 import codecs
 import io
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, TextIO
+
+from ..processes import Process
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -109,10 +111,10 @@ def _reopen(stream: TextIO | None) -> TextIO:
 LOG_LINE = rb"[IW]\d{4} [\d:.]+\s+\d+ \S+\.(cc|h):\d+\] |WARNING: All log messages before absl::"
 FILTER = f"""
 import re, sys
+screen = open(int(sys.argv[1]), "wb", buffering=0)
 for line in sys.stdin.buffer:
     if not re.match({LOG_LINE!r}, line):
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+        screen.write(line)
 """
 STDERR = 2
 
@@ -129,12 +131,11 @@ def drop_log_lines() -> Iterator[None]:
     except OSError:  # closed
         yield
         return
-    # In a session of its own: Ctrl-C is for this process.
-    command = [sys.executable, "-S", "-E", "-c", FILTER]
-    reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=screen, stderr=screen, start_new_session=True)
-    assert reader.stdin is not None
-    os.dup2(reader.stdin.fileno(), STDERR)
-    reader.stdin.close()
+    read, write = os.pipe()
+    with open(read, "rb") as lines:
+        reader = Process([sys.executable, "-S", "-E", "-c", FILTER, str(screen)], descriptors=[screen], stdin=lines)
+    os.dup2(write, STDERR)
+    os.close(write)
     before = sys.stderr
     if descriptor_of(before) == STDERR:
         sys.stderr = open_like(screen, like=before)
@@ -145,5 +146,6 @@ def drop_log_lines() -> Iterator[None]:
         sys.stderr = before
         os.dup2(screen, STDERR)  # ends the reader, unless a child of ours still writes
         os.close(screen)
-        with suppress(subprocess.TimeoutExpired):
-            reader.wait(timeout=2)
+        with suppress(TimeoutExpired):
+            reader.wait(2)
+        reader.output.close()

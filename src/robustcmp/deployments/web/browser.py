@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import processes
 from ...errors import DeploymentError
 from ...files import write_text_atomically
 from ...hosts.variables import passed_on
@@ -94,9 +95,7 @@ def version() -> str:
 @cache
 def _version(program: str) -> str:
     try:
-        output = subprocess.run(
-            [program, "--version"], capture_output=True, timeout=START_SECONDS, stdin=subprocess.DEVNULL, check=False
-        ).stdout.decode("utf-8", "replace")
+        _, output, _ = processes.run([program, "--version"], seconds=START_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     match = re.search(r"\d+(\.\d+)+", output)
