@@ -36,7 +36,7 @@ from robustcmp.files import digest
 from robustcmp.models.classifier import Classifier
 from robustcmp.processes import Limits
 from robustcmp.provenance import made_with, processor
-from robustcmp.records.cell import AttackResult, Cell
+from robustcmp.records.attack import AttackResult, Cell
 from robustcmp.records.manifest import FORMAT
 from robustcmp.records.store import Run
 from robustcmp.runs import dask

@@ -17,7 +17,7 @@ from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.frameworks import TrainableFramework
-from robustcmp.records.checks import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
+from robustcmp.records.answers import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from robustcmp.report.tables import tables
 from robustcmp.report.text import to_text
 from robustcmp.report.words import check_notes, notes

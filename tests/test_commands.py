@@ -33,7 +33,7 @@ from robustcmp.cli.streams import SPELLED
 from robustcmp.data import cifar10, mnist
 from robustcmp.frameworks import installed
 from robustcmp.networks.weights import read_weights
-from robustcmp.records.cell import Cell
+from robustcmp.records.attack import Cell
 from robustcmp.records.store import Run
 from robustcmp.report.text import summary
 from robustcmp.sources import training

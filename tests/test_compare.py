@@ -24,7 +24,7 @@ from robustcmp import Evaluation
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Model
-from robustcmp.records.cell import Cell
+from robustcmp.records.attack import Cell
 from robustcmp.records.store import Run
 from robustcmp.runs import loading
 

@@ -22,7 +22,7 @@ from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.models.model import Model
-from robustcmp.records.contested import Contested
+from robustcmp.records.answers import Contested
 from robustcmp.report.tables import tables
 
 SEED = 3

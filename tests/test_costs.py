@@ -19,8 +19,8 @@ import robustcmp as rc
 from robustcmp.analysis.recorded import COST_COLUMNS
 from robustcmp.attacks import AttackResult
 from robustcmp.models.classifier import Classifier
-from robustcmp.records.cell import Cell
-from robustcmp.records.costs import Cost, broken, log, logged
+from robustcmp.records.attack import Cell
+from robustcmp.records.logs import Cost, append_cost, count_broken, read_costs
 from robustcmp.records.store import Run
 from robustcmp.runs.tasks import forget_peak_memory, time_repeats
 from robustcmp.sealed import to_json
@@ -63,53 +63,53 @@ def evaluate(tmp_path: Path) -> Evaluate:
 
 def test_a_record_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "costs.jsonl"
-    assert list(logged(path)) == []
+    assert list(read_costs(path)) == []
     uncounted = Cost("b", 1, "pgd", ["1" * 32, "2" * 32], 5, 0.5)
     for cost in (COST, uncounted):
-        log(path, cost)
-    assert list(logged(path)) == [COST, uncounted]
+        append_cost(path, cost)
+    assert list(read_costs(path)) == [COST, uncounted]
     assert [json.loads(line)["seconds"] for line in path.read_text().splitlines()] == [1.25, 0.5]
 
 
 @pytest.mark.parametrize("kept", [1, 40, -1])
 def test_a_torn_line_is_ignored_and_spoils_no_other(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "costs.jsonl"
-    log(path, COST)
+    append_cost(path, COST)
     line = path.read_bytes()
     path.write_bytes(line + line[: kept - 1 if kept < 0 else kept])  # all but the end of the line, and its last brace
-    assert list(logged(path)) == [COST]
-    assert broken(path) == 0
-    log(path, COST)
-    assert list(logged(path)) == [COST, COST]
-    assert broken(path) == 0
+    assert list(read_costs(path)) == [COST]
+    assert count_broken(path) == 0
+    append_cost(path, COST)
+    assert list(read_costs(path)) == [COST, COST]
+    assert count_broken(path) == 0
 
 
 def test_a_record_without_its_line_break_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "costs.jsonl"
-    log(path, COST)
+    append_cost(path, COST)
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    assert list(logged(path)) == [COST]
-    log(path, COST)
-    assert list(logged(path)) == [COST, COST]
+    assert list(read_costs(path)) == [COST]
+    append_cost(path, COST)
+    assert list(read_costs(path)) == [COST, COST]
 
 
 @pytest.mark.parametrize("place", [0, 40, -2])
 def test_a_changed_character_breaks_a_record_wherever_it_is(tmp_path: Path, place: int) -> None:
     path = tmp_path / "costs.jsonl"
-    log(path, COST)
+    append_cost(path, COST)
     line = bytearray(path.read_bytes())
     line[place] ^= 1
     for content in (bytes(line), bytes(line) + path.read_bytes()):
         path.write_bytes(content)
-        assert broken(path) == 1
-    assert list(logged(path)) == [COST]
+        assert count_broken(path) == 1
+    assert list(read_costs(path)) == [COST]
 
 
 def test_fields_of_a_later_version_are_no_error(tmp_path: Path) -> None:
     path = tmp_path / "costs.jsonl"
-    log(path, COST)
+    append_cost(path, COST)
     path.write_text(to_json("cost", msgspec.to_builtins(COST) | {"rack": 3}, indent=None) + "\n")
-    assert list(logged(path)) == [COST]
+    assert list(read_costs(path)) == [COST]
 
 
 # a run ---------------------------------------------------------------------------------------------------------------

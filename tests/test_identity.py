@@ -20,7 +20,7 @@ from robustcmp.errors import ModelError
 from robustcmp.models.classifier import Classifier, unwrap
 from robustcmp.models.model import Model
 from robustcmp.models.preflight import check_model
-from robustcmp.records.cell import Cell
+from robustcmp.records.attack import Cell
 from robustcmp.records.store import Run
 from robustcmp.report.text import to_text
 from robustcmp.runs.identity import Identity

@@ -13,8 +13,8 @@ from robustcmp import deployments
 from robustcmp.cli import command
 from robustcmp.data import DATASETS, mnist
 from robustcmp.errors import UsageError
+from robustcmp.records.manifest import suite_names
 from robustcmp.records.store import Run
-from robustcmp.records.suite_file import suite_names
 from robustcmp.sources.from_zoo import FromZoo, all_trained, find_weights, spans, trained_seeds
 from robustcmp.sources.recipes import SHIPPED, models_on
 

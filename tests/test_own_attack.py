@@ -21,8 +21,8 @@ from robustcmp.attacks.suite import Suite
 from robustcmp.data import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.models.classifier import Classifier
+from robustcmp.records.answers import Check, judge
 from robustcmp.records.attack import AttackTable, Column, Extra, PositionDraws
-from robustcmp.records.checks import Check, judged
 from robustcmp.records.store import Run
 from robustcmp.report.tables import tables
 from robustcmp.report.words import notes
@@ -59,7 +59,7 @@ class Grey(Attack):
 
     def health_checks(self, name: str, outcomes: Any) -> Iterator[Check]:
         shade = float(outcomes.shade.mean())
-        yield judged("grey fades", shade > 0, f"{name}: mean shade {shade:.2f}", "It does not fade.")
+        yield judge("grey fades", shade > 0, f"{name}: mean shade {shade:.2f}", "It does not fade.")
 
     def perturb(
         self, classifier: Classifier, images: Any, labels: Any, seed: int, repeats: Sequence[int]

@@ -17,7 +17,7 @@ import robustcmp as rc
 from robustcmp.cli.ending import format_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.models.model import Model
-from robustcmp.records.cell import Cell
+from robustcmp.records.attack import Cell
 from robustcmp.report import progress as shown
 from robustcmp.report.progress import Lines, LiveTable, Tallies
 from robustcmp.runs.progress import Progress, Unseen

@@ -34,10 +34,9 @@ from robustcmp.files import (
 )
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.networks.weights import read_weights, write_weights
-from robustcmp.records import costs, store
-from robustcmp.records.cell import AttackResult, Cell
-from robustcmp.records.costs import Cost
-from robustcmp.records.journal import Journal
+from robustcmp.records import logs, store
+from robustcmp.records.attack import AttackResult, Cell
+from robustcmp.records.logs import Cost, Journal
 from robustcmp.records.store import Run
 from robustcmp.records.upkeep import repair, verify
 from robustcmp.sources.from_files import load_network
@@ -613,7 +612,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path, content: str | No
 COST = Cost("a", 0, "fgsm", ["0" * 32], 5, 1.25)
 LOGS: dict[str, Callable[[Path], None]] = {
     "log.txt": lambda path: Journal(path.parent).note("begun"),
-    "costs.jsonl": lambda path: costs.log(path, COST),
+    "costs.jsonl": lambda path: logs.append_cost(path, COST),
 }
 INSTEAD: dict[str, Callable[[Path], object]] = {
     "a link": lambda path: path.symlink_to(path.with_name("elsewhere.txt")),

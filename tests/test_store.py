@@ -29,8 +29,7 @@ from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.bench.store import BenchmarkStore
 from robustcmp.errors import ModelError, StoreError, UsageError
 from robustcmp.files import write_named
-from robustcmp.records.attack import AttackRecord
-from robustcmp.records.cell import Cell
+from robustcmp.records.attack import AttackRecord, Cell
 from robustcmp.records.store import Run
 from robustcmp.runs.assembly import assemble
 

@@ -13,7 +13,7 @@ from robustcmp.analysis.indicator import read_published
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.attacks.suite import FOOLBOX, OURS, load_suite
 from robustcmp.errors import UsageError
-from robustcmp.records.suite_file import suite_names
+from robustcmp.records.manifest import suite_names
 
 Write = Callable[[str], Path]
 FGSM = '[attacks.x]\nattack = "FGSM"\n'

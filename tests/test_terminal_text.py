@@ -22,7 +22,7 @@ from robustcmp.cli.list import print_rows
 from robustcmp.cli.screen import show
 from robustcmp.errors import HostError, RobustcmpError, UsageError, is_name, printable
 from robustcmp.hosts.environments import run
-from robustcmp.records.cell import Cell
+from robustcmp.records.attack import Cell
 from robustcmp.report.exports import to_bibtex, to_csv, to_latex
 from robustcmp.report.page import to_html, to_notebook
 from robustcmp.report.progress import Lines, LiveTable

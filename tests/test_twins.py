@@ -170,7 +170,7 @@ def test_only_pairs_of_twins_are_tested_as_pairs() -> None:
         *(("a", "b", f"paired t{what}") for what in of),
         *((one, "c", f"Welch's t{what}") for one in "ab" for what in of),
     }
-    rates, medians = outcomes.rates, outcomes.median_l2
+    rates, medians = outcomes.rates, outcomes.medians
     assert medians is not None
     for what, values in zip(of, (rates, medians), strict=True):
         expected = scipy.stats.ttest_rel(values["a"], values["b"][::-1])

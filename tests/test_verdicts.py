@@ -336,7 +336,6 @@ def test_distances_are_tested_in_the_norm_of_their_attack(norm: str, written: st
         *(np.quantile(its, 0.5, (1, 2), method="higher") for its in distances.values()), equal_var=False
     )
     assert of.loc[f"Welch's t of {written}"].p == pytest.approx(expected.pvalue)
-    assert (outcomes.median_l2 is None) == (norm != "l2")
 
 
 @pytest.mark.parametrize(("step", "gain", "reached"), [(1e-5, 0.1, True), (1e-3, 0.1, False), (1e-5, 0.2, False)])

@@ -18,7 +18,7 @@ import numpy as np
 import robustcmp as rc
 from robustcmp.analysis.results import open_results
 from robustcmp.models.classifier import Classifier
-from robustcmp.records.cell import Cell
+from robustcmp.records.attack import Cell
 from robustcmp.report.progress import shown_progress
 from robustcmp.runs.followups import attack_contested, count_repeats
 from robustcmp.runs.loading import TrainedModel

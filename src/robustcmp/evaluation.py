@@ -13,8 +13,7 @@ from .analysis.results import Results, missing, open_results
 from .analysis.statistics.power import POWER
 from .errors import RobustcmpError
 from .files import write_named
-from .records.checks import Checked
-from .records.contested import Contested
+from .records.answers import Checked, Contested
 from .records.store import Run
 from .records.upkeep import verify
 from .report.exports import to_dataframe, to_latex
@@ -368,7 +367,7 @@ class Evaluation:
         """
         checked = self._models_for("checks").run_checks(self.results, progress)
         self.results.run.write_answer("checks", self.results.question, checked.to_json())
-        self.results.checked = self.results.noting(checked)
+        self.results.checked = self.results.note_expected(checked)
         return self.checks
 
     @property

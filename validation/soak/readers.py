@@ -506,10 +506,10 @@ class Bits(RunReader):
             content = self.read_weights(self.folder / name)
             return {"weights": dict(content.weights), "curves": dict(content.curves), "metadata": content.metadata}
         if last == "costs.jsonl":
-            from robustcmp.records.costs import broken
+            from robustcmp.records.logs import count_broken
 
             log = self.folder / name
-            said = broken(log) > 0 or not log.read_bytes().endswith(b"\n")  # the latter is what a kill leaves
+            said = count_broken(log) > 0 or not log.read_bytes().endswith(b"\n")  # the latter is what a kill leaves
             return {"costs": [repr(row) for row in evaluation.costs().to_dict("records")], "said": said}
         if last == "checks.json":
             return evaluation.checked.to_json()

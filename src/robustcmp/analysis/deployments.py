@@ -94,7 +94,7 @@ def measured(recorded: Recorded) -> pandas.DataFrame:
     rows = []
     for name, pairs in pairs_of(recorded).items():
         entries = [entry for entry in recorded.manifest["deployments"] if entry["model"][0] == name]
-        size = float(np.mean([entry["bytes"] for entry in entries]))
+        size = _mean(entries, "bytes")
         few, seconds = (_median(entries, "seconds", place) for place in (0, 1))
         source_few, source_seconds = (_median(entries, "source_seconds", place) for place in (0, 1))
         rows.append(
@@ -103,13 +103,13 @@ def measured(recorded: Recorded) -> pandas.DataFrame:
                 "source": pairs[0][1][0],
                 "precision": _of(recorded, pairs[0][0])["info"].get("deployment", {}).get("precision"),
                 "bytes": size,
-                "size": size / max(float(np.mean([entry["source_bytes"] for entry in entries])), 1.0),
+                "size": size / max(_mean(entries, "source_bytes"), 1.0),
                 "clean_accuracy": float(np.mean([accuracy[ours] for ours, _ in pairs])),
                 "source_clean_accuracy": float(np.mean([accuracy[theirs] for _, theirs in pairs])),
-                "changed": float(np.mean([entry["changed"] for entry in entries])),
-                "ties": float(np.mean([_number(entry.get("ties")) for entry in entries])),
+                "changed": _mean(entries, "changed"),
+                "ties": _mean(entries, "ties"),
                 "logits": max(float(entry["logits"]) for entry in entries),
-                "distance": float(np.mean([entry["distance"] for entry in entries])),
+                "distance": _mean(entries, "distance"),
                 "seconds_1000": few,
                 "time_1000": few / source_few,
                 "seconds_10000": seconds,
@@ -129,7 +129,7 @@ def _not_asked(recorded: Recorded, accuracy: Mapping[Key, float]) -> list[dict[s
         by_name.setdefault(entry["model"][0], []).append(entry)
     rows = []
     for name, entries in by_name.items():
-        size, of_source = (float(np.mean([entry[of] for entry in entries])) for of in ("bytes", "source_bytes"))
+        size = _mean(entries, "bytes")
         sources = [(entry["source"][0], int(entry["source"][1])) for entry in entries]
         rows.append(
             dict.fromkeys(MEASURED, math.nan)
@@ -138,7 +138,7 @@ def _not_asked(recorded: Recorded, accuracy: Mapping[Key, float]) -> list[dict[s
                 "source": sources[0][0],
                 "precision": entries[0]["precision"],
                 "bytes": size,
-                "size": size / max(of_source, 1.0),
+                "size": size / max(_mean(entries, "source_bytes"), 1.0),
                 "source_clean_accuracy": float(np.mean([accuracy[source] for source in sources])),
                 "gate": "not applicable",
                 "not_applicable": entries[0]["not_applicable"],
@@ -207,27 +207,19 @@ def _of_success(
     outcomes = list(_both(recorded, pairs, attack, "success"))
     if not outcomes:
         return {}
-    ours, theirs = (np.array([pair[place] for pair in outcomes], np.float64) for place in (0, 1))
-    differences = ours - theirs
+    ours, theirs = _stack(outcomes)
     evidence = _over_trainings(ours, theirs, margin) if len(outcomes) > 1 else None
     if evidence is None:
         evidence = _over_images(ours, theirs, margin)
-    return {
+    return evidence | {
         "deployment": name,
         "source": pairs[0][1][0],
         "attack": attack,
         "measure": SUCCESS,
         "gradient": _gradient(recorded, pairs[0][0], attack),
-        "trainings": len(outcomes),
-        "images": ours.shape[2],
-        "source_value": float(theirs.mean()),
-        "value": float(ours.mean()),
-        "difference": float(differences.mean()),
-        "p_adjusted": math.nan,
-        "only_source": int((differences < 0).sum()),
-        "only_deployed": int((differences > 0).sum()),
         "not_compared": "",
-        **evidence,
+        **_compare(theirs, ours, theirs, ours),
+        "difference": float((ours - theirs).mean()),
     }
 
 
@@ -237,11 +229,12 @@ def _of_distance(recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]]
         return {}
     norm = recorded.attack_records[attack].norm
     outcomes = list(_both(recorded, pairs, attack, norm))
-    ours, theirs = (np.array([pair[place] for pair in outcomes], np.float64) for place in (0, 1))
-    medians = [np.quantile(each, 0.5, axis=(1, 2), method="higher") for each in (ours, theirs) if len(outcomes)]
-    if not medians or not np.isfinite(medians).all():
+    if not outcomes:
         return {}
-    a, b = medians
+    ours, theirs = _stack(outcomes)
+    a, b = np.quantile([ours, theirs], 0.5, axis=(2, 3), method="higher")
+    if not np.isfinite([a, b]).all():
+        return {}
     said: dict[str, Any] = {
         "unit": "trainings",
         "low": math.nan,
@@ -260,23 +253,37 @@ def _of_distance(recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]]
     elif (ours != theirs).any():
         of_images = [np.median(each, axis=(0, 1)) for each in (ours, theirs)]
         said |= {"unit": "images", "p": sign_test(*of_images).p}
-    return {
+    source = pairs[0][1][0]
+    return said | {
         "deployment": name,
-        "source": pairs[0][1][0],
+        "source": source,
         "attack": attack,
         "measure": f"median {NORMS[norm]}",
         "gradient": "",
-        "trainings": len(outcomes),
-        "images": ours.shape[2],
-        "source_value": float(b.mean()),
-        "value": float(a.mean()),
+        "not_compared": Distances(recorded).not_compared(attack, [name, source]),
+        **_compare(-theirs, -ours, b, a),
         "difference": float((a - b).mean()),
-        "p_adjusted": math.nan,
-        "only_source": int((ours > theirs).sum()),
-        "only_deployed": int((ours < theirs).sum()),
-        "not_compared": Distances(recorded).not_compared(attack, [name, pairs[0][1][0]]),
-        **said,
         **_equivalent(Equivalence(math.nan, math.nan, math.nan, math.nan)),
+    }
+
+
+def _stack(outcomes: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> NDArray[np.float64]:
+    """Return the values of deployments and of their sources, each (trainings, repeats, images)."""
+    return np.array(outcomes, np.float64).swapaxes(0, 1)
+
+
+def _compare(
+    theirs: NDArray[np.float64], ours: NDArray[np.float64], source: NDArray[np.float64], deployed: NDArray[np.float64]
+) -> dict[str, Any]:
+    """Return on how many outcomes each falls alone, where the larger value falls first, and the means."""
+    return {
+        "trainings": len(ours),
+        "images": ours.shape[2],
+        "source_value": float(source.mean()),
+        "value": float(deployed.mean()),
+        "p_adjusted": math.nan,
+        "only_source": int((theirs > ours).sum()),
+        "only_deployed": int((ours > theirs).sum()),
     }
 
 
@@ -383,6 +390,11 @@ def _gradient(recorded: Recorded, key: Key, attack: str) -> str:
     if attack in said.get("own_differences", ()):
         return OWN_DIFFERENCES
     return SOURCE if attack in said.get("source_gradient", ()) else ""
+
+
+def _mean(entries: Sequence[Mapping[str, Any]], name: str) -> float:
+    """Return the mean over trainings of a number, NaN where one has none."""
+    return float(np.mean([_number(entry.get(name)) for entry in entries]))
 
 
 def _median(entries: Sequence[Mapping[str, Any]], of: str, place: int) -> float:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from ..records.answers import IMAGES
 from ..records.attack import Column, PositionDraws
-from ..records.checks import IMAGES
 from .recorded import Recorded
 from .statistics import CommonDraws, common_draws, fall_probability
 
@@ -76,10 +76,6 @@ class Starts:
     def attacks(self) -> list[str]:
         """The attacks that need a start."""
         return [attack for attack, record in self._recorded.attack_records.items() if record.start]
-
-    def needed_by(self, attack: str) -> bool:
-        """Return whether an attack needs a start."""
-        return attack in self.attacks
 
     def share(self, model: str, attack: str) -> float:
         """Return the share of images, over trainings and repeats, with a starting point; NaN if none were attacked."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError, check_count, unknown
-from ..records.contested import Contested
+from ..records.answers import Contested
 from .recorded import Recorded
 from .statistics.variance import Prediction, prediction_interval
 

@@ -93,11 +93,6 @@ class Outcomes:
         return medians if all(np.isfinite(of_runs).all() for of_runs in medians.values()) else {}
 
     @property
-    def median_l2(self) -> dict[str, NDArray[np.float64]] | None:
-        """The medians if the attack is about distances in L2, else None."""
-        return (self.medians or None) if self.l2 else None
-
-    @property
     def nearness(self) -> NDArray[np.float64] | None:
         """Of how many other models an image falls at a larger distance, as a share, (models, images); ties count half.
 

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SealError, UsageError
-from ..records.checks import Checked
-from ..records.contested import Contested
+from ..records.answers import Checked, Contested
 from ..records.store import Run
 from ..sealed import Hdf5
 from .deployments import DEPLOYED_MARGIN, compared, control, measured
@@ -290,11 +289,13 @@ class Results(Recorded):
     def checked(self) -> Checked | None:
         """The health checks and PGD's success, None if they have not been run."""
         stored = self.run.read_answer("checks", self.question, Checked.from_json)
-        return None if stored is None else self.noting(stored)
+        return None if stored is None else self.note_expected(stored)
 
-    def noting(self, checked: Checked) -> Checked:
+    def note_expected(self, checked: Checked) -> Checked:
         """Return checks with those only noted that fail by the nature of an attack's settings."""
-        return checked.noting({check for record in self.attack_records.values() for check in record.expected_failures})
+        return checked.note_expected(
+            {check for record in self.attack_records.values() for check in record.expected_failures}
+        )
 
     @cached_property
     def transferred(self) -> xarray.Dataset | None:
@@ -405,35 +406,42 @@ def as_json(results: Results) -> dict[str, Any]:
     """Return what `Results.to_json` promises."""
     about, images = results.manifest["about"], results.manifest["images"]
     rates = results.rates()
-    return {
+    summary = {
         "model": about.get("model"),
         "dataset": about.get("dataset"),
         "recipe": about.get("recipe"),
         "training_seeds": results.training_seeds,
         "suite": results.manifest["suite"]["name"],
         "images": images["used"],
-        **({"subset": "all"} if results.on_all_images else {}),
         "repeats": results.manifest["repeats"],
-        **({"own_repeats": results.own_repeats} if results.own_repeats else {}),
         "seed": results.manifest["seed"],
         "frameworks": results.models,
-        **({"sources": results.sources} if results.has_deployments else {}),
         "success_rate": {m: {a: _null(rate) for a, rate in of_model.items()} for m, of_model in rates.items()},
         "success_std": {m: {a: _null(results.repeat_std(m, a)) for a in results.attacks} for m in results.models},
         "indicator": {model: _null(r) for model, r in results.indicator.items()} or None,
-        **({"not_applicable": results.not_applicable} if results.not_applicable else {}),
-        **({"failed": results.failed} if results.failed else {}),
         "clean_accuracy": results.clean_accuracy,
         "correct_by_all": results.correct_by_all,
         "out": None if results.run.temporary else str(results.run.directory),
-        **({"checks": results.checked.to_json()["checks"]} if results.checked else {}),
-        **({"same_weights": results.same_weights} if results.same_weights else {}),
-        **({"deployments": _deployments(results)} if results.has_deployments else {}),
-        **({"twins": [pair._asdict() for pair in results.twins]} if results.twins else {}),
         **_uncertainty(results),
         "versions": results.manifest["environment"]["versions"]
         | {model["framework"]: model["framework_version"] for model in results.manifest["models"]},
     }
+    parts = {
+        "own_repeats": results.own_repeats,
+        "not_applicable": results.not_applicable,
+        "failed": results.failed,
+        "same_weights": results.same_weights,
+        "twins": [pair._asdict() for pair in results.twins],
+    }
+    summary |= {name: part for name, part in parts.items() if part}
+    if results.on_all_images:
+        summary["subset"] = "all"
+    if results.checked:
+        summary["checks"] = results.checked.to_json()["checks"]
+    if results.has_deployments:
+        summary["sources"] = results.sources
+        summary["deployments"] = _deployments(results)
+    return summary
 
 
 def _deployments(results: Results) -> dict[str, Any]:
@@ -448,19 +456,19 @@ def _deployments(results: Results) -> dict[str, Any]:
 def _uncertainty(results: Results) -> dict[str, Any]:
     """Return verdicts, intervals, p values and ranges of R as JSON types."""
     tests = [] if results.same_weights or not results.outcomes else results.tests(results.level).to_dict("records")
-    over_trainings = {m: {a: results.trainings.interval(m, a) for a in results.attacks} for m in results.models}
     ranges = results.indicator_ranges if len(results.models) > 1 and not results.same_weights else {}
-    return {
+    uncertainty: dict[str, Any] = {
         "verdicts": [_finite(asdict(verdict)) for verdict in results.verdicts],
         "intervals": {m: {a: _ends(results.interval(m, a)) for a in results.attacks} for m in results.models},
-        **(
-            {"training_intervals": {m: {a: _ends(ends) for a, ends in of.items()} for m, of in over_trainings.items()}}
-            if results.has_several_trainings
-            else {}
-        ),
         "tests": [_finite({str(name): value for name, value in test.items()}) for test in tests],
         "indicator_ranges": {m: {"low": r.low, "high": r.high, "ranks": list(r.ranks)} for m, r in ranges.items()},
     }
+    if results.has_several_trainings:
+        uncertainty["training_intervals"] = {
+            model: {attack: _ends(results.trainings.interval(model, attack)) for attack in results.attacks}
+            for model in results.models
+        }
+    return uncertainty
 
 
 def _null(value: float) -> float | None:

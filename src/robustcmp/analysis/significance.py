@@ -169,7 +169,7 @@ def _model_tests(
     row: dict[str, Any] = {"level": "models", "attack": outcomes.attack, "n": values.shape[1]}
     if not _differing(values):
         joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
-    rows = [row | _joint(names[0], joint, np.ptp(values.mean(axis=1)))]
+    rows = [row | _pair(names[0], ALL, "", joint, np.ptp(values.mean(axis=1)))]
     rows += [
         row | _pair(names[1], labels[a], labels[b], test, float(difference.mean()))
         for (a, b), test, difference in zip(pairs, each, differences, strict=True)
@@ -183,7 +183,7 @@ def _model_tests(
         joint, each = friedman(distances), [sign_test(distances[b], distances[a]) for a, b in pairs]
     else:
         joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
-    rows.append(row | _joint(f"Friedman{of}", joint, math.nan))
+    rows.append(row | _pair(f"Friedman{of}", ALL, "", joint, math.nan))
     rows += [
         row | _pair(f"sign test{of}", labels[a], labels[b], test, signs.mean())
         for (a, b), test, signs in zip(pairs, each, nearer, strict=True)
@@ -220,7 +220,7 @@ def _framework_tests(outcomes: Outcomes) -> list[dict[str, Any]]:
         largest = math.inf if of else 1.0
         effect = np.ptp([group.mean() for group in groups])
         rows += [
-            row | _joint(f"{name}{of}", test(groups) if informative else NOTHING_SAID, effect)
+            row | _pair(f"{name}{of}", ALL, "", test(groups) if informative else NOTHING_SAID, effect)
             for name, test in (("Brown-Forsythe", brown_forsythe), (BESIDE, f_test))
         ]
         for a, b in combinations(range(len(groups)), 2):
@@ -274,11 +274,7 @@ def _permuted_together(
         ends = dict.fromkeys(of for _, of in runs if of)
         found[SUMMED + "".join(f" and{of}" for of in ends)] = permuted.joint(range(len(runs)))
     row = {"level": "frameworks", "attack": ALL, "n": sum(sizes)}
-    return [row | _joint(name, joint, math.nan) | {"p_adjusted": joint.p} for name, joint in found.items()]
-
-
-def _joint(name: str, test: Evidence, effect: float) -> dict[str, Any]:
-    return _pair(name, ALL, "", test, effect)
+    return [row | _pair(name, ALL, "", joint, math.nan) | {"p_adjusted": joint.p} for name, joint in found.items()]
 
 
 def _pair(

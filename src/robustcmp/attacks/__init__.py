@@ -1,6 +1,6 @@
 """Running: the attacks, one a file, and suites. Imports models, frameworks, records, data and the ground."""
 
-from ..records.cell import AttackResult as AttackResult
+from ..records.attack import AttackResult as AttackResult
 from .apgd import APGD as APGD
 from .base import Attack as Attack
 from .boundary import Boundary as Boundary

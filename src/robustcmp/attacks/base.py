@@ -21,9 +21,8 @@ from ..errors import UsageError, check_count, check_seed
 from ..frameworks import DataFormat
 from ..models.classifier import Candidates, Classifier
 from ..models.preflight import in_unit_bounds
-from ..records.attack import AttackRecord, AttackTable, Convergence, Extra, Norm, PositionDraws
-from ..records.cell import AttackResult, Extras
-from ..records.checks import Check
+from ..records.answers import Check
+from ..records.attack import AttackRecord, AttackResult, AttackTable, Convergence, Extra, Extras, Norm, PositionDraws
 
 if TYPE_CHECKING:
     import xarray

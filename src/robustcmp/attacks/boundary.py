@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from .. import limits
 from ..errors import check_count, check_size
 from ..models.classifier import Candidates, Classifier
+from ..records.answers import Check, judge, not_applicable
 from ..records.attack import AttackTable, Column, Convergence, Extra
-from ..records.checks import Check, judged, not_applicable
 from .base import Attack, Images, Labels, Perturbed, first_on_grid, unit
 from .draws import Draws
 
@@ -147,14 +147,14 @@ class Boundary(Attack):
         step, gain = convergence.measure(*(outcomes[of].values for of in (convergence.step, convergence.half, "l2")))
         figure = f"{name}: median source_step {step:.1g}, median L2 {_percent(gain)} less in its second half"
         advice = f"Its distances are not compared: {convergence.otherwise}."
-        yield judged(converged, convergence.is_reached(step, gain), figure, advice)
+        yield judge(converged, convergence.is_reached(step, gain), figure, advice)
         share = float(outcomes.start.mean())
-        yield judged(had_start, share == 1, f"{name}: {share:.1%} had one", START_ADVICE)
+        yield judge(had_start, share == 1, f"{name}: {share:.1%} had one", START_ADVICE)
         if not share:
             yield not_applicable(hold, f"{name}: none had a start")
             return
         fooled = float(outcomes.success.mean()) / share
-        yield judged(
+        yield judge(
             hold, fooled >= HOLD, f"{name}: {fooled:.1%} of those with a start fool in the final pass", HOLD_ADVICE
         )
 

@@ -16,9 +16,8 @@ from ..errors import HostError, ModelError
 from ..frameworks.base import seed_generators
 from ..models.classifier import Classifier, unwrap
 from ..models.model import FunctionsModel
-from ..records.attack import AttackRecord, Extra
-from ..records.cell import AttackResult, Extras
-from ..records.checks import Check
+from ..records.answers import Check
+from ..records.attack import AttackRecord, AttackResult, Extra, Extras
 from .base import Images, Labels, Perturbed, empty_like, fill, judge
 
 if TYPE_CHECKING:

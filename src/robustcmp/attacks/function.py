@@ -22,8 +22,7 @@ from ..errors import AttackError, RobustcmpError, UsageError, check_size
 from ..frameworks.base import seed_generators
 from ..models.batches import default_batch_size
 from ..models.classifier import Classifier
-from ..records.attack import Norm
-from ..records.cell import AttackResult
+from ..records.attack import AttackResult, Norm
 from .base import Attack, Images, Labels, Perturbed, distances
 from .draws import image_hashes
 

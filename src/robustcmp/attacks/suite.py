@@ -35,7 +35,7 @@ from .. import attacks, limits
 from ..errors import RobustcmpError, UsageError, check_count, is_name, unknown
 from ..files import as_path, json_digest
 from ..records.attack import AttackRecord
-from ..records.suite_file import Subset, SuiteFile, read_suite_file
+from ..records.manifest import Subset, SuiteFile, read_suite_file
 from .base import Attack
 from .foolbox import FoolboxAttack
 

@@ -104,7 +104,7 @@ def _percent_range(shares: Sequence[float]) -> str:
 
 
 def _suites() -> Rows:
-    from ..records.suite_file import read_suite_file, suite_names
+    from ..records.manifest import read_suite_file, suite_names
 
     suites = {name: read_suite_file(name) for name in suite_names()}
     return [

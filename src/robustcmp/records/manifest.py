@@ -1,23 +1,27 @@
-"""The manifest of a run: what was asked for, and with what, as JSON types.
+"""What was asked for: the file of a suite, and the manifest of a run, as JSON types.
 
-It is checked once, when it is read, against the types below: they say what the rest of the code relies on. Members
-that they do not name are kept.
+A manifest is checked once, when it is read, against the types below: they say what the rest of the code relies on.
+Members that they do not name are kept.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from importlib.resources import files
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..errors import SealError, UsageError
-from .attack import AttackRecord, declared_extras
-from .cell import Cell
-from .suite_file import Subset
+from .. import limits
+from ..errors import SealError, UsageError, unknown
+from ..files import as_path
+from ..untrusted import read_toml
+from .attack import AttackRecord, Cell, declared_extras
 
 FORMAT = "robustcmp run 3"
+Subset = Literal["common", "all"]
 OF_THE_QUESTION = {
     "about": ("command", "question"),
     "images": ("asked", "correct_by_all", "most_frequent", "range"),
@@ -241,7 +245,7 @@ def part_of(manifest: dict[str, Any], cell: Cell) -> dict[str, Any]:
     }
 
 
-def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merge_parts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the manifest that `part_of` took parts of, as far as they say, of the question of the last part.
 
     Parts about other images, or with another seed, belong to other questions, and only their batch sizes count.
@@ -271,3 +275,64 @@ def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _without(part: str, content: dict[str, Any]) -> dict[str, Any]:
     return {name: said for name, said in content.items() if name not in OF_THE_QUESTION[part]}
+
+
+SHIPPED = files("robustcmp.resources.attacks")
+
+
+class SuiteFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The content of a suite's file.
+
+    Attributes
+    ----------
+    attacks : dict of str to dict
+        By the names that tables and results have: the class as ``"attack"``, and its parameters.
+    description : str
+        What the suite is for.
+    images, repeats : int
+        How many images are attacked how often, if the caller does not say.
+    subset : str
+        ``"common"``: images that all models classify correctly. ``"all"``: all, and a misclassified one has fallen.
+    """
+
+    attacks: dict[str, dict[str, Any]]
+    description: str = ""
+    images: Annotated[int, msgspec.Meta(ge=1, le=limits.IMAGES)] = 1000
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=limits.REPEATS)] = 10
+    subset: Subset = "common"
+
+
+def suite_names() -> list[str]:
+    """Return the names of the suites that ship.
+
+    >>> suite_names()
+    ['boundary-long', 'control', 'guo2019', 'reference', 'smoke']
+    """
+    return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
+
+
+def read_suite_file(suite: str | os.PathLike[str]) -> SuiteFile:
+    """Read the file of a suite that ships, by its name, or any other by its path, which ends in ``.toml``.
+
+    Raises
+    ------
+    UsageError
+        There is no such suite, or its file has a mistake that shows without its attacks.
+    """
+    path = as_path(suite, "suite")
+    if path.suffix == ".toml":
+        table = read_toml(path, "the suite")
+    elif str(suite) in suite_names():
+        table = read_toml(SHIPPED / f"{suite}.toml", "the suite")
+    else:
+        raise unknown("suite", suite, [*suite_names(), "FILE.toml"])
+    try:
+        for key in table:
+            if key not in SuiteFile.__struct_fields__:
+                raise unknown("key", key, SuiteFile.__struct_fields__)
+        content = msgspec.convert(table, SuiteFile)
+        if not content.attacks:
+            raise UsageError("expected at least one table [attacks.NAME]")
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"the suite {path}: {error}") from None
+    return content

@@ -29,9 +29,9 @@ from .. import sealed
 from ..errors import SealError, StoreError, UsageError, nearest
 from ..files import LOCK, as_path, is_temporary, make_directory, remove_left_over, sole_writer, write_bytes_atomically
 from ..limits import LAYER_VALUES
-from . import costs, results_file
-from .attack import OWN_NAMES, OWN_TYPES
-from .cell import AttackResult, Cell, Extras
+from . import logs, results_file
+from .attack import OWN_NAMES, OWN_TYPES, AttackResult, Cell, Extras
+from .logs import Cost
 from .manifest import FORMAT, attack_records, check, part_of
 
 if TYPE_CHECKING:
@@ -399,11 +399,11 @@ class Run:
 
     # costs -------------------------------------------------------------------------------------------------------
 
-    def log_cost(self, cost: costs.Cost) -> None:
+    def log_cost(self, cost: Cost) -> None:
         """Add what a task cost to the log."""
-        costs.log(self._costs_path, cost)
+        logs.append_cost(self._costs_path, cost)
 
-    def costs(self) -> list[costs.Cost]:
+    def costs(self) -> list[Cost]:
         """Return what the tasks of all sessions and questions cost.
 
         Records that were changed are left out, with a warning.
@@ -414,11 +414,11 @@ class Run:
             The log cannot be read.
         """
         try:
-            if changed := costs.broken(self._costs_path):
+            if changed := logs.count_broken(self._costs_path):
                 _log.warning(
                     "%s: %d lines are no records, or were changed, and are left out", self._costs_path, changed
                 )
-            return list(costs.logged(self._costs_path))
+            return list(logs.read_costs(self._costs_path))
         except SealError as error:
             raise StoreError(
                 f"{self._costs_path} cannot be read ({error}). Delete it: nothing depends on it."

@@ -14,8 +14,9 @@ from .. import sealed
 from ..errors import RobustcmpError, SealError, StoreError, UsageError
 from ..files import file_digest, write_text_atomically
 from ..threads import cores, in_order
-from . import costs, results_file
-from .manifest import check, merged
+from . import results_file
+from .logs import count_broken
+from .manifest import check, merge_parts
 from .store import Run
 
 ANSWERS = ("checks", "transfer")  # in JSON
@@ -72,7 +73,7 @@ def verify(run: Run) -> Iterator[Finding]:
         except RobustcmpError as error:
             yield _finding(file, "broken", error)
     log = run.directory / "costs.jsonl"
-    if changed := costs.broken(log):
+    if changed := count_broken(log):
         yield Finding(log, "broken", f"{changed} of its lines are no records, or were changed. They are left out.")
 
 
@@ -188,7 +189,7 @@ def repair(run: Run) -> list[str]:
             f"{run.directory} has no results.h5 and no cell that says what was asked, so its manifest cannot be made "
             "again. Move its files away, and rerun the command."
         )
-    manifest = merged(parts)
+    manifest = merge_parts(parts)
     run.write_manifest(manifest)
     said.append(f"{path} is made again from {len(manifest['cells'])} cells. Rerun the same command to resume")
     if len(parts) > len(manifest["cells"]):
@@ -224,7 +225,7 @@ def _of_cells(run: Run) -> tuple[list[dict[str, Any]], int]:
         try:
             with run.cell(path.stem) as file:
                 part = json.loads(file.attribute("manifest"))
-                check(merged([part]))
+                check(merge_parts([part]))
         except StoreError:
             unusable += 1
         else:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..analysis.statistics import brown_forsythe, detectable_between_groups
 from ..analysis.verdicts import few_outcomes
 from ..errors import printable
-from ..records.cell import Cell
+from ..records.attack import Cell
 from .format import detectable_points, duration, p_text, percent, points
 from .layout import screen
 

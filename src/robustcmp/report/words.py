@@ -28,9 +28,9 @@ from ..analysis.significance import ALPHA, deciding, of_distances
 from ..analysis.statistics import ONE_TRAINING
 from ..analysis.verdicts import MEDIANS, Measure, Verdict, together
 from ..errors import UsageError
+from ..records.answers import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
 from ..records.attack import NORMS
-from ..records.checks import FAIL, NOT_APPLICABLE, NOTED, PASS, Check, Checked
-from ..records.suite_file import suite_names
+from ..records.manifest import suite_names
 from .format import bound, detectable_points, distance, fixed, number, p_text, percent, percent_2, plural, points, whole
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..records.attack import DIMS, OWN_NAMES, AttackRecord, declared_extras
-from ..records.cell import Cell
+from ..records.attack import DIMS, OWN_NAMES, AttackRecord, Cell, declared_extras
 from ..records.store import Run
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ..errors import ModelError
 from ..models.batches import is_slow
 from ..models.classifier import Classifier, unwrap
 from ..models.model import Model, along, predict_outside
-from ..records.checks import IMAGES, Check, Checked, judged, not_applicable
+from ..records.answers import IMAGES, Check, Checked, judge, not_applicable
 from .blame import blame
 from .progress import Progress, Unseen
 from .slopes import lengths, slopes_of_margins
@@ -319,4 +319,4 @@ class Examination:
 
 
 def _judge(check: str, passed: bool, figure: str) -> Check:
-    return judged(check, passed, figure, ADVICE[check])
+    return judge(check, passed, figure, ADVICE[check])

@@ -16,9 +16,8 @@ import msgspec
 
 from ..errors import UsageError
 from ..processes import Child, Died, Ended, Limits
-from ..records.cell import AttackResult, Cell
-from ..records.costs import Cost
-from ..records.journal import Journal
+from ..records.attack import AttackResult, Cell
+from ..records.logs import Cost, Journal
 from ..records.store import Run
 from .blame import blame_each
 from .child import Asked, Raised, Refused

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from ..attacks.suite import Suite
 from ..errors import UsageError, unknown
 from ..models.classifier import Classifier
-from ..records.cell import Cell
-from ..records.checks import Checked
-from ..records.contested import Contested
+from ..records.answers import Checked, Contested
+from ..records.attack import Cell
 from .blame import blame, blame_each
 from .checks import run_checks
 from .loading import TrainedModel

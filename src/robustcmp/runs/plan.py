@@ -17,7 +17,7 @@ from ..attacks.suite import RunnableAttack, Suite
 from ..files import digest, json_digest
 from ..frameworks import Device
 from ..models.batches import measure_rate
-from ..records.cell import Cell, Extras
+from ..records.attack import Cell, Extras
 from ..sources.deployed import Origin
 from .blame import blame
 from .identity import Identity, identify, stored_identity

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..records.cell import Cell
+from ..records.attack import Cell
 
 
 @runtime_checkable

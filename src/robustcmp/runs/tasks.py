@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..attacks.suite import RunnableAttack
 from ..files import digest, file_digest
 from ..models.classifier import Classifier
-from ..records.cell import AttackResult
+from ..records.attack import AttackResult
 from .plan import ModelKey, Plan, Remote, Task
 
 CHILD = f"{__package__}.child:serve"  # what another process runs to do tasks

@@ -1,10 +1,11 @@
-"""What the tasks of a run cost: a log with one line of JSON for each, in the order in which they ended.
+"""The logs of a run: what each task cost, a line of JSON each, and what happened, for people.
 
-Costs describe the machine, not the answer, so no key and no other file of a run depends on them.
+They describe the machine, not the answer, so no key and no other file of a run depends on them.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,17 +52,17 @@ class Cost(msgspec.Struct, frozen=True):
     worker: str | None = None
 
 
-def log(path: Path, cost: Cost) -> None:
+def append_cost(path: Path, cost: Cost) -> None:
     """Append a record to a log, which is made if it is not there, in the place of what a killed process left of one."""
     append_line(path, to_json(KIND, msgspec.to_builtins(cost), indent=None), lambda line: _record(line) is not None)
 
 
-def logged(path: Path) -> Iterator[Cost]:
+def read_costs(path: Path) -> Iterator[Cost]:
     """Yield the records of a log, none if there is no log; what is no record, or was changed, is left out."""
     return (cost for cost in _read(path) if cost is not None)
 
 
-def broken(path: Path) -> int:
+def count_broken(path: Path) -> int:
     """Return how many lines of a log are no records; a last one without a line break is what a killed process left."""
     return sum(cost is None for cost in _read(path))
 
@@ -82,3 +83,28 @@ def _record(line: bytes) -> Cost | None:
         return msgspec.convert(from_json(line, KIND), Cost)
     except (SealError, msgspec.ValidationError):
         return None
+
+
+NAME = "log.txt"
+
+
+class Journal:
+    """The log of a run.
+
+    Parameters
+    ----------
+    directory : Path
+        The run's.
+    silent : bool, default False
+        Note nothing.
+    """
+
+    def __init__(self, directory: Path, silent: bool = False):
+        self._path, self._silent = directory / NAME, silent
+
+    def note(self, event: str) -> None:
+        """Add a line with the local time; what cannot be printed is left out."""
+        if self._silent:
+            return
+        text = "".join(character if character.isprintable() else " " for character in event)
+        append_line(self._path, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
