@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.analysis.control import differing, verdict
+from robustcmp.analysis.deployments import differing, verdict
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError

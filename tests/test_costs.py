@@ -16,7 +16,7 @@ from conftest import PIXEL_AND_WALK, answers, files
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.analysis.costs import COLUMNS
+from robustcmp.analysis.recorded import COST_COLUMNS
 from robustcmp.attacks import AttackResult
 from robustcmp.models.classifier import Classifier
 from robustcmp.records.cell import Cell
@@ -118,7 +118,7 @@ def test_fields_of_a_later_version_are_no_error(tmp_path: Path) -> None:
 def test_every_task_of_a_run_has_a_record(evaluate: Evaluate) -> None:
     ev = evaluate()
     costs = ev.costs
-    assert tuple(costs.columns) == COLUMNS
+    assert tuple(costs.columns) == COST_COLUMNS
     assert costs[["model", "attack"]].to_numpy().tolist() == [
         ["a", "pixel"],
         ["b", "pixel"],
@@ -187,7 +187,7 @@ def test_a_run_without_costs(evaluate: Evaluate) -> None:
     before = files(ev.results.run.directory)
     costs = evaluate().costs
     assert costs.empty
-    assert tuple(costs.columns) == COLUMNS
+    assert tuple(costs.columns) == COST_COLUMNS
     assert files(ev.results.run.directory) == before
 
 

@@ -20,7 +20,7 @@ from scipy import stats
 
 import robustcmp as rc
 from robustcmp import deployments
-from robustcmp.analysis.control import answers_alike
+from robustcmp.analysis.deployments import answers_alike
 from robustcmp.analysis.results import Results
 from robustcmp.attacks.fgsm import loss_gradient
 from robustcmp.attacks.suite import Suite, load_suite

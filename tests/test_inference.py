@@ -21,8 +21,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 import robustcmp as rc
-from robustcmp.analysis.indicator_ranges import indicator_ranges
-from robustcmp.analysis.outcomes import Outcomes
+from robustcmp.analysis.indicator import indicator_ranges
+from robustcmp.analysis.outcomes import Outcomes, variance
 from robustcmp.analysis.significance import ALL, COLUMNS, has_framework_level, run_tests
 from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models, equivalent_twins
 from robustcmp.analysis.statistics.hypotheses import (
@@ -48,7 +48,6 @@ from robustcmp.analysis.statistics.intervals import (
 )
 from robustcmp.analysis.statistics.permutations import westfall_young
 from robustcmp.analysis.statistics.variance import nested_variance
-from robustcmp.analysis.variance import variance
 from robustcmp.errors import UsageError
 
 Rates = NDArray[np.float64]

@@ -23,8 +23,7 @@ from robustcmp.analysis.statistics import (
     trend,
     wilcoxon,
 )
-from robustcmp.analysis.statistics.changes import MOST_VALUES
-from robustcmp.analysis.statistics.ranks import below_zero
+from robustcmp.analysis.statistics.ranks import MOST_VALUES, below_zero
 from robustcmp.errors import UsageError
 
 # Hamilton's depression scale of nine patients, before and after treatment: Hollander and Wolfe 1973, "Nonparametric

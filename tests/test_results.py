@@ -21,11 +21,10 @@ from pages import Page
 
 import robustcmp as rc
 from robustcmp.analysis.indicator import indicator_terms
-from robustcmp.analysis.outcomes import Outcomes
+from robustcmp.analysis.outcomes import Outcomes, variance
 from robustcmp.analysis.results import Results
 from robustcmp.analysis.significance import deciding, of_distances
 from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_interval
-from robustcmp.analysis.variance import variance
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
 from robustcmp.models.model import Classifier, Model

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from robustcmp.analysis.statistics.hypotheses import mantel
 from robustcmp.analysis.statistics.intervals import NO_EVIDENCE, bootstrap_interval, wilson_interval
-from robustcmp.analysis.statistics.prediction import prediction_interval
+from robustcmp.analysis.statistics.variance import prediction_interval
 from robustcmp.errors import UsageError
 
 

@@ -9,7 +9,7 @@ import foolbox as fb
 import pytest
 
 import robustcmp as rc
-from robustcmp.analysis.paper import published
+from robustcmp.analysis.indicator import read_published
 from robustcmp.attacks.foolbox import FoolboxAttack
 from robustcmp.attacks.suite import FOOLBOX, OURS, load_suite
 from robustcmp.errors import UsageError
@@ -53,7 +53,7 @@ def test_the_suites_that_are_promised() -> None:
 
 
 def test_guo2019_is_the_papers() -> None:
-    settings = published()["settings"]
+    settings = read_published()["settings"]
     suite = load_suite("guo2019")
     assert (suite.images, suite.repeats) == (settings["images"], settings["repeats"]) == (1000, 10)
     assert list(suite.attacks) == ["fgsm", "single_pixel", "boundary"]

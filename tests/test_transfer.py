@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.analysis.transfer import as_dataset, blocks
+from robustcmp.analysis.followups import as_dataset, blocks
 from robustcmp.cli import command
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset

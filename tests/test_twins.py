@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
+from robustcmp.analysis.recorded import Twins, pairing
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_twins
 from robustcmp.analysis.statistics.hypotheses import NOTHING_VARIES, mantel, paired_t
 from robustcmp.analysis.statistics.intervals import EVERYTHING, paired_two_way_interval
-from robustcmp.analysis.twins import Twins, pairing
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.networks.architecture import get_architecture

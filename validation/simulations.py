@@ -53,8 +53,7 @@ from robustcmp.analysis.statistics.power import (
     detectable_with_variances,
     trainings_needed,
 )
-from robustcmp.analysis.statistics.prediction import prediction_interval
-from robustcmp.analysis.statistics.variance import nested_variance
+from robustcmp.analysis.statistics.variance import nested_variance, prediction_interval
 from robustcmp.attacks import SinglePixel
 
 Simulate = Callable[[np.random.Generator], bool]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustcmp.analysis.paper import DATASETS, PUBLISHED
+from robustcmp.analysis.indicator import DATASETS, PUBLISHED
 from robustcmp.report.format import number, percent
 
 ROUNDING = 1e-9  # of float64, far below any published decimal

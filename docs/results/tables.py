@@ -19,11 +19,10 @@ from scipy.stats import f as f_distribution
 from scipy.stats import t as student_t
 
 import robustcmp as rc
-from robustcmp.analysis.paper import published
+from robustcmp.analysis.indicator import read_published
 from robustcmp.analysis.results import Results, open_results
 from robustcmp.analysis.statistics.hypotheses import brown_forsythe, holm, mcnemar, paired_t, standard_error
-from robustcmp.analysis.statistics.prediction import Prediction
-from robustcmp.analysis.statistics.variance import interaction_variance
+from robustcmp.analysis.statistics.variance import Prediction, interaction_variance
 from robustcmp.analysis.verdicts import Verdict
 from robustcmp.networks.weights import read_weights
 from robustcmp.report.format import distance, p_value, percent, points
@@ -430,7 +429,7 @@ def setups(network: str) -> str:
         "| setup | test accuracy | images | right inside | FGSM | single pixel | boundary |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    trained = published()["trained"][network]
+    trained = read_published()["trained"][network]
     published_rows, _ = read_rates()
     for model, framework, rates in published_rows:
         if model == network:

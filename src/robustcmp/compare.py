@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .analysis.control import answers_alike
+from .analysis.deployments import answers_alike
 from .analysis.results import Results
 from .attacks.suite import AnySuite
 from .errors import ControlError, enough_memory

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .analysis.conditioning import Conditioning
+from .analysis.followups import Conditioning, as_dataset
 from .analysis.results import Results, missing, open_results
 from .analysis.statistics.power import POWER
-from .analysis.transfer import as_dataset
 from .errors import RobustcmpError
 from .files import write_named
 from .records.checks import Checked
@@ -28,13 +27,11 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
 
-    from .analysis.distances import Distances
-    from .analysis.equivalence import Compared
-    from .analysis.exact_pixel import ExactPixel
-    from .analysis.indicator_ranges import IndicatorRange
+    from .analysis.distances import Distances, ExactPixel
+    from .analysis.indicator import IndicatorRange
     from .analysis.significance import Level
     from .analysis.trainings import Trainings
-    from .analysis.verdicts import Verdict
+    from .analysis.verdicts import Compared, Verdict
     from .report.plots import Plots
 
 

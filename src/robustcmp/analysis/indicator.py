@@ -1,13 +1,21 @@
-"""The robustness indicator R(m) of Guo et al., from success rates alone."""
+"""The robustness indicator R(m) of Guo et al., its range, and the success rates that they published."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from ..untrusted import read_toml
+from .outcomes import Outcomes
+from .significance import (
+    RESAMPLES,
+)
+from .statistics.intervals import resampled_rates
 
 Rates = Mapping[str, Mapping[str, float]]
 NO_SPREAD = 1e-9
@@ -134,3 +142,74 @@ def reversed_pairs(r: Mapping[str, float], other: Mapping[str, float]) -> list[t
     """
     both = [model for model in r if model in other]
     return [(a, b) for a in both for b in both if r[a] < r[b] and other[a] > other[b]]
+
+
+class IndicatorRange(NamedTuple):
+    """How far R of one model varies over resamples.
+
+    Attributes
+    ----------
+    low, high : float
+        What 95 % of the resamples lie between: a bootstrap range, and no confidence interval, as the smallest and the
+        largest rate make R irregular.
+    ranks : list of float
+        The share of resamples in which the model is the most robust one, the second, and so on; ties are shared.
+    """
+
+    low: float
+    high: float
+    ranks: list[float]
+
+
+def indicator_ranges(
+    outcomes: Sequence[Outcomes], resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, IndicatorRange]:
+    """Return how far R varies if other images had been attacked, and, with several trainings, others been trained.
+
+    An image is drawn with everything that happened to it, in all models, attacks and repeats, and a training run with
+    all its attacks.
+    """
+    names = list(outcomes[0].success)
+    values = [np.stack([attack_outcomes.success[name].mean(axis=1) for attack_outcomes in outcomes]) for name in names]
+    totals = relative(np.stack(resampled_rates(values, resamples, seed), axis=-1)).sum(axis=1)
+    rounded = totals.round(9)
+    below, at_most = (
+        compare(rounded[:, None, :], rounded[:, :, None]).sum(axis=2) for compare in (np.less, np.less_equal)
+    )
+    first, last = below + 1, at_most
+    places = np.arange(1, len(names) + 1)
+    at_place = (first[..., None] <= places) & (places <= last[..., None])
+    ranks = (at_place / (last - first + 1)[..., None]).mean(axis=0)
+    low, high = np.quantile(totals, [0.025, 0.975], axis=0)
+    return {
+        name: IndicatorRange(float(low[i]), float(high[i]), [float(share) for share in ranks[i]])
+        for i, name in enumerate(names)
+    }
+
+
+PUBLISHED = files("robustcmp.resources") / "guo2019.toml"
+# What Guo et al. trained the networks on.
+DATASETS = {"lenet1": "mnist", "lenet5": "mnist", "resnet20": "cifar10", "vgg16": "cifar10"}
+
+
+def read_published() -> dict[str, Any]:
+    """Return the figures that Guo et al. published."""
+    return read_toml(PUBLISHED, "the published figures")
+
+
+def find_published_rates(manifest: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the success rates that were published for a run's network, by framework and attack, or nothing.
+
+    Only for the paper's attacks with the paper's settings, on the dataset that the paper has for the network.
+    """
+    about, attacks = manifest["about"], manifest["suite"]["attacks"]
+    figures = read_published()
+    same_settings = all(
+        attack in attacks and settings.items() <= attacks[attack]["settings"].items()
+        for attack, settings in figures["settings"].items()
+        if isinstance(settings, dict)
+    )
+    model = about.get("model")
+    if not same_settings or model not in DATASETS or about.get("dataset") != DATASETS[model]:
+        return {}
+    return dict(figures["success_rate"][model])

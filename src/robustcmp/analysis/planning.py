@@ -14,13 +14,13 @@ from ..errors import UsageError, unknown
 from .outcomes import Outcomes
 from .significance import deciding, joint_level
 from .statistics.foundations import ONE_TRAINING, check_fraction
-from .statistics.planning import RateVariance, rate_variance, upper_variance
 from .statistics.power import (
     MOST_TRAININGS,
     detectable_between_groups,
     detectable_with_variances,
     trainings_needed,
 )
+from .statistics.variance import RateVariance, rate_variance, upper_variance
 from .verdicts import why_nothing
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .exact_pixel import ExactPixel
+from .distances import ExactPixel
 from .recorded import Recorded
 from .statistics import (
     NO_EVIDENCE,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.statistics.medians import Located, median_interval
+from ..analysis.statistics.ranks import Located, median_interval
 from ..errors import StoreError, UsageError
 from ..files import write_named
 from . import exports, page, pairs, text

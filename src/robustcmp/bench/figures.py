@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.statistics.changes import change_point, trend
+from ..analysis.statistics.ranks import change_point, trend
 from .measurement import Epoch, Measurement
 
 LIKELY = 0.01  # a change or a trend with a smaller p is one

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from .. import limits
-from ..analysis.control import answers_alike
+from ..analysis.deployments import answers_alike
 from ..data import load_dataset
 from ..deployments import conversion
 from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size

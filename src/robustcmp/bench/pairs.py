@@ -13,8 +13,16 @@ from numpy.typing import NDArray
 from ..analysis.significance import ALPHA
 from ..analysis.statistics import holm
 from ..analysis.statistics.equivalence import equivalent_shift
-from ..analysis.statistics.medians import Located, hodges_lehmann, median_interval
-from ..analysis.statistics.ranks import a12, kolmogorov_smirnov, pairs_needed, smallest_p, wilcoxon
+from ..analysis.statistics.ranks import (
+    Located,
+    a12,
+    hodges_lehmann,
+    kolmogorov_smirnov,
+    median_interval,
+    pairs_needed,
+    smallest_p,
+    wilcoxon,
+)
 from ..errors import UsageError, unknown
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..analysis.statistics.medians import Located
+from ..analysis.statistics.ranks import Located
 from ..report.format import ANY_RATIO, in_unit, p_value, percent, ratio, seconds
 from ..report.words import KINDS, WORDS, Statement
 from .figures import BURST, BURST_SECONDS, BUSY, is_judged_by_bursts

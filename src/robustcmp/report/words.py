@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ..analysis.control import FAILED, LARGEST_LOGITS, LARGEST_OUTCOMES, LARGEST_PREDICTIONS, PASSED, answers_alike
-from ..analysis.deployments import DEPLOYED_MARGIN, OWN_DIFFERENCES, SOURCE, SUCCESS
+from ..analysis.deployments import (
+    DEPLOYED_MARGIN,
+    FAILED,
+    LARGEST_LOGITS,
+    LARGEST_OUTCOMES,
+    LARGEST_PREDICTIONS,
+    OWN_DIFFERENCES,
+    PASSED,
+    SOURCE,
+    SUCCESS,
+    answers_alike,
+)
 from ..analysis.indicator import NO_SPREAD, reversed_pairs
 from ..analysis.outcomes import Outcomes
 from ..analysis.planning import ESTIMATE, SAME, UPPER_LIMIT

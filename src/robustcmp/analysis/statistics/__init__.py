@@ -1,17 +1,5 @@
 """Statistics of success rates and of times, from arrays alone: one kind a file. Imports the ground alone."""
 
-from .changes import (
-    ChangePoint as ChangePoint,
-)
-from .changes import (
-    Trend as Trend,
-)
-from .changes import (
-    change_point as change_point,
-)
-from .changes import (
-    trend as trend,
-)
 from .draws import (
     CommonDraws as CommonDraws,
 )
@@ -117,29 +105,11 @@ from .intervals import (
 from .intervals import (
     wilson_interval as wilson_interval,
 )
-from .medians import (
-    Located as Located,
-)
-from .medians import (
-    hodges_lehmann as hodges_lehmann,
-)
-from .medians import (
-    median_interval as median_interval,
-)
 from .permutations import (
     Together as Together,
 )
 from .permutations import (
     westfall_young as westfall_young,
-)
-from .planning import (
-    RateVariance as RateVariance,
-)
-from .planning import (
-    rate_variance as rate_variance,
-)
-from .planning import (
-    upper_variance as upper_variance,
 )
 from .power import (
     detectable_between_groups as detectable_between_groups,
@@ -150,17 +120,29 @@ from .power import (
 from .power import (
     trainings_needed as trainings_needed,
 )
-from .prediction import (
-    Prediction as Prediction,
+from .ranks import (
+    ChangePoint as ChangePoint,
 )
-from .prediction import (
-    prediction_interval as prediction_interval,
+from .ranks import (
+    Located as Located,
+)
+from .ranks import (
+    Trend as Trend,
 )
 from .ranks import (
     a12 as a12,
 )
 from .ranks import (
+    change_point as change_point,
+)
+from .ranks import (
+    hodges_lehmann as hodges_lehmann,
+)
+from .ranks import (
     kolmogorov_smirnov as kolmogorov_smirnov,
+)
+from .ranks import (
+    median_interval as median_interval,
 )
 from .ranks import (
     pairs_needed as pairs_needed,
@@ -169,11 +151,29 @@ from .ranks import (
     smallest_p as smallest_p,
 )
 from .ranks import (
+    trend as trend,
+)
+from .ranks import (
     wilcoxon as wilcoxon,
 )
 from .variance import (
     NestedVariance as NestedVariance,
 )
 from .variance import (
+    Prediction as Prediction,
+)
+from .variance import (
+    RateVariance as RateVariance,
+)
+from .variance import (
     nested_variance as nested_variance,
+)
+from .variance import (
+    prediction_interval as prediction_interval,
+)
+from .variance import (
+    rate_variance as rate_variance,
+)
+from .variance import (
+    upper_variance as upper_variance,
 )

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from .foundations import NO_VARIANCE, check_fraction, check_pairs, check_values, pooled_variance
 from .hypotheses import mean_and_error, standard_error
-from .medians import hodges_lehmann
-from .ranks import below_zero
+from .ranks import below_zero, hodges_lehmann
 
 LEVEL = 0.05
 

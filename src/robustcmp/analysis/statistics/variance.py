@@ -1,16 +1,20 @@
-"""Variance components of success rates."""
+"""Variance components of success rates, and what they predict for another training or another size."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UsageError
+from ...errors import UsageError, check_count
 from .foundations import (
     NO_VARIANCE,
+    check_values,
     one_training,
+    pooled_variance,
 )
 
 # Variance ----------------------------------------------------------------------------------------------------------
@@ -122,3 +126,214 @@ def interaction_variance(values: NDArray[np.float64]) -> float:
     residuals = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
     trainings, images = values.shape
     return float((residuals**2).sum() / ((trainings - 1) * (images - 1)))
+
+
+class Prediction(NamedTuple):
+    """Where the rate of one more training is expected.
+
+    Attributes
+    ----------
+    mean : float
+        The mean rate of the trainings that there are.
+    low, high : float
+        The ends of the prediction interval, clipped to [0, 1]; NaN for one training.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+def prediction_interval(
+    falls: NDArray[np.float64],
+    images: int,
+    *,
+    rates: NDArray[np.float64] | None = None,
+    choice: float = 0.0,
+    confidence: float = 0.95,
+) -> Prediction:
+    """Return where the rate of one more training is expected, on other images of the same kind.
+
+    m ± t·√V with V = σ²(1 + 1/n) + w + p(1 − p)/images + choice. m is the mean of the n trainings' rates, and σ² the
+    variance between trainings: that of their rates less what images do to one training and not to the others, at least
+    0. w is the variance of m from the choice of these images, the third term that of p = m from the choice of the other
+    ones. t is Student's quantile with Satterthwaite's degrees of freedom, (n − 1)(V / A)² but at least n − 1, where
+    A = s²(1 + 1/n), with the variance s² of the rates, is the part that n trainings estimate (Satterthwaite 1946, "An
+    approximate distribution of estimates of variance components"; a prediction interval as in Hahn and Meeker 1991,
+    "Statistical Intervals", section 4.2).
+
+    Parameters
+    ----------
+    falls : ndarray of float64, shape (trainings, images)
+        The share of an attack's repeats that fool each training on each image, in [0, 1].
+    images : int
+        How many images the other comparison attacks.
+    rates : ndarray of float64, shape (trainings,), optional
+        The trainings' rates, if they are not just the means of `falls`.
+    choice : float, default 0
+        A variance to be added, as of the choice of the models beside which the training is compared.
+    confidence : float, default 0.95
+
+    Raises
+    ------
+    UsageError
+        There are fewer than two images, `images` is not positive, or a value is NaN.
+
+    Examples
+    --------
+    >>> falls = np.random.default_rng(0).random((5, 1000)) < np.array([[0.18], [0.19], [0.20], [0.21], [0.22]])
+    >>> mean, low, high = prediction_interval(falls.astype(float), images=1000)
+    >>> round(mean, 2), round(low, 2), round(high, 2)
+    (0.21, 0.12, 0.29)
+    """
+    from scipy.special import stdtrit
+
+    check_values(falls)
+    check_count("images", images)
+    n, attacked = falls.shape
+    if attacked < 2:
+        raise UsageError(f"expected at least two images, received {attacked}")
+    rates = falls.mean(axis=1) if rates is None else rates
+    mean = float(rates.mean())
+    if n < 2:
+        return Prediction(mean, math.nan, math.nan)
+    measured = float(rates.var(ddof=1))
+    training = max(measured - interaction_variance(falls) / attacked, 0.0)
+    of_images = float(falls.mean(axis=0).var(ddof=1)) / attacked + mean * (1 - mean) / images
+    variance = training * (1 + 1 / n) + of_images + choice
+    if variance <= NO_VARIANCE:
+        return Prediction(mean, math.nan, math.nan)
+    estimated = measured * (1 + 1 / n)
+    df = (n - 1) * max(variance / max(estimated, NO_VARIANCE), 1.0) ** 2
+    half = float(stdtrit(df, 0.5 + confidence / 2)) * math.sqrt(variance)
+    return Prediction(mean, max(mean - half, 0.0), min(mean + half, 1.0))
+
+
+UPPER = 0.8
+"""The confidence of the upper limit of a variance that a comparison is planned with (Browne 1995)."""
+
+
+class RateVariance(NamedTuple):
+    """The variance of a trained model's rate within its framework, by source.
+
+    On n images with r repeats, the variance is training + (image + draw / r) / n.
+
+    Attributes
+    ----------
+    training : float
+        Between training runs, on all images and over all draws; at least 0.
+    image : float
+        What an image does to one model and not to the others of its framework; at least 0.
+    draw : float
+        What a draw of the attack does on an image: to one model and not to the others if all have the same draws, in
+        total if each training has its own. 0 for a pilot with one repeat, where it cannot be told from `image` and is
+        part of it.
+    """
+
+    training: float
+    image: float
+    draw: float
+
+    def at(self, images: int, repeats: int = 1) -> float:
+        """Return the variance of a rate on so many images with so many repeats.
+
+        >>> round(RateVariance(0.0025, 0.5, 0.5).at(1000, 2), 6)
+        0.00325
+        """
+        return self.training + (self.image + self.draw / repeats) / images
+
+
+def rate_variance(outcomes: Sequence[NDArray[np.float64]], own_draws: bool = False) -> RateVariance:
+    """Split the variance of trained models' rates within frameworks, averaged over frameworks.
+
+    All trainings of a framework see the same images, so an image that is easy for all of them moves all their rates
+    alike. Its effect cancels in differences and is left out. ``image`` and ``draw`` come from residuals of analyses of
+    variance within each framework (Searle, Casella and McCulloch 1992, "Variance Components", chapter 4): of trainings
+    × images for the means over repeats, and of trainings × draws within each image. ``training`` is the variance of
+    the measured rates without their parts, 0 if these are larger.
+
+    Parameters
+    ----------
+    outcomes : sequence of ndarray, each of shape (training runs, repeats, images)
+        Whether each image falls, or the probability that it does, framework by framework. One repeat for a
+        deterministic attack.
+    own_draws : bool, default False
+        Whether each training has draws of its own.
+
+    Returns
+    -------
+    RateVariance
+        In the squared unit of the rates.
+
+    Raises
+    ------
+    UsageError
+        A framework has one training, there is one framework, or there is one image.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> rates = rng.normal(0.3, 0.05, (3, 100, 1, 1))
+    >>> falls = (rng.random((3, 100, 4, 500)) < rates).astype(float)
+    >>> training, image, draw = rate_variance(list(falls), own_draws=True)
+    >>> round(training**0.5, 2), round(image, 1), round(draw, 1)
+    (0.05, 0.0, 0.2)
+    """
+    images = outcomes[0].shape[2]
+    if images < 2:
+        raise UsageError(f"expected at least two images, received {images}")
+    groups = [of_framework.mean(axis=(1, 2)) for of_framework in outcomes]
+    pooled_variance(groups)  # or it says what is missing
+    measured = float(np.mean([group.var(ddof=1) for group in groups]))
+    draw = float(np.mean([_of_draws(of_framework, own_draws) for of_framework in outcomes]))
+    repeats = outcomes[0].shape[1]
+    residual = float(np.mean([interaction_variance(of_framework.mean(axis=1)) for of_framework in outcomes]))
+    image = max(residual - draw / repeats, 0.0)
+    return RateVariance(max(measured - (image + draw / repeats) / images, 0.0), image, draw)
+
+
+def _of_draws(values: NDArray[np.float64], own: bool) -> float:
+    """Return the variance that draws add to an image's outcome, 0 for one repeat."""
+    trainings, repeats, images = values.shape
+    if repeats == 1:
+        return 0.0
+    residuals = values - values.mean(axis=1, keepdims=True)
+    if own:
+        return float((residuals**2).sum() / (trainings * (repeats - 1) * images))
+    residuals -= residuals.mean(axis=0)
+    return float((residuals**2).sum() / ((trainings - 1) * (repeats - 1) * images))
+
+
+def upper_variance(groups: Sequence[NDArray[np.float64]], confidence: float = UPPER) -> float:
+    """Return the upper confidence limit of the variance between training runs, averaged over frameworks.
+
+    One-sided, from the chi-square distribution, with Satterthwaite's degrees of freedom, because frameworks may vary
+    unequally. A comparison that is planned with this limit has the stated power for a share `confidence` of all pilots
+    (Browne 1995, "On the use of a pilot sample for sample size determination").
+
+    Parameters
+    ----------
+    groups : sequence of ndarray of float64, shape (training runs,)
+        A rate for each trained model, framework by framework.
+    confidence : float, default 0.8
+        The share of pilots in which the limit is above the variance.
+
+    Raises
+    ------
+    UsageError
+        There is one framework, or a framework has one training.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> [round(upper_variance(list(rng.normal(0.2, 0.02, (3, n)))) ** 0.5, 3) for n in (3, 100)]
+    [0.024, 0.022]
+    """
+    pooled_variance(groups)  # or it says what is missing
+    variances = np.array([group.var(ddof=1) for group in groups])
+    if variances.sum() <= NO_VARIANCE:
+        return 0.0
+    from scipy.special import chdtri
+
+    df = variances.sum() ** 2 / (variances**2 / np.array([len(group) - 1 for group in groups])).sum()
+    return float(variances.mean() * df / chdtri(df, confidence))
