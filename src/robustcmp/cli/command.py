@@ -53,7 +53,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
-        if not action.help or default is None or default is False or default == argparse.SUPPRESS:
+        if not action.help or default is False or default in (None, [], argparse.SUPPRESS):
             return action.help
         value = " ".join(map(str, default)) if isinstance(default, list) else default
         return f"{action.help} (default: {value})"

@@ -150,8 +150,8 @@ def _add_machine(group: _ArgumentGroup) -> None:
         metavar="WHERE",
         help="where attacks run: in this process (in-process), in a process for each framework, so that a crash ends "
         "one attack on one model (isolated), in workers on this machine (dask:4) or of a scheduler of Dask "
-        "(tcp://HOST:8786); --weights are tried there before they are loaded here (default: isolated if attacks take "
-        "more than about three minutes)",
+        "(tcp://HOST:8786); --weights are tried there before they are loaded here; auto is isolated if attacks take "
+        "more than about three minutes",
     )
     group.add_argument(
         "--group-seconds", type=float, metavar="S", help="longest time of one attack on one model, with loading it"
