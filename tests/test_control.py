@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.analysis.deployments import differing, verdict
+from robustcmp.analysis.deployments import count_differing, verdict
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
@@ -195,7 +195,7 @@ def test_an_image_differs_once_however_often_it_does() -> None:
     other = success.copy()
     other[:, :, 1] = True
     other[0, 2, 4] = True
-    assert differing({"x": success, "y": other, "z": success}) == {"x|y": 2, "x|z": 0, "y|z": 2}
+    assert count_differing({"x": success, "y": other, "z": success}) == {"x|y": 2, "x|z": 0, "y|z": 2}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import robustcmp as rc
 from robustcmp.analysis.indicator import indicator_terms
 from robustcmp.analysis.outcomes import Outcomes, variance
 from robustcmp.analysis.results import Results
-from robustcmp.analysis.significance import deciding, of_distances
+from robustcmp.analysis.significance import of_distances, select_deciding
 from robustcmp.analysis.statistics.intervals import bootstrap_interval, wilson_interval
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import ModelError, UsageError
@@ -895,7 +895,7 @@ def test_the_headline_is_about_frameworks_where_there_are_trainings(two_by_two: 
     ev = two_by_two
     assert ev.results.level == "frameworks"
     sentences = headline(ev.results)
-    tests, shares = deciding(ev.tests("frameworks")), ev.variance()
+    tests, shares = select_deciding(ev.tests("frameworks")), ev.variance()
     rates_only = tests[~of_distances(tests)]
     in_family = f"{rates_only.p.notna().sum()} attack"
     for attack in ev.results.attacks:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.recorded import Twins, pairing
+from robustcmp.analysis.recorded import Twins, match_twins
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_twins
 from robustcmp.analysis.statistics.hypotheses import NOTHING_VARIES, mantel, paired_t
@@ -96,12 +96,12 @@ def test_a_copy_that_was_trained_further_is_a_twin_and_another_network_is_none(r
 
 def test_twins_are_paired_off_or_not_at_all() -> None:
     pairs = [Twins(("a", 0), ("b", 1), 0.9), Twins(("b", 0), ("a", 1), 0.9), Twins(("a", 2), ("b", 2), 0.9)]
-    assert pairing(pairs, "a", "b", [0, 1, 2], [0, 1, 2]) == [1, 0, 2]
-    assert pairing(pairs, "b", "a", [0, 1, 2], [0, 1, 2]) == [1, 0, 2]
-    assert pairing(pairs, "a", "b", [0, 1], [0, 1, 2]) is None
-    assert pairing(pairs, "a", "b", [0, 1, 2], [0, 1]) is None
-    assert pairing(pairs, "a", "c", [0, 1, 2], [0, 1, 2]) is None
-    assert pairing([*pairs, Twins(("a", 0), ("b", 2), 0.6)], "a", "b", [0, 1, 2], [0, 1, 2]) is None
+    assert match_twins(pairs, "a", "b", [0, 1, 2], [0, 1, 2]) == [1, 0, 2]
+    assert match_twins(pairs, "b", "a", [0, 1, 2], [0, 1, 2]) == [1, 0, 2]
+    assert match_twins(pairs, "a", "b", [0, 1], [0, 1, 2]) is None
+    assert match_twins(pairs, "a", "b", [0, 1, 2], [0, 1]) is None
+    assert match_twins(pairs, "a", "c", [0, 1, 2], [0, 1, 2]) is None
+    assert match_twins([*pairs, Twins(("a", 0), ("b", 2), 0.6)], "a", "b", [0, 1, 2], [0, 1, 2]) is None
 
 
 # The paired tests
@@ -280,5 +280,5 @@ def test_the_published_runs_name_the_twins_that_their_weights_have(run: Path) ->
         (("torch", seed), ("torch@1.0", seed)) for seed in range(5)
     ]
     assert all(
-        ev.results.pairing(a, b, "fgsm") is None for a, b in (("torch", "jax"), ("tensorflow", "tensorflow@1.15"))
+        ev.results.match_twins(a, b, "fgsm") is None for a, b in (("torch", "jax"), ("tensorflow", "tensorflow@1.15"))
     )

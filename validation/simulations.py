@@ -25,7 +25,7 @@ from scipy.stats import f_oneway, multivariate_normal, norm
 
 import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
-from robustcmp.analysis.planning import Goal, Prices, cheapest, measured
+from robustcmp.analysis.planning import Goal, Prices, cheapest, measure_pilot
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.draws import common_draws
 from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models, equivalent_twins
@@ -517,7 +517,7 @@ class Planned:
 
     def simulate(self, rng: np.random.Generator) -> list[tuple[int, bool]]:
         """Return the planned trainings, and whether so many detect the difference, by the estimate and by the limit."""
-        pilot = measured(self.pilot.outcomes(self.pilot.draw(rng)), own_draws=True)
+        pilot = measure_pilot(self.pilot.outcomes(self.pilot.draw(rng)), own_draws=True)
         results = []
         for variance in (pilot.estimate, pilot.upper):
             design = cheapest(pilot, variance, [self.images], [self.repeats], Prices(), Goal(APART, 0.05, 0.8))

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .analysis.followups import Conditioning, as_dataset
-from .analysis.results import Results, missing, open_results
+from .analysis.results import Results, not_stored, open_results
 from .analysis.statistics.power import POWER
 from .errors import RobustcmpError
 from .files import write_named
@@ -385,7 +385,7 @@ class Evaluation:
         import pandas
 
         if self.results.checked is None:
-            raise missing("checks")
+            raise not_stored("checks")
         return pandas.DataFrame([asdict(check) for check in self.results.checked.checks])
 
     def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
@@ -428,7 +428,7 @@ class Evaluation:
             `run_transfer` has not been called.
         """
         if self.results.transferred is None:
-            raise missing("transfer")
+            raise not_stored("transfer")
         return self.results.transferred
 
     def run_conditioning(self, attacks: Sequence[str] | None = None, *, progress: bool = False) -> pandas.DataFrame:
@@ -457,7 +457,7 @@ class Evaluation:
         """
         results = self.results
         contested = self._models_for("conditioning").run_conditioning(attacks, progress)
-        stored = results.stored_contested()
+        stored = results.read_contested()
         if stored is not None:
             contested = contested.beside(stored)
         results.run.write_arrays("contested", results.question, contested.to_arrays())
@@ -481,12 +481,12 @@ class Evaluation:
             `run_conditioning` has not been called.
         """
         if self.results.conditioned is None:
-            raise missing("conditioning")
+            raise not_stored("conditioning")
         return self.results.conditioned.curve()
 
     def _models_for(self, name: str) -> AtHand:
         if self._at_hand is None:
-            raise missing(name)
+            raise not_stored(name)
         return self._at_hand
 
     # pictures and files ------------------------------------------------------------------------------------------

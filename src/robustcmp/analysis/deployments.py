@@ -76,7 +76,7 @@ def pairs_of(recorded: Recorded) -> dict[str, list[tuple[Key, Key]]]:
     return pairs
 
 
-def measured(recorded: Recorded) -> pandas.DataFrame:
+def describe_deployments(recorded: Recorded) -> pandas.DataFrame:
     """Return what each deployment is, beside its source; a row a deployment.
 
     ``bytes`` is the mean size of its files, and ``size`` its ratio to the source's weights in float32; ``changed``, the
@@ -147,7 +147,7 @@ def _not_asked(recorded: Recorded, accuracy: Mapping[Key, float]) -> list[dict[s
     return rows
 
 
-def compared(recorded: Recorded, margin: float) -> pandas.DataFrame:
+def compare_deployments(recorded: Recorded, margin: float) -> pandas.DataFrame:
     """Return how much easier each deployment is to fool than its source; a row a deployment and attack.
 
     Parameters
@@ -240,7 +240,7 @@ def _of_distance(recorded: Recorded, name: str, pairs: Sequence[tuple[Key, Key]]
         "low": math.nan,
         "high": math.nan,
         "p": math.nan,
-        "detectable": _nothing,
+        "detectable": _nan,
     }
     if len(outcomes) > 1 and np.ptp(a - b):
         test = paired_t(a, b, largest=math.inf)
@@ -320,7 +320,7 @@ def _over_trainings(ours: NDArray[np.float64], theirs: NDArray[np.float64], marg
 def _over_images(ours: NDArray[np.float64], theirs: NDArray[np.float64], margin: float) -> dict[str, Any]:
     """Return the evidence over images, each with its mean over trainings and repeats."""
     a, b = ours.mean(axis=(0, 1)), theirs.mean(axis=(0, 1))
-    said: dict[str, Any] = {"unit": "images", "low": math.nan, "high": math.nan, "p": math.nan, "detectable": _nothing}
+    said: dict[str, Any] = {"unit": "images", "low": math.nan, "high": math.nan, "p": math.nan, "detectable": _nan}
     if (ours != theirs).any():
         single = ours.shape[:2] == (1, 1)  # then flipping signs is McNemar's test, which is exact
         p = mcnemar(a > 0, b > 0).p if single else sign_flips((a - b)[None])[0].p
@@ -351,7 +351,7 @@ def _few(differences: NDArray[np.float64], margin: float) -> Equivalence | None:
     return Equivalence(float(differences.mean()), -low, high, p)
 
 
-def _nothing(alpha: float) -> float:
+def _nan(alpha: float) -> float:
     """Return NaN: where no outcome differs, there is nothing to say what could have been seen."""
     return math.nan
 
@@ -429,7 +429,7 @@ FAILED = (
 )
 
 
-def differing(success: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
+def count_differing(success: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
     """Return, for each pair of frameworks, how many images fool one and not the other.
 
     Parameters
@@ -465,7 +465,7 @@ def control(recorded: Recorded) -> dict[str, Any] | None:
     if measured is None:
         return None
     differ = {
-        attack: differing({model: recorded.values(model, attack) for model in recorded.models})
+        attack: count_differing({model: recorded.values(model, attack) for model in recorded.models})
         for attack in recorded.attacks
     }
     control_attacks = [attack for attack, record in recorded.attack_records.items() if record.in_control]

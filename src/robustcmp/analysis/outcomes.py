@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..records.attack import NORMS
-from .recorded import Twins, pairing
+from .recorded import Twins, match_twins
 from .statistics.foundations import ONE_TRAINING
 from .statistics.variance import nested_variance
 
@@ -55,9 +55,9 @@ class Outcomes:
     linf: Mapping[str, NDArray[np.float64]] | None = None
     not_compared: str = ""
 
-    def pairing(self, a: str, b: str) -> list[int] | None:
+    def match_twins(self, a: str, b: str) -> list[int] | None:
         """Return where the twin of each training of a is among those of b, None unless twins pair all of them."""
-        return pairing(self.twins, a, b, self.seeds[a], self.seeds[b])
+        return match_twins(self.twins, a, b, self.seeds[a], self.seeds[b])
 
     @property
     def labels(self) -> list[str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError, unknown
 from .outcomes import Outcomes
-from .significance import deciding, joint_level
+from .significance import joint_level, select_deciding
 from .statistics.foundations import ONE_TRAINING, check_fraction
 from .statistics.power import (
     MOST_TRAININGS,
@@ -123,7 +123,7 @@ class Pilot:
         return sorted({*REPEATS, self.design.repeats}) if self.more_repeats else [self.design.repeats]
 
 
-def measured(outcomes: Outcomes, own_draws: bool) -> Pilot:
+def measure_pilot(outcomes: Outcomes, own_draws: bool) -> Pilot:
     """Return what a comparison says of the variances under one attack.
 
     Parameters
@@ -158,7 +158,7 @@ def plan(
     _check(results, difference, power)
     if attack is not None and attack not in results.source_attacks:
         raise unknown("attack", attack, results.source_attacks)
-    goal = Goal(difference, joint_level(deciding(results.tests("frameworks"))), power)
+    goal = Goal(difference, joint_level(select_deciding(results.tests("frameworks"))), power)
     rows = [
         {"attack": outcomes.attack, "room": _room(outcomes)} | row
         for outcomes in results.outcomes
@@ -195,16 +195,18 @@ def _rows(results: Results, outcomes: Outcomes, goal: Goal, training_seconds: fl
     yield row | design._asdict() | {"detectable": detectable} | prices.of(design)
     if row["why"]:
         return
-    pilot = measured(outcomes, results.is_spread)
+    pilot = measure_pilot(outcomes, results.is_spread)
     grid = {SAME: [pilot.design.images], CHEAPEST: image_numbers(pilot.design.images, _available(results))}
     for name, numbers in grid.items():
         for label, variance in ((ESTIMATE, pilot.estimate), (UPPER_LIMIT, pilot.upper)):
             repeated = pilot.repeats() if name == CHEAPEST else [pilot.design.repeats]
             chosen = cheapest(pilot, variance, numbers, repeated, prices, goal)
-            yield {"design": name, "variance": label} | _priced(pilot, variance, chosen, prices, goal)
+            yield {"design": name, "variance": label} | _describe(pilot, variance, chosen, prices, goal)
 
 
-def _priced(pilot: Pilot, variance: RateVariance, design: Design | None, prices: Prices, goal: Goal) -> dict[str, Any]:
+def _describe(
+    pilot: Pilot, variance: RateVariance, design: Design | None, prices: Prices, goal: Goal
+) -> dict[str, Any]:
     if design is None:
         return {"why": f"more than {MOST_TRAININGS:,} trainings of each framework would be needed"}
     variances = pilot.variances(variance, design.images, design.repeats)

@@ -74,11 +74,11 @@ class Recorded:
     @cached_property
     def twins(self) -> list[Twins]:
         """The pairs of trained models that began from the same weights."""
-        return recorded_twins(self.manifest)
+        return read_twins(self.manifest)
 
-    def pairing(self, a: str, b: str, attack: str) -> list[int] | None:
+    def match_twins(self, a: str, b: str, attack: str) -> list[int] | None:
         """Return where the twin of each training of a is among those of b, None unless twins pair all of them."""
-        return pairing(self.twins, a, b, self.seeds(a, attack), self.seeds(b, attack))
+        return match_twins(self.twins, a, b, self.seeds(a, attack), self.seeds(b, attack))
 
     @property
     def has_several_trainings(self) -> bool:
@@ -283,7 +283,7 @@ class Twins(NamedTuple):
     correlation: float
 
 
-def recorded_twins(manifest: dict[str, Any]) -> list[Twins]:
+def read_twins(manifest: dict[str, Any]) -> list[Twins]:
     """Return the twins that a manifest names; none for an older one, which does not say."""
     return [Twins(_key(pair["a"]), _key(pair["b"]), pair["correlation"]) for pair in manifest.get("twins", [])]
 
@@ -293,7 +293,9 @@ def _key(stored: Sequence[Any]) -> Key:
     return str(name), int(seed)
 
 
-def pairing(twins: Sequence[Twins], a: str, b: str, seeds_a: Sequence[int], seeds_b: Sequence[int]) -> list[int] | None:
+def match_twins(
+    twins: Sequence[Twins], a: str, b: str, seeds_a: Sequence[int], seeds_b: Sequence[int]
+) -> list[int] | None:
     """Return where the twin of each of a's trainings is among b's.
 
     Parameters
@@ -313,9 +315,9 @@ def pairing(twins: Sequence[Twins], a: str, b: str, seeds_a: Sequence[int], seed
     Examples
     --------
     >>> twins = [Twins(("x", 0), ("y", 5), 0.95), Twins(("y", 4), ("x", 1), 0.97)]
-    >>> pairing(twins, "x", "y", [0, 1], [4, 5])
+    >>> match_twins(twins, "x", "y", [0, 1], [4, 5])
     [1, 0]
-    >>> pairing(twins, "x", "y", [0, 1, 2], [4, 5, 6]) is None
+    >>> match_twins(twins, "x", "y", [0, 1, 2], [4, 5, 6]) is None
     True
     """
     there = {frozenset((pair.a, pair.b)) for pair in twins}

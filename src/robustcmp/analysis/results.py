@@ -16,7 +16,7 @@ from ..errors import SealError, UsageError
 from ..records.answers import Checked, Contested
 from ..records.store import Run
 from ..sealed import Hdf5
-from .deployments import DEPLOYED_MARGIN, compared, control, measured
+from .deployments import DEPLOYED_MARGIN, compare_deployments, control, describe_deployments
 from .distances import Distances, ExactPixel, Starts
 from .followups import PICKS, Conditioning, as_dataset, blocks
 from .indicator import IndicatorRange, find_published_rates, indicator_ranges, relative, robustness_indicator, variants
@@ -24,7 +24,7 @@ from .margins import Margins
 from .outcomes import Outcomes, variance
 from .planning import plan
 from .recorded import Recorded, costs, twin_mask
-from .significance import ALPHA, Level, deciding, has_framework_level, of_distances, run_tests
+from .significance import ALPHA, Level, has_framework_level, of_distances, run_tests, select_deciding
 from .statistics import NO_EVIDENCE, Interval, Prediction, bootstrap_interval, mantel, wilson_interval
 from .statistics.power import POWER
 from .trainings import Trainings, root_mean_std
@@ -223,7 +223,7 @@ class Results(Recorded):
         """The attacks whose joint test is not significant, so that P may rank chance differences of the sources."""
         if self.is_uneven or not self.compares_sources:
             return []
-        joint = deciding(self.tests(self.level))
+        joint = select_deciding(self.tests(self.level))
         joint = joint[~of_distances(joint)]
         return [str(attack) for attack in joint.attack[~(joint.p_adjusted < ALPHA)]]
 
@@ -250,12 +250,12 @@ class Results(Recorded):
 
     def deployments(self, margin: float = DEPLOYED_MARGIN) -> pandas.DataFrame:
         """Return how much easier each deployed network is to fool than the model that it was converted from."""
-        return compared(self, margin)
+        return compare_deployments(self, margin)
 
     @property
     def deployed_networks(self) -> pandas.DataFrame:
-        """What each deployed network is, beside its source; see `robustcmp.analysis.deployments.measured`."""
-        return measured(self)
+        """What each deployed network is, beside its source; see `analysis.deployments.describe_deployments`."""
+        return describe_deployments(self)
 
     def variance(self) -> pandas.DataFrame:
         """Return the variance components of a trained model's success rate, one row per attack."""
@@ -315,7 +315,7 @@ class Results(Recorded):
     def transfer_blocks(self) -> pandas.DataFrame:
         """The mean transfer between trainings of one framework and between frameworks, of the sources."""
         if self.transferred is None:
-            raise missing("transfer")
+            raise not_stored("transfer")
         places = [place for place, (name, _) in enumerate(self.keys) if name in self.sources]
         frameworks = [self.keys[place][0] for place in places]
         are_twins = twin_mask(self.twins, self.keys)[np.ix_(places, places)]
@@ -334,10 +334,10 @@ class Results(Recorded):
     def conditioned(self) -> Conditioning | None:
         """Rates on the subsets of fewer models, None if `Evaluation.run_conditioning` has not been run."""
 
-        stored = self.stored_contested()
+        stored = self.read_contested()
         return None if stored is None else Conditioning(self, stored)
 
-    def stored_contested(self) -> Contested | None:
+    def read_contested(self) -> Contested | None:
         """Return what is stored of contested images, None if there is nothing of this question."""
 
         def read(file: Hdf5) -> Contested:
@@ -355,15 +355,15 @@ class Results(Recorded):
 
     def conditioning(self, *, picks: int = PICKS, seed: int = 0) -> pandas.DataFrame:
         """Return the success rates against the number of models whose correct images are attacked."""
-        return self._conditioned().curve(picks, seed)
+        return self._require_conditioning().curve(picks, seed)
 
     def prediction(self, model: str, attack: str, *, models: int, images: int = 1000) -> Prediction:
         """Return where one more training of a framework is expected, in a comparison of one training each."""
-        return self._conditioned().prediction(model, attack, models=models, images=images)
+        return self._require_conditioning().prediction(model, attack, models=models, images=images)
 
-    def _conditioned(self) -> Conditioning:
+    def _require_conditioning(self) -> Conditioning:
         if self.conditioned is None:
-            raise missing("conditioning")
+            raise not_stored("conditioning")
         return self.conditioned
 
     def adversarials(
@@ -394,7 +394,7 @@ def open_results(directory: str | os.PathLike[str]) -> Results:
     return Results(run, *run.read_results())
 
 
-def missing(what: str) -> UsageError:
+def not_stored(what: str) -> UsageError:
     """Return the error for what an opened run does not have and its models would be needed for."""
     return UsageError(
         f"this run was stored without {what}, and its models are not loaded. Call robustcmp.evaluate with the same "

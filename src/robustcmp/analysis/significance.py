@@ -112,14 +112,14 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
         intervals = difference_intervals(np.array(differences), resamples=resamples) if pairs else []
         for row, (low, high) in zip(pairs, intervals, strict=True):
             row |= {"low": low, "high": high}
-        rows += _adjusted(of_models)
+        rows += _adjust(of_models)
     if level == "frameworks" or (level is None and has_framework_level(outcomes)):
-        of_frameworks = _adjusted(row for attack_outcomes in outcomes for row in _framework_tests(attack_outcomes))
-        rows += [*of_frameworks, *_permuted_together(outcomes, of_frameworks, resamples)]
+        of_frameworks = _adjust(row for attack_outcomes in outcomes for row in _framework_tests(attack_outcomes))
+        rows += [*of_frameworks, *_permute_together(outcomes, of_frameworks, resamples)]
     return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
-def deciding(tests: pandas.DataFrame) -> pandas.DataFrame:
+def select_deciding(tests: pandas.DataFrame) -> pandas.DataFrame:
     """Return of all tests of one level the joint ones that decide, one for each attack and one for its distances."""
     return tests[(tests.a == ALL) & (tests.attack != ALL) & ~tests.test.str.split().str[0].eq(BESIDE)]
 
@@ -158,7 +158,7 @@ def _model_tests(
         each = [mcnemar(fell[a], fell[b]) for a, b in pairs]
         if len(fell) > 2:
             joint = cochran_q(fell)
-            if _differing(values) < FEW_DIFFER:
+            if _count_differing(values) < FEW_DIFFER:
                 names = "Cochran's Q, permuted", names[1]
                 joint = Evidence(joint.statistic, label_permutation(values, resamples).p)
         else:  # its approximation is coarse where few images differ
@@ -167,7 +167,7 @@ def _model_tests(
         names = "permutation of models", "sign flips"
         joint, each = label_permutation(values, resamples), sign_flips(differences, flips)
     row: dict[str, Any] = {"level": "models", "attack": outcomes.attack, "n": values.shape[1]}
-    if not _differing(values):
+    if not _count_differing(values):
         joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
     rows = [row | _pair(names[0], ALL, "", joint, np.ptp(values.mean(axis=1)))]
     rows += [
@@ -179,7 +179,7 @@ def _model_tests(
     of = OF_DISTANCES[outcomes.norm]
     distances = np.concatenate([np.median(its, axis=1) for its in outcomes.distances.values()])
     nearer = np.array([np.sign(_finite(distances[b]) - _finite(distances[a])) for a, b in pairs])
-    if _differing(distances):
+    if _count_differing(distances):
         joint, each = friedman(distances), [sign_test(distances[b], distances[a]) for a, b in pairs]
     else:
         joint, each = NOTHING_SAID, [NOTHING_SAID] * len(pairs)
@@ -191,7 +191,7 @@ def _model_tests(
     return rows, [*differences, *nearer]
 
 
-def _differing(values: NDArray[np.float64]) -> int:
+def _count_differing(values: NDArray[np.float64]) -> int:
     """Return on how many images some models (models, images) differ."""
     return int((values != values[0]).any(axis=0).sum())
 
@@ -201,7 +201,7 @@ def _finite(distances: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isfinite(distances), distances, np.finfo(np.float64).max)
 
 
-def measured(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64]]]:
+def collect_values(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64]]]:
     """Return what is compared at the level of frameworks: a value for each training run, by framework.
 
     Success rates, under ``""``, and median distances, under the end of their tests' names, where the attack is about
@@ -213,7 +213,7 @@ def measured(outcomes: Outcomes) -> dict[str, dict[str, NDArray[np.float64]]]:
 
 def _framework_tests(outcomes: Outcomes) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for of, values in measured(outcomes).items():
+    for of, values in collect_values(outcomes).items():
         names, groups = list(values), list(values.values())
         row: dict[str, Any] = {"level": "frameworks", "attack": outcomes.attack, "n": sum(map(len, groups))}
         informative = varies(groups)
@@ -234,7 +234,7 @@ def _of_pair(
     outcomes: Outcomes, values: Mapping[str, NDArray[np.float64]], a: str, b: str, largest: float
 ) -> tuple[str, Difference]:
     """Return the name and the outcome of the test of two frameworks: paired where their trainings are twins."""
-    twin_places = outcomes.pairing(a, b)
+    twin_places = outcomes.match_twins(a, b)
     if twin_places is None:
         return "Welch's t", welch_t(values[a], values[b], largest=largest)
     return "paired t", paired_t(values[a], values[b][twin_places], largest=largest)
@@ -246,14 +246,14 @@ def varies(groups: Iterable[NDArray[np.float64]]) -> bool:
     return bool(np.ptp(values) > ROUNDING)
 
 
-def _permuted_together(
+def _permute_together(
     outcomes: Sequence[Outcomes], rows: Sequence[dict[str, Any]], resamples: int
 ) -> list[dict[str, Any]]:
     """Give joint tests of frameworks their p by permutations of trainings; return the tests of all attacks at once."""
     values = {
         (attack_outcomes.attack, of): list(groups.values())
         for attack_outcomes in outcomes
-        for of, groups in measured(attack_outcomes).items()
+        for of, groups in collect_values(attack_outcomes).items()
         if varies(groups.values())
     }
     if not values:
@@ -283,7 +283,7 @@ def _pair(
     return {"test": name, "a": a, "b": b, **test._asdict(), "effect": float(effect), "low": low, "high": high}
 
 
-def _adjusted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _adjust(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Adjust the p values of one level: those of pairs among themselves, those of joint tests, and those beside them.
 
     What has no p is in no family.

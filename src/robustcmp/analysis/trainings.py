@@ -61,7 +61,7 @@ class Trainings:
         fallen = self._exact_pixel.probabilities(attack)
         fallen = fallen or {model: self._recorded.values(model, attack).mean(axis=1) for model in models}
         of_a, of_b = fallen[a], fallen[b]
-        twin_places = self._recorded.pairing(a, b, attack)
+        twin_places = self._recorded.match_twins(a, b, attack)
         if min(len(of_a), len(of_b)) < 2:
             return NO_EVIDENCE
         if twin_places is None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError, unknown
 from .outcomes import Outcomes
-from .significance import ALL, ALPHA, SUMMED, Level, deciding, joint_level, of_distances
+from .significance import ALL, ALPHA, SUMMED, Level, joint_level, of_distances, select_deciding
 from .statistics.equivalence import (
     Equivalence,
     equivalent_frameworks,
@@ -141,7 +141,7 @@ def verdicts(results: Results) -> list[Verdict]:
     """Return a verdict for each attack that every source ran; none for one source, or the same-weights control."""
     if results.same_weights or len(results.sources) < 2:
         return []
-    tests = deciding(results.tests(results.level))
+    tests = select_deciding(results.tests(results.level))
     alpha = joint_level(tests)
     unequal = results.is_uneven
     about_distances = of_distances(tests)
@@ -353,7 +353,7 @@ def _of_trainings(
     outcomes: Outcomes, values: Mapping[str, NDArray[np.float64]], margin: float, largest: float
 ) -> Iterator[tuple[str, str, Equivalence]]:
     for a, b in combinations(values, 2):
-        twin_places = outcomes.pairing(a, b)
+        twin_places = outcomes.match_twins(a, b)
         if twin_places is None:
             yield a, b, equivalent_frameworks(values[a], values[b], margin, largest)
         else:

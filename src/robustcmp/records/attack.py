@@ -216,7 +216,7 @@ class AttackRecord(msgspec.Struct, frozen=True, rename={"class_name": "class"}):
         }
 
 
-def declared_extras(attacks: Mapping[str, AttackRecord]) -> dict[str, Extra]:
+def collect_extras(attacks: Mapping[str, AttackRecord]) -> dict[str, Extra]:
     """Return all extras of some attacks, or raise `UsageError` for declarations that cannot be kept."""
     extras: dict[str, Extra] = {}
     for attack, record in attacks.items():
@@ -231,7 +231,7 @@ def declared_extras(attacks: Mapping[str, AttackRecord]) -> dict[str, Extra]:
         if not all(map(math.isfinite, record.grid)):
             raise UsageError(f"{attack} has the grid {record.grid}: its values have to be finite")
         draws = record.position_draws
-        for name in _used(record):
+        for name in _list_values(record):
             if name not in record.extras and name not in OWN_NAMES:
                 raise UsageError(
                     f"{attack} uses the value {name!r}, which it does not declare. It declares "
@@ -252,7 +252,7 @@ def _fits(draws: PositionDraws, extras: Mapping[str, Extra]) -> bool:
     return map_fits and all(extra is not None and not extra.dims for extra in numbers)
 
 
-def _used(record: AttackRecord) -> list[str]:
+def _list_values(record: AttackRecord) -> list[str]:
     """Return the values that an attack's declarations name."""
     draws = record.position_draws
     names = [

@@ -18,7 +18,7 @@ from .. import limits
 from ..errors import SealError, UsageError, unknown
 from ..files import as_path
 from ..untrusted import read_toml
-from .attack import AttackRecord, Cell, declared_extras
+from .attack import AttackRecord, Cell, collect_extras
 
 FORMAT = "robustcmp run 3"
 Subset = Literal["common", "all"]
@@ -174,7 +174,7 @@ def check(manifest: dict[str, Any]) -> None:
     """
     try:
         said = msgspec.convert(manifest, _Manifest)
-        declared_extras(said.suite.attacks)
+        collect_extras(said.suite.attacks)
     except (msgspec.ValidationError, UsageError) as error:
         raise SealError(f"the manifest: {error}") from None
     models = [(model.name, model.training_seed) for model in said.models]

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import sealed
 from ..errors import SealError
-from .attack import DIMS, OWN_NAMES, OWN_TYPES, AttackRecord, declared_extras
+from .attack import DIMS, OWN_NAMES, OWN_TYPES, AttackRecord, collect_extras
 from .manifest import FORMAT, attack_records, check, check_finished
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def read(file: sealed.Hdf5) -> tuple[xarray.Dataset, dict[str, Any]]:
     coords: dict[str, Any] = {name: (name, values) for name, values in axes.items()}
     coords["label"] = ("image", file.array("label", np.int64, (sizes["image"],)))
     variables = {}
-    for name, (dims, dtype) in sorted(_declared(records)):
+    for name, (dims, dtype) in sorted(_list_arrays(records)):
         if name in file.arrays:
             variables[name] = (dims, _array(file, name, dims, dtype, sizes))
         elif name in (*OWN_NAMES, "ran", "repeats", "epsilon_curve"):
@@ -87,7 +87,7 @@ def read(file: sealed.Hdf5) -> tuple[xarray.Dataset, dict[str, Any]]:
     return content, manifest
 
 
-def _declared(records: Mapping[str, AttackRecord]) -> Iterator[tuple[str, tuple[tuple[str, ...], DTypeLike | None]]]:
+def _list_arrays(records: Mapping[str, AttackRecord]) -> Iterator[tuple[str, tuple[tuple[str, ...], DTypeLike | None]]]:
     """Yield the names of all arrays that results may have, with their axes and types; None for any numbers."""
     yield from ((name, (DIMS, dtype)) for name, dtype in OWN_TYPES.items())
     yield "ran", (DIMS[:3], np.bool_)
@@ -95,7 +95,7 @@ def _declared(records: Mapping[str, AttackRecord]) -> Iterator[tuple[str, tuple[
     yield "epsilon_curve", ((*DIMS[:3], "epsilon"), np.float64)
     yield "margin", (("model", "training_seed", "image"), np.float64)
     maps = {record.position_draws.vulnerable_map for record in records.values() if record.position_draws}
-    for name, extra in declared_extras(records).items():
+    for name, extra in collect_extras(records).items():
         if extra.in_results:
             dims = DIMS if extra.per_repeat else (*DIMS[:3], "image")
             dtype = np.uint8 if name in maps else np.float64 if extra.empty is None else None

@@ -119,7 +119,7 @@ class Run:
             )
         if not run.has_results:
             run.manifest()  # or it says what else the directory is
-            raise UsageError(run._interrupted)
+            raise UsageError(run._resume_hint)
         return run
 
     @property
@@ -370,7 +370,7 @@ class Run:
         except FileNotFoundError:
             return None
         except SealError as error:
-            raise _broken_answer(path, error) from None
+            raise _answer_error(path, error) from None
 
     def write_clean(self, answers: str, images: NDArray[np.float32]) -> None:
         """Write the clean images (N, H, W, C) that were attacked, with the question that they belong to.
@@ -455,19 +455,19 @@ class Run:
         """
         content, answered = self._load()
         del content.attrs["manifest"]
-        return content, self._asked(answered)
+        return content, self._check_answered(answered)
 
     def check_results(self) -> None:
         """Check that `results.h5` is as it was written, and answers the manifest; raise as `read_results` does."""
         with self._results() as file:
             answered = results_file.manifest_of(file)
-        self._asked(answered)
+        self._check_answered(answered)
 
-    def _asked(self, answered: dict[str, Any]) -> dict[str, Any]:
+    def _check_answered(self, answered: dict[str, Any]) -> dict[str, Any]:
         """Return the manifest, or raise `UsageError` unless it is the one that was answered."""
         asked = self.manifest()
         if answered != asked:
-            raise UsageError(self._interrupted)
+            raise UsageError(self._resume_hint)
         return asked
 
     def write_answer(self, name: str, answers: str, content: dict[str, Any]) -> None:
@@ -492,7 +492,7 @@ class Run:
         except FileNotFoundError:
             return None
         except SealError as error:
-            raise _broken_answer(path, error) from None
+            raise _answer_error(path, error) from None
 
     def _load(self) -> tuple[xarray.Dataset, dict[str, Any]]:
         with self._results() as file:
@@ -504,18 +504,18 @@ class Run:
             with sealed.open_hdf5(self._results_path, "results") as file:
                 yield file
         except FileNotFoundError as error:
-            raise self._broken_results(error) from None
+            raise self._results_error(error) from None
         except SealError as error:
-            raise self._broken_results(error) from None
+            raise self._results_error(error) from None
 
-    def _broken_results(self, error: Exception) -> StoreError:
+    def _results_error(self, error: Exception) -> StoreError:
         return StoreError(
             f"{self._results_path} is broken ({error}). Delete it, and rerun the same command to "
             "recreate it from the cells."
         )
 
     @property
-    def _interrupted(self) -> str:
+    def _resume_hint(self) -> str:
         return (
             f"the run {self.directory} was interrupted before its results were complete. "
             "Rerun the same command, or the same call of robustcmp.evaluate, to resume it."
@@ -570,7 +570,7 @@ def _hint(directory: Path) -> str:
     return f". Did you mean {directory.with_name(near)}?" if near else ""
 
 
-def _broken_answer(path: Path, error: Exception) -> StoreError:
+def _answer_error(path: Path, error: Exception) -> StoreError:
     return StoreError(
         f"{path} is broken ({error}). Delete it to read the run without it, or rerun the same command to recreate it."
     )

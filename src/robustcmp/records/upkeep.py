@@ -57,12 +57,12 @@ def verify(run: Run) -> Iterator[Finding]:
     try:
         manifest = run.manifest()
         if not manifest:
-            yield _finding(path, "missing", run.lost_manifest)
+            yield _describe(path, "missing", run.lost_manifest)
     except RobustcmpError as error:
-        yield _finding(path, "broken", error)
+        yield _describe(path, "broken", error)
     kept = run.kept()
-    yield from _missing(run, manifest, {*kept})
-    yield from _broken_cells(run, kept)
+    yield from _find_missing(run, manifest, {*kept})
+    yield from _find_broken(run, kept)
     readers = _answers(run) | ({run.directory / "results.h5": run.check_results} if run.has_results else {})
     for file, read in readers.items():
         try:
@@ -71,13 +71,13 @@ def verify(run: Run) -> Iterator[Finding]:
             else:
                 _check_alone(file)
         except RobustcmpError as error:
-            yield _finding(file, "broken", error)
+            yield _describe(file, "broken", error)
     log = run.directory / "costs.jsonl"
     if changed := count_broken(log):
         yield Finding(log, "broken", f"{changed} of its lines are no records, or were changed. They are left out.")
 
 
-def _missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Finding]:
+def _find_missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Finding]:
     """Yield the cells and the results that a manifest promises and that are not there."""
     keys = dict.fromkeys(cell["key"] for cell in manifest.get("cells", []))
     if keys and not kept and not (run.directory / "cells").is_dir():
@@ -88,7 +88,7 @@ def _missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Fin
         yield Finding(run.directory / "results.h5", "missing", RERUN)
 
 
-def _broken_cells(run: Run, keys: list[str]) -> Iterator[Finding]:
+def _find_broken(run: Run, keys: list[str]) -> Iterator[Finding]:
     """Yield the cells that are not as they were sealed; several are read at once."""
 
     def findings(some: list[str], stop: Callable[[], None]) -> list[Finding]:
@@ -98,7 +98,7 @@ def _broken_cells(run: Run, keys: list[str]) -> Iterator[Finding]:
             try:
                 run.check_cell(key)
             except StoreError as error:
-                broken.append(_finding(run.cell_path(key), "broken", error))
+                broken.append(_describe(run.cell_path(key), "broken", error))
         return broken
 
     some = (keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE))
@@ -118,7 +118,7 @@ def _check_alone(file: Path) -> None:
         raise StoreError(f"{file} is broken ({error}). Rerun the same command once the manifest is there.") from None
 
 
-def _finding(file: Path, state: Literal["broken", "missing"], error: RobustcmpError) -> Finding:
+def _describe(file: Path, state: Literal["broken", "missing"], error: RobustcmpError) -> Finding:
     """Return what an error says of a file, whose name stands beside it."""
     reason = str(error).removeprefix(str(file)).lstrip(": ")
     return Finding(file, state, reason[:1].upper() + reason[1:])

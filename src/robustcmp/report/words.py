@@ -24,7 +24,7 @@ from ..analysis.indicator import NO_SPREAD, reversed_pairs
 from ..analysis.outcomes import Outcomes
 from ..analysis.planning import ESTIMATE, SAME, UPPER_LIMIT
 from ..analysis.results import Results
-from ..analysis.significance import ALPHA, deciding, of_distances
+from ..analysis.significance import ALPHA, of_distances, select_deciding
 from ..analysis.statistics import ONE_TRAINING
 from ..analysis.verdicts import MEDIANS, Measure, Verdict, together
 from ..errors import UsageError
@@ -403,7 +403,7 @@ def _level(results: Results) -> str:
 
 def _frameworks(results: Results) -> list[str]:
     """Say how far frameworks are apart, by their success rates and by the median distances of their trainings."""
-    joint = deciding(results.tests("frameworks"))
+    joint = select_deciding(results.tests("frameworks"))
     about_distances = of_distances(joint)
     tested = joint.p.notna()
     counts = {"attack": int((tested & ~about_distances).sum()), "distance": int((tested & about_distances).sum())}

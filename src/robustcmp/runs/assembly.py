@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..records.attack import DIMS, OWN_NAMES, AttackRecord, Cell, declared_extras
+from ..records.attack import DIMS, OWN_NAMES, AttackRecord, Cell, collect_extras
 from ..records.store import Run
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _own(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]]) -> dict[str, Any]:
 def _extras(axes: _Axes, loaded: Sequence[tuple[Cell, Arrays]]) -> dict[str, Any]:
     """Return what only some attacks have."""
     variables = {}
-    for name, extra in declared_extras(axes.attacks).items():
+    for name, extra in collect_extras(axes.attacks).items():
         parts = [(cell, arrays[f"extras/{name}"]) for cell, arrays in loaded if f"extras/{name}" in arrays]
         if not parts or not extra.in_results:
             continue

@@ -17,7 +17,7 @@ from ..attacks.suite import AnySuite, Suite, load_suite
 from ..data.arrays import check_labels, check_unit_images
 from ..errors import UsageError, check_count, check_seed
 from ..models.batches import check_batch_size
-from ..records.attack import declared_extras
+from ..records.attack import collect_extras
 
 if TYPE_CHECKING:
     from .loading import TrainedModel
@@ -89,7 +89,7 @@ def validate(
 ) -> Question:
     """Return what is asked, checked; raise `UsageError` for what cannot be used. No model is looked at."""
     loaded = load_suite(suite)
-    declared_extras(loaded.records)
+    collect_extras(loaded.records)
     n = loaded.images if n is None else n
     repeated = loaded.count_repeats(repeats)
     check_numbers(n, batch_size, seed)

@@ -268,7 +268,7 @@ def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     (8.0, 0.1056)
     """
     within, df = pooled_variance(groups)
-    between = _between(groups) / (len(groups) - 1)
+    between = _sum_between(groups) / (len(groups) - 1)
     if between <= NO_VARIANCE or within <= NO_VARIANCE:
         return NOTHING_VARIES
     from scipy.special import fdtrc
@@ -302,7 +302,7 @@ def brown_forsythe(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     (8.0, 0.1056)
     """
     pooled_variance(groups)  # or it says what is missing
-    between, within = _between(groups), unequal(groups)
+    between, within = _sum_between(groups), unequal(groups)
     if between <= NO_VARIANCE or within.total <= NO_VARIANCE:
         return NOTHING_VARIES
     from scipy.special import fdtrc
@@ -311,7 +311,7 @@ def brown_forsythe(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     return Evidence(statistic, float(fdtrc(within.df_between, within.df, statistic)))
 
 
-def _between(groups: Sequence[NDArray[np.float64]]) -> float:
+def _sum_between(groups: Sequence[NDArray[np.float64]]) -> float:
     """Return the sum of squares between groups."""
     means, sizes = np.array([group.mean() for group in groups]), np.array([len(group) for group in groups])
     return float((sizes * (means - np.average(means, weights=sizes)) ** 2).sum())

@@ -95,7 +95,7 @@ def bootstrap_interval(
         return Interval(0.0, 1.0)
     if np.ptp(image_means) == 0:
         return Interval(mean, mean)
-    means = _resampled(image_means[None], resamples, seed)
+    means = _resample(image_means[None], resamples, seed)
     low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
     return Interval(float(low), float(high))
 
@@ -157,7 +157,7 @@ def difference_intervals(
     pairs, n = differences.shape
     if n == 0:
         return [NO_EVIDENCE] * pairs
-    means = _resampled(differences, resamples, seed)
+    means = _resample(differences, resamples, seed)
     ends = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0).T
     unseen = wilson_interval(0, n, confidence).high
     return [
@@ -212,7 +212,7 @@ def two_way_interval(
     if within <= NO_VARIANCE or a.shape[1] == 1:
         return EVERYTHING
     of_a, of_b = resampled_rates([a, b], resamples, seed)
-    return _stretched(of_a - of_b, float(a.mean() - b.mean()), len(a) + len(b) - 2, confidence)
+    return _stretch(of_a - of_b, float(a.mean() - b.mean()), len(a) + len(b) - 2, confidence)
 
 
 def paired_two_way_interval(
@@ -240,10 +240,10 @@ def paired_two_way_interval(
     if np.var(differences.mean(axis=1), ddof=1) <= NO_VARIANCE or differences.shape[1] == 1:
         return EVERYTHING
     [means] = resampled_rates([differences], resamples, seed)
-    return _stretched(means, float(differences.mean()), len(differences) - 1, confidence)
+    return _stretch(means, float(differences.mean()), len(differences) - 1, confidence)
 
 
-def _stretched(means: NDArray[np.float64], difference: float, df: int, confidence: float) -> Interval:
+def _stretch(means: NDArray[np.float64], difference: float, df: int, confidence: float) -> Interval:
     """Return the central part of resampled differences, widened as Student's quantile is beside the normal one."""
     from scipy.special import ndtri, stdtrit
 
@@ -271,18 +271,18 @@ def resampled_rates(
     if all(framework_values.shape[-2] == 1 for framework_values in values):
         # One run takes no draw, so these are the resamples of every other interval.
         return [
-            _resampled(rates.reshape(-1, n), resamples, seed).reshape(resamples, *rates.shape[:-2]) for rates in values
+            _resample(rates.reshape(-1, n), resamples, seed).reshape(resamples, *rates.shape[:-2]) for rates in values
         ]
     rng = np.random.default_rng(seed)
     parts = []
     for size in blocks(resamples, n):
         images = _weights(rng, n, size)
-        runs = [_unbiased(_weights(rng, framework_values.shape[-2], size)) for framework_values in values]
-        parts.append([_weighted(framework_values, runs[i], images) for i, framework_values in enumerate(values)])
+        runs = [_correct_bias(_weights(rng, framework_values.shape[-2], size)) for framework_values in values]
+        parts.append([_weigh_rates(framework_values, runs[i], images) for i, framework_values in enumerate(values)])
     return [np.concatenate(of_model) for of_model in zip(*parts, strict=True)]
 
 
-def _weighted(
+def _weigh_rates(
     values: NDArray[np.float64], runs: NDArray[np.float64], images: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the means of values (…, runs, images) under weights (resamples, runs) and (resamples, images)."""
@@ -291,13 +291,13 @@ def _weighted(
     return mean
 
 
-def _unbiased(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _correct_bias(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Stretch weights (resamples, n) about 1/n, so that what they weigh varies as n fresh ones would."""
     n = weights.shape[1]
     return weights if n == 1 else 1 / n + (weights - 1 / n) * math.sqrt(n / (n - 1))
 
 
-def _resampled(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
+def _resample(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
     """Return the means of rows of values (rows, N) over resamples of the N, (resamples, rows)."""
     n = values.shape[1]
     counts = _counts(n, tuple(blocks(resamples, max(values.shape))), seed)

@@ -120,7 +120,7 @@ def permute(rates: NDArray[np.float64], sizes: Sequence[int], resamples: int = 1
             "expected rates (attacks, training runs) of at least two frameworks with at least two trainings each; "
             f"received {rates.shape} and {', '.join(map(str, sizes))} trainings"
         )
-    return Permuted(*_permuted(rates, sizes, resamples, seed))
+    return Permuted(*_permute(rates, sizes, resamples, seed))
 
 
 def _share(permuted: NDArray[np.float64], observed: NDArray[np.float64], exact: bool) -> NDArray[np.float64]:
@@ -130,7 +130,7 @@ def _share(permuted: NDArray[np.float64], observed: NDArray[np.float64], exact: 
     return shares
 
 
-def _permuted(
+def _permute(
     rates: NDArray[np.float64], sizes: Sequence[int], resamples: int, seed: int
 ) -> tuple[NDArray[np.float64], bool]:
     """Return the statistics (permutations, attacks), of the data first, and whether these are all there are."""

@@ -76,7 +76,7 @@ def wilcoxon(differences: NDArray[np.float64]) -> Evidence:
     >>> wilcoxon(np.array([0.1, 0.2, 0.3, 0.4, 0.5]))
     Evidence(statistic=15.0, p=0.0625)
     """
-    ranks, positive = _signed_ranks(differences)
+    ranks, positive = _rank_signed(differences)
     if not len(ranks):
         return NOTHING_VARIES
     below = _at_most(ranks)
@@ -93,7 +93,7 @@ def below_zero(differences: NDArray[np.float64]) -> float:
     >>> below_zero(-np.arange(1.0, 6.0))
     0.03125
     """
-    ranks, positive = _signed_ranks(differences)
+    ranks, positive = _rank_signed(differences)
     return float(_at_most(ranks)[int(ranks[positive].sum())]) if len(ranks) else 1.0
 
 
@@ -171,14 +171,14 @@ def kolmogorov_smirnov(a: NDArray[np.float64], b: NDArray[np.float64]) -> Eviden
     return Evidence(furthest / (n * m), min(p, 1.0))
 
 
-def _signed_ranks(differences: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _rank_signed(differences: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the ranks of differences that are not 0, doubled so that they are whole, and which are positive."""
     check_values(differences)
     some = differences[differences != 0]
-    return doubled_ranks(np.abs(some)), some > 0
+    return double_ranks(np.abs(some)), some > 0
 
 
-def doubled_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def double_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return twice the ranks of values, from 1, of which equal ones have their mean."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
@@ -265,7 +265,7 @@ def change_point(values: NDArray[np.float64]) -> ChangePoint:
     n = len(values)
     if n < 2:
         return ChangePoint(0, 0.0, 1.0)
-    distances = np.abs(np.cumsum(doubled_ranks(values))[:-1] - np.arange(1, n) * (n + 1))
+    distances = np.abs(np.cumsum(double_ranks(values))[:-1] - np.arange(1, n) * (n + 1))
     place = int(distances.argmax())
     largest = float(distances[place])
     return ChangePoint(place + 1, largest, min(1.0, 2 * math.exp(-6 * largest**2 / (n**3 + n**2))))
@@ -384,7 +384,7 @@ def median_interval(values: NDArray[np.float64], confidence: float = 0.95) -> Lo
     outside = 2 * np.asarray(
         bdtr(np.arange((n + 1) // 2), n, 0.5), np.float64
     )  # of the interval from one place further on each side
-    return _between(ordered, _middle(ordered), outside, confidence)
+    return _locate(ordered, _middle(ordered), outside, confidence)
 
 
 def hodges_lehmann(differences: NDArray[np.float64], confidence: float = 0.95) -> Located:
@@ -417,7 +417,7 @@ def hodges_lehmann(differences: NDArray[np.float64], confidence: float = 0.95) -
     rows, columns = np.triu_indices(n)
     averages = np.sort((differences[rows] + differences[columns]) / 2)
     outside = 2 * sums_at_most(tuple(range(1, n + 1)))[: (len(averages) + 1) // 2]
-    return _between(averages, _middle(averages), outside, confidence)
+    return _locate(averages, _middle(averages), outside, confidence)
 
 
 def _middle(ordered: NDArray[np.float64]) -> float:
@@ -428,7 +428,7 @@ def _middle(ordered: NDArray[np.float64]) -> float:
     return low if low == high else low / 2 + high / 2
 
 
-def _between(ordered: NDArray[np.float64], estimate: float, outside: NDArray[np.float64], confidence: float) -> Located:
+def _locate(ordered: NDArray[np.float64], estimate: float, outside: NDArray[np.float64], confidence: float) -> Located:
     """Return the narrowest interval from the k-th value to the k-th last; `outside` is its error for each k from 1."""
     allowed = np.flatnonzero(outside <= 1 - confidence + 1e-12)
     if not len(allowed):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ...analysis.results import Results, missing
+from ...analysis.results import Results, not_stored
 from .style import panel_per_attack
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def draw(
         The run was stored without its transfer.
     """
     if results.transferred is None:
-        raise missing("transfer")
+        raise not_stored("transfer")
     attacks = results.attacks if attacks is None else attacks
     return panel_per_attack(attacks, lambda axes, attack: _panel(axes, results, attack), figure, size=(3.6, 3.4))
 
