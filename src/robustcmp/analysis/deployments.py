@@ -95,8 +95,8 @@ def describe_deployments(recorded: Recorded) -> pandas.DataFrame:
     for name, pairs in pairs_of(recorded).items():
         entries = [entry for entry in recorded.manifest["deployments"] if entry["model"][0] == name]
         size = _mean(entries, "bytes")
-        few, seconds = (_median(entries, "seconds", place) for place in (0, 1))
-        source_few, source_seconds = (_median(entries, "source_seconds", place) for place in (0, 1))
+        few, seconds = (_median(entries, "seconds", position) for position in (0, 1))
+        source_few, source_seconds = (_median(entries, "source_seconds", position) for position in (0, 1))
         rows.append(
             {
                 "deployment": name,
@@ -397,9 +397,9 @@ def _mean(entries: Sequence[Mapping[str, Any]], name: str) -> float:
     return float(np.mean([_number(entry.get(name)) for entry in entries]))
 
 
-def _median(entries: Sequence[Mapping[str, Any]], of: str, place: int) -> float:
+def _median(entries: Sequence[Mapping[str, Any]], of: str, position: int) -> float:
     """Return the median over trainings of a time, NaN where it was not measured."""
-    return float(np.median([_number(entry[of][place]) for entry in entries]))
+    return float(np.median([_number(entry[of][position]) for entry in entries]))
 
 
 def _number(said: float | None) -> float:

@@ -136,8 +136,8 @@ class ExactPixel:
         if attack not in self._draws:
             return None
         falls, ran = (values.sel(attack=attack) for values in (self._falls.isel(repeat=0), self._recorded.dataset.ran))
-        known = {m: falls.sel(model=m).values[ran.sel(model=m).values] for m in self._recorded.models}
-        return None if any(np.isnan(values).any() for values in known.values()) else known
+        probabilities = {m: falls.sel(model=m).values[ran.sel(model=m).values] for m in self._recorded.models}
+        return None if any(np.isnan(values).any() for values in probabilities.values()) else probabilities
 
     def common_draws(self, attack: str, a: str, b: str, *, training_seed: int | None = None) -> CommonDraws:
         """Return two models' expected success under the same draws of positions, see `statistics.common_draws`.

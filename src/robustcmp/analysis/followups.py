@@ -189,9 +189,9 @@ class Conditioning:
         partners = {partner for pair in twins for partner in (pair.a, pair.b) if keys[training] in (pair.a, pair.b)}
         others = np.array([key not in partners for key in keys])
         members = [np.flatnonzero((self._names == name) & others) for name in frameworks]
-        known = [places for places in members if len(places)]
-        chosen = rng.permutation(len(known))[:count]
-        return np.array([rng.choice(known[place]) for place in chosen], np.int64)
+        finite = [places for places in members if len(places)]
+        chosen = rng.permutation(len(finite))[:count]
+        return np.array([rng.choice(finite[position]) for position in chosen], np.int64)
 
 
 def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
@@ -260,5 +260,5 @@ def blocks(
 
 def _mean(shares: NDArray[np.float64]) -> float:
     """Return the mean of the shares that are known, NaN without one."""
-    known = shares[np.isfinite(shares)]
-    return float(known.mean()) if known.size else math.nan
+    finite = shares[np.isfinite(shares)]
+    return float(finite.mean()) if finite.size else math.nan

@@ -81,8 +81,8 @@ class Margins:
             with np.errstate(invalid="ignore"):
                 rates = fallen / counts
             rows += [
-                (model, place, edges[place], edges[place + 1], int(counts[place]), rates[place])
-                for place in range(strata)
+                (model, position, edges[position], edges[position + 1], int(counts[position]), rates[position])
+                for position in range(strata)
             ]
         return pandas.DataFrame(rows, columns=["model", "stratum", "low", "high", "n", "success_rate"])
 

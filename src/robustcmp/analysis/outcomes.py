@@ -74,8 +74,8 @@ class Outcomes:
     @property
     def norm(self) -> str:
         """The norm of the distances that the attack is about, as it is written; "" if it is about none."""
-        given = {"l0": self.l0, "l2": self.l2, "linf": self.linf}
-        return next((NORMS[norm] for norm in NORMS if given[norm] is not None), "")
+        fields = {"l0": self.l0, "l2": self.l2, "linf": self.linf}
+        return next((NORMS[norm] for norm in NORMS if fields[norm] is not None), "")
 
     @property
     def distances(self) -> Mapping[str, NDArray[np.float64]]:
@@ -89,7 +89,9 @@ class Outcomes:
         Empty if the attack is not about distances, or if a median is +inf because a training resisted half of them.
         """
         # "higher": between a finite distance and +inf there is nothing to interpolate.
-        medians = {name: np.quantile(its, 0.5, axis=(1, 2), method="higher") for name, its in self.distances.items()}
+        medians = {
+            name: np.quantile(of_model, 0.5, axis=(1, 2), method="higher") for name, of_model in self.distances.items()
+        }
         return medians if all(np.isfinite(of_runs).all() for of_runs in medians.values()) else {}
 
     @property
@@ -100,7 +102,7 @@ class Outcomes:
         """
         if not self.distances:
             return None
-        medians = np.concatenate([np.median(its, axis=1) for its in self.distances.values()])
+        medians = np.concatenate([np.median(of_model, axis=1) for of_model in self.distances.values()])
         farther = (medians[None] > medians[:, None]).sum(axis=1)
         equal = (medians[None] == medians[:, None]).sum(axis=1) - 1
         share: NDArray[np.float64] = (farther + equal / 2) / max(len(medians) - 1, 1)

@@ -320,9 +320,11 @@ def match_twins(
     >>> match_twins(twins, "x", "y", [0, 1, 2], [4, 5, 6]) is None
     True
     """
-    there = {frozenset((pair.a, pair.b)) for pair in twins}
+    twin_pairs = {frozenset((pair.a, pair.b)) for pair in twins}
     each = [
-        [place for place, other in enumerate(seeds_b) if {(a, seed), (b, other)} in there] for seed in seeds_a if there
+        [position for position, other in enumerate(seeds_b) if {(a, seed), (b, other)} in twin_pairs]
+        for seed in seeds_a
+        if twin_pairs
     ]
     places = [partners[0] for partners in each if len(partners) == 1]
     return places if len(places) == len(seeds_a) and sorted(places) == list(range(len(seeds_b))) else None

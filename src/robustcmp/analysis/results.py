@@ -102,8 +102,8 @@ class Results(Recorded):
     @cached_property
     def success_rate(self) -> xarray.DataArray:
         """The share of images fooled, over (model, training_seed, attack, repeat); NaN if none were attacked."""
-        there = self.dataset.ran & (self.dataset.repeat < self.dataset.repeats)
-        rate: xarray.DataArray = self.dataset.success.mean("image").where(there)
+        has_run = self.dataset.ran & (self.dataset.repeat < self.dataset.repeats)
+        rate: xarray.DataArray = self.dataset.success.mean("image").where(has_run)
         return rate.rename("success_rate")
 
     @property
@@ -316,8 +316,8 @@ class Results(Recorded):
         """The mean transfer between trainings of one framework and between frameworks, of the sources."""
         if self.transferred is None:
             raise not_stored("transfer")
-        places = [place for place, (name, _) in enumerate(self.keys) if name in self.sources]
-        frameworks = [self.keys[place][0] for place in places]
+        places = [position for position, (name, _) in enumerate(self.keys) if name in self.sources]
+        frameworks = [self.keys[position][0] for position in places]
         are_twins = twin_mask(self.twins, self.keys)[np.ix_(places, places)]
         transferred = self.transferred.isel(source=places, target=places)
         shares = blocks(transferred, frameworks, are_twins)

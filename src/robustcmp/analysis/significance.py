@@ -177,7 +177,7 @@ def _model_tests(
     if not outcomes.distances:
         return rows, list(differences)
     of = OF_DISTANCES[outcomes.norm]
-    distances = np.concatenate([np.median(its, axis=1) for its in outcomes.distances.values()])
+    distances = np.concatenate([np.median(of_model, axis=1) for of_model in outcomes.distances.values()])
     nearer = np.array([np.sign(_finite(distances[b]) - _finite(distances[a])) for a, b in pairs])
     if _count_differing(distances):
         joint, each = friedman(distances), [sign_test(distances[b], distances[a]) for a, b in pairs]
@@ -266,15 +266,17 @@ def _permute_together(
         of = next((end for end in OF_DISTANCES.values() if row["test"].endswith(end)), "")
         if row["a"] == ALL and row["test"].split()[0] != BESIDE:
             row["p_westfall_young"] = adjusted.get((row["attack"], of), math.nan)
-    successes = [place for place, (_, of) in enumerate(runs) if not of]
-    found = {}
+    successes = [position for position, (_, of) in enumerate(runs) if not of]
+    joint_tests = {}
     if len(successes) > 1:
-        found[SUMMED] = permuted.joint(successes)
+        joint_tests[SUMMED] = permuted.joint(successes)
     if len(runs) > max(len(successes), 1):
         ends = dict.fromkeys(of for _, of in runs if of)
-        found[SUMMED + "".join(f" and{of}" for of in ends)] = permuted.joint(range(len(runs)))
+        joint_tests[SUMMED + "".join(f" and{of}" for of in ends)] = permuted.joint(range(len(runs)))
     row = {"level": "frameworks", "attack": ALL, "n": sum(sizes)}
-    return [row | _pair(name, ALL, "", joint, math.nan) | {"p_adjusted": joint.p} for name, joint in found.items()]
+    return [
+        row | _pair(name, ALL, "", joint, math.nan) | {"p_adjusted": joint.p} for name, joint in joint_tests.items()
+    ]
 
 
 def _pair(

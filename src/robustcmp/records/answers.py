@@ -131,8 +131,8 @@ class Contested:
         """Return it with what another one has of other attacks, if both are of the same images."""
         if not np.array_equal(self.index, other.index):
             return self
-        more = [place for place, attack in enumerate(other.attacks) if attack not in self.attacks]
-        attacks = self.attacks + [other.attacks[place] for place in more]
+        more = [position for position, attack in enumerate(other.attacks) if attack not in self.attacks]
+        attacks = self.attacks + [other.attacks[position] for position in more]
         return replace(self, attacks=attacks, success=np.concatenate([self.success, other.success[:, more]], axis=1))
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:

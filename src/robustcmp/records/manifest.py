@@ -173,39 +173,40 @@ def check(manifest: dict[str, Any]) -> None:
         It lacks what a manifest has, or contradicts itself.
     """
     try:
-        said = msgspec.convert(manifest, _Manifest)
-        collect_extras(said.suite.attacks)
+        record = msgspec.convert(manifest, _Manifest)
+        collect_extras(record.suite.attacks)
     except (msgspec.ValidationError, UsageError) as error:
         raise SealError(f"the manifest: {error}") from None
-    models = [(model.name, model.training_seed) for model in said.models]
-    groups = [(cell.model, cell.training_seed, cell.attack, cell.repeat) for cell in said.cells]
+    models = [(model.name, model.training_seed) for model in record.models]
+    groups = [(cell.model, cell.training_seed, cell.attack, cell.repeat) for cell in record.cells]
     contradictions = {
         "a share is no number": any(
             share is not None and share != share
-            for share in (said.images.correct_by_all, *(model.clean_accuracy for model in said.models))
+            for share in (record.images.correct_by_all, *(model.clean_accuracy for model in record.models))
         ),
-        "no attacks": not said.suite.attacks,
+        "no attacks": not record.suite.attacks,
         "a model is listed twice": len({*models}) < len(models),
         "a cell is listed twice": len({*groups}) < len(groups),
         "a cell is of a model that is not listed": not {group[:2] for group in groups} <= {*models},
-        "a cell is of an attack that is not listed": not {cell.attack for cell in said.cells} <= {*said.suite.attacks},
-        "more images were used than there are": said.images.used > said.images.of,
-        "twins are of models that are not listed": not {key for pair in said.twins for key in (pair.a, pair.b)}
+        "a cell is of an attack that is not listed": not {cell.attack for cell in record.cells}
+        <= {*record.suite.attacks},
+        "more images were used than there are": record.images.used > record.images.of,
+        "twins are of models that are not listed": not {key for pair in record.twins for key in (pair.a, pair.b)}
         <= {*models},
         "deployments are of models that are not listed": not {
-            key for entry in said.deployments for key in (entry.model, entry.source)
+            key for entry in record.deployments for key in (entry.model, entry.source)
         }
         <= {*models},
         "a network that was not asked is of a model that is not listed, or of one that was": not (
-            {entry.source for entry in said.not_asked} <= {*models}
-            and {*models}.isdisjoint(entry.model for entry in said.not_asked)
+            {entry.source for entry in record.not_asked} <= {*models}
+            and {*models}.isdisjoint(entry.model for entry in record.not_asked)
         ),
-        "the same weights have no name": said.same_weights is not None
-        and not any(model.info.same_weights for model in said.models),
+        "the same weights have no name": record.same_weights is not None
+        and not any(model.info.same_weights for model in record.models),
     }
-    for what, is_so in contradictions.items():
+    for contradiction, is_so in contradictions.items():
         if is_so:
-            raise SealError(f"the manifest contradicts itself: {what}")
+            raise SealError(f"the manifest contradicts itself: {contradiction}")
 
 
 def check_finished(manifest: dict[str, Any]) -> None:
@@ -221,7 +222,7 @@ PLACE = ("model", "training_seed", "attack", "repeat")  # of a cell among those 
 
 def attack_records(manifest: dict[str, Any]) -> dict[str, AttackRecord]:
     """Return what the attacks of a run said of themselves, by their names."""
-    return {name: msgspec.convert(said, AttackRecord) for name, said in manifest["suite"]["attacks"].items()}
+    return {name: msgspec.convert(record, AttackRecord) for name, record in manifest["suite"]["attacks"].items()}
 
 
 def part_of(manifest: dict[str, Any], cell: Cell) -> dict[str, Any]:
@@ -255,7 +256,7 @@ def merge_parts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     places = {tuple(cell[name] for name in PLACE): cell for part in same for cell in part["cells"]}
     cells = list(places.values())  # the latest, where an attack had other settings before
     models = {(model["name"], model["training_seed"]): model for part in same for model in part["models"]}
-    attacks = {name: said for part in same for name, said in part["suite"]["attacks"].items()}
+    attacks = {name: record for part in same for name, record in part["suite"]["attacks"].items()}
     repeats = [cell["repeat"] + 1 for cell in cells]
     return last | {
         "suite": last["suite"] | {"description": "", "digest": "", "attacks": attacks},
@@ -274,7 +275,7 @@ def merge_parts(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _without(part: str, content: dict[str, Any]) -> dict[str, Any]:
-    return {name: said for name, said in content.items() if name not in OF_THE_QUESTION[part]}
+    return {name: record for name, record in content.items() if name not in OF_THE_QUESTION[part]}
 
 
 SHIPPED = files("robustcmp.resources.attacks")

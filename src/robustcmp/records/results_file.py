@@ -165,10 +165,10 @@ def _check_ran(
     each = np.where([records[attack].deterministic for attack in attacks], 1, repeats)
     if not np.array_equal(expected, ran * each):
         raise SealError("what ran, and how often, is not what the cells in the manifest are")
-    for place, attack in enumerate(attacks):
+    for position, attack in enumerate(attacks):
         record = records[attack]
         used = [record.start, *(column.value for column in (record.table.columns if record.table else ()))]
-        if missing := [name for name in used if name and name not in variables and ran[:, :, place].any()]:
+        if missing := [name for name in used if name and name not in variables and ran[:, :, position].any()]:
             raise SealError(f"{', '.join(missing)} missing")
         draws = record.position_draws
         if draws and 0 < sum(n in variables for n in (draws.vulnerable, draws.positions, draws.vulnerable_map)) < 3:

@@ -60,9 +60,9 @@ def verify(run: Run) -> Iterator[Finding]:
             yield _describe(path, "missing", run.lost_manifest)
     except RobustcmpError as error:
         yield _describe(path, "broken", error)
-    kept = run.kept()
-    yield from _find_missing(run, manifest, {*kept})
-    yield from _find_broken(run, kept)
+    kept_keys = run.kept()
+    yield from _find_missing(run, manifest, {*kept_keys})
+    yield from _find_broken(run, kept_keys)
     readers = _answers(run) | ({run.directory / "results.h5": run.check_results} if run.has_results else {})
     for file, read in readers.items():
         try:
@@ -77,13 +77,13 @@ def verify(run: Run) -> Iterator[Finding]:
         yield Finding(log, "broken", f"{changed} of its lines are no records, or were changed. They are left out.")
 
 
-def _find_missing(run: Run, manifest: dict[str, Any], kept: set[str]) -> Iterator[Finding]:
+def _find_missing(run: Run, manifest: dict[str, Any], kept_keys: set[str]) -> Iterator[Finding]:
     """Yield the cells and the results that a manifest promises and that are not there."""
     keys = dict.fromkeys(cell["key"] for cell in manifest.get("cells", []))
-    if keys and not kept and not (run.directory / "cells").is_dir():
+    if keys and not kept_keys and not (run.directory / "cells").is_dir():
         yield Finding(run.directory / "cells", "missing", f"{RERUN} It has {len(keys)} cells.")
     else:
-        yield from (Finding(run.cell_path(key), "missing", RERUN) for key in keys if key not in kept)
+        yield from (Finding(run.cell_path(key), "missing", RERUN) for key in keys if key not in kept_keys)
     if manifest and not run.has_results:
         yield Finding(run.directory / "results.h5", "missing", RERUN)
 
@@ -171,18 +171,20 @@ def repair(run: Run) -> list[str]:
         raise
     except StoreError:
         broken = _set_aside(path)
-        said = [f"the broken manifest is kept as {broken}"]
+        messages = [f"the broken manifest is kept as {broken}"]
     else:
-        said = []
+        messages = []
     manifest = _of_results(run)
     if manifest is not None:
         run.write_manifest(manifest)
         listed = {cell["key"] for cell in manifest["cells"]}
         others = sum(cell.stem not in listed for cell in run.directory.glob("cells/*.h5"))
-        said.append(f"{path} is made again from results.h5: the question that was finished last")
+        messages.append(f"{path} is made again from results.h5: the question that was finished last")
         if others:
-            said.append(f"{others} other cells are of other questions, or of one that was not finished; they are kept")
-        return said
+            messages.append(
+                f"{others} other cells are of other questions, or of one that was not finished; they are kept"
+            )
+        return messages
     parts, unusable = _of_cells(run)
     if not parts:
         raise StoreError(
@@ -191,13 +193,15 @@ def repair(run: Run) -> list[str]:
         )
     manifest = merge_parts(parts)
     run.write_manifest(manifest)
-    said.append(f"{path} is made again from {len(manifest['cells'])} cells. Rerun the same command to resume")
+    messages.append(f"{path} is made again from {len(manifest['cells'])} cells. Rerun the same command to resume")
     if len(parts) > len(manifest["cells"]):
-        said.append(f"{len(parts) - len(manifest['cells'])} cells are of other questions; they are kept")
+        messages.append(f"{len(parts) - len(manifest['cells'])} cells are of other questions; they are kept")
     if unusable:
-        said.append(f"{unusable} cells are broken, or do not say what they are; they are kept")
-    said.append("not recovered: the repeats that were asked for, models and attacks without a cell, notes and twins")
-    return said
+        messages.append(f"{unusable} cells are broken, or do not say what they are; they are kept")
+    messages.append(
+        "not recovered: the repeats that were asked for, models and attacks without a cell, notes and twins"
+    )
+    return messages
 
 
 def _set_aside(path: Path) -> Path:

@@ -191,18 +191,18 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
     """
     members = np.unique(groups, return_inverse=True)[1]
     n = len(members)
-    known = np.isfinite(values) & ~np.eye(n, dtype=np.bool_)
-    sources, targets = np.nonzero(known)
+    is_finite = np.isfinite(values) & ~np.eye(n, dtype=np.bool_)
+    sources, targets = np.nonzero(is_finite)
     design = np.concatenate([np.eye(n)[sources], np.eye(n)[targets]], axis=1)
     rest = np.zeros((n, n))
-    rest[known] = values[known] - design @ np.linalg.lstsq(design, values[known], rcond=None)[0]
+    rest[is_finite] = values[is_finite] - design @ np.linalg.lstsq(design, values[is_finite], rcond=None)[0]
 
     def differences(members: NDArray[np.int64]) -> NDArray[np.float64]:
         """For each row of groups (rows, N) that of the means; NaN where there are no pairs of a kind."""
         within = (members[:, :, None] == members[:, None, :]).reshape(-1, n * n).astype(np.float64)
-        pairs, total = within @ known.ravel(), within @ rest.ravel()
+        pairs, total = within @ is_finite.ravel(), within @ rest.ravel()
         with np.errstate(invalid="ignore", divide="ignore"):
-            statistics: NDArray[np.float64] = total / pairs - (rest.sum() - total) / (known.sum() - pairs)
+            statistics: NDArray[np.float64] = total / pairs - (rest.sum() - total) / (is_finite.sum() - pairs)
         return np.where(np.isfinite(statistics), statistics, np.nan)
 
     [observed] = differences(members[None])

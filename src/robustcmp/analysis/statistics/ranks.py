@@ -180,9 +180,9 @@ def _rank_signed(differences: NDArray[np.float64]) -> tuple[NDArray[np.int64], N
 
 def double_ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return twice the ranks of values, from 1, of which equal ones have their mean."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    _, position, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
-    return np.asarray((2 * last - count + 1)[place], np.int64)
+    return np.asarray((2 * last - count + 1)[position], np.int64)
 
 
 def _at_most(doubled: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -266,9 +266,9 @@ def change_point(values: NDArray[np.float64]) -> ChangePoint:
     if n < 2:
         return ChangePoint(0, 0.0, 1.0)
     distances = np.abs(np.cumsum(double_ranks(values))[:-1] - np.arange(1, n) * (n + 1))
-    place = int(distances.argmax())
-    largest = float(distances[place])
-    return ChangePoint(place + 1, largest, min(1.0, 2 * math.exp(-6 * largest**2 / (n**3 + n**2))))
+    position = int(distances.argmax())
+    largest = float(distances[position])
+    return ChangePoint(position + 1, largest, min(1.0, 2 * math.exp(-6 * largest**2 / (n**3 + n**2))))
 
 
 def trend(values: NDArray[np.float64]) -> Trend:
@@ -312,25 +312,25 @@ def _inversions(ranks: NDArray[np.int64]) -> int:
     """Return how many pairs stand in the wrong order, counted at the highest bit in which their ranks differ."""
     count = 0
     for bit in reversed(range(int(ranks.max()).bit_length())):
-        one = (ranks >> bit) & 1
-        ones_before = np.cumsum(one)
+        bits = (ranks >> bit) & 1
+        ones_before = np.cumsum(bits)
         group = ranks >> (bit + 1)  # sorted by it, in the order of the series within a group
         first = np.searchsorted(group, group)
         before_group = np.where(first > 0, ones_before[first - 1], 0)
-        count += int((ones_before - before_group)[one == 0].sum())
+        count += int((ones_before - before_group)[bits == 0].sum())
         ranks = ranks[np.argsort(ranks >> bit, kind="stable")]
     return count
 
 
 def _slope(values: NDArray[np.float64]) -> float:
     """Return the median slope of all pairs, for one step of the series."""
-    place = np.arange(len(values), dtype=np.float64)
+    position = np.arange(len(values), dtype=np.float64)
     if len(values) > MOST_VALUES:
         parts = np.array_split(np.arange(len(values)), MOST_VALUES)
-        place = np.array([part.mean() for part in parts])
+        position = np.array([part.mean() for part in parts])
         values = np.array([np.median(values[part]) for part in parts])
     earlier, later = np.triu_indices(len(values), 1)
-    return float(np.median((values[later] - values[earlier]) / (place[later] - place[earlier])))
+    return float(np.median((values[later] - values[earlier]) / (position[later] - position[earlier])))
 
 
 class Located(NamedTuple):
