@@ -15,16 +15,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OTHER = ("tests", "validation", "benchmarks", "tools", "docs")
 CEILINGS = {
-    "modules in src": 240,
-    "statements in src": 22_500,
+    "modules in src": 220,
+    "statements in src": 22_400,
     "definitions in src": 1_770,
     "public definitions in src": 1_010,
-    "participle functions in src": 230,
-    "vague names in src": 240,
+    "participle functions in src": 180,
+    "vague names in src": 160,
     "tuple assignments in src": 290,
     "imports of private names in src": 2,
-    "statements in other Python": 26_000,
-    "public members of Evaluation": 91,
+    "statements in other Python": 25_800,
+    "public members of Evaluation": 30,
     "options of eval": 26,
 }
 EXPRESSIONS_PER_STATEMENT = 6.6  # in src: no denser code
