@@ -27,7 +27,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def by_epsilon(table: Any, names: dict[str, Any]) -> None:
     assert [*table.index] == names["ev"].results.models
-    np.testing.assert_allclose(table.loc["jax", 0.1], names["ev"].rates()["jax"]["fgsm"])
+    np.testing.assert_allclose(table.loc["jax", 0.1], names["ev"].results.rates()["jax"]["fgsm"])
 
 
 def single_images(table: Any, names: dict[str, Any]) -> None:

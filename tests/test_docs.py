@@ -11,7 +11,6 @@ import re
 import runpy
 import shlex
 import types
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -227,24 +226,19 @@ def test_the_commands_page_has_every_command() -> None:
 
 
 def test_the_table_of_the_summary_as_json_has_every_key() -> None:
-    def keys(node: ast.AST) -> Iterator[str]:
+    code = ast.parse((ROOT / "src/robustcmp/analysis/results.py").read_text(encoding="utf-8"))
+    functions = [part for part in code.body if getattr(part, "name", None) in ("as_json", "_uncertainty")]
+    keys = set()
+    for node in (part for function in functions for part in ast.walk(function)):
         match node:
-            case ast.Dict():
-                for key, value in zip(node.keys, node.values, strict=True):
-                    if isinstance(key, ast.Constant):
-                        yield str(key.value)
-                    else:  # what ** takes up
-                        yield from keys(value)
-            case ast.IfExp():
-                yield from keys(node.body)
-
-    code = ast.parse((ROOT / "src/robustcmp/analysis/as_json.py").read_text(encoding="utf-8"))
-    functions = [node for node in code.body if isinstance(node, ast.FunctionDef) and node.name != "_deployments"]
-    returned = [node.value for of in functions for node in of.body if isinstance(node, ast.Return) and node.value]
+            case ast.Assign(value=ast.Dict(keys=names)) | ast.AnnAssign(value=ast.Dict(keys=names)):
+                keys |= {name.value for name in names if isinstance(name, ast.Constant)}
+            case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=name))]):
+                keys.add(name)
     page = (ROOT / "docs/runs.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"^\| key \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
     shown = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert shown == {name for value in returned for name in keys(value)}
+    assert shown == keys
 
 
 @page
