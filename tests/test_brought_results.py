@@ -54,9 +54,12 @@ def parquet(_: Any, names: dict[str, Any]) -> None:
 
 
 def plot(axes: Any, names: dict[str, Any]) -> None:
+    from matplotlib import pyplot
+
     (shown,) = axes
     assert shown.get_xlabel().startswith("ε")
     assert {*names["ev"].results.models} <= {*shown.get_legend_handles_labels()[1]}
+    pyplot.close(shown.figure)
 
 
 LINES = {

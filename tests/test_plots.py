@@ -52,12 +52,11 @@ def closed() -> Iterator[None]:
 def test_a_picture_is_drawn_where_it_is_asked_to_be_and_can_be_saved(ev: rc.Evaluation, name: str) -> None:
     import matplotlib.pyplot as plt
 
-    before = plt.get_fignums()
     figure = Figure()
     axes = getattr(ev.plot, name)(figure=figure)
     assert axes.size
     assert all(panel.figure is figure for panel in axes.flat)
-    assert plt.get_fignums() == before
+    assert plt.get_fignums() == []
     stream = io.StringIO()
     figure.savefig(stream, format="svg")
     assert len(stream.getvalue()) > 1000
