@@ -801,7 +801,9 @@ def without_a_setting(name: str) -> tuple[tuple[NDArray[np.float32], Any], float
     return answers_of(name), loss_of(name)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(
+    "setting", [pytest.param(name, marks=[pytest.mark.slow] * (name == "jax: float64")) for name in SETTINGS]
+)
 def test_settings_of_the_caller_change_nothing(setting: str) -> None:
     name = setting.partition(":")[0]
     pytest.importorskip(name, reason=f"{name} is not installed")

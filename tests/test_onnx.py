@@ -66,6 +66,7 @@ def through(architecture: Architecture, weights: Weights, folder: Path, framewor
 # round trips ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_network_comes_back_bit_for_bit_from_onnx_and_every_framework(
     tiny: Architecture, tiny_residual: Architecture, random_weights: Callable[..., Weights], tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_each_training_has_draws_of_its_own(spread: rc.Evaluation) -> None:
     assert "2 repeats per training, each with its own draws" in " ".join(summary(spread.results).split())
 
 
+@pytest.mark.slow
 def test_its_outcomes_are_those_of_the_same_draws(spread: rc.Evaluation, asked: dict[str, Any]) -> None:
     """A training's n-th repeat is the draw of that number, whatever the others have."""
     drawn_by_all = rc.evaluate(**(asked | {"suite": load_suite(asked["suite"]).only_draws()}), repeats=6)

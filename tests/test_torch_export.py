@@ -74,6 +74,7 @@ def test_an_int8_conversion_computes_in_int8_and_changes_few_classes(source: dep
     assert sizes[0] > sizes[1], "no weights in float32 beside those in int8"
 
 
+@pytest.mark.slow
 def test_an_int8_file_is_opened_by_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchao")
     monkeypatch.setenv("CXX", "no-such-compiler")  # which would take its time twice
