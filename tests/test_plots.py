@@ -41,10 +41,11 @@ def one_each() -> rc.Evaluation:
 
 
 @pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    yield
+def no_open_figures() -> Iterator[None]:
     import matplotlib.pyplot as plt
 
+    plt.close("all")  # another file's test may have left one
+    yield
     plt.close("all")
 
 
