@@ -24,9 +24,8 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import foolbox as fb
 import msgspec
@@ -38,9 +37,6 @@ from ..records.attack import AttackRecord
 from ..records.manifest import Subset, SuiteFile, read_suite_file
 from .base import Attack
 from .foolbox import FoolboxAttack
-
-if TYPE_CHECKING:
-    pass
 
 OURS: dict[str, type[Attack]] = {
     name: cls
@@ -93,15 +89,6 @@ class Suite:
                 f'subset = "all" attacks images that a model misclassifies too, and {", ".join(refused)} cannot: '
                 "leave subset out, or use attacks that begin with the clean image, such as Ensemble"
             )
-
-        for (name, attack), (other_name, other) in combinations(self.attacks.items(), 2):
-            # Their results would be stored as one. The same function under two names is the same attack.
-            are_two = getattr(attack, "function", None) is not getattr(other, "function", None)
-            if are_two and attack.settings == other.settings:
-                raise UsageError(
-                    f"{name} and {other_name} cannot be told apart: they come from one function, around different "
-                    "objects. Write a function with def for each of them"
-                )
 
     def count_repeats(self, repeats: int | Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the repeats of each attack: `repeats`, for all or for the named attacks, else the suite's number.
