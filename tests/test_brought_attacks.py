@@ -550,7 +550,7 @@ def test_a_model_with_other_bounds() -> None:
     model = rc.wrap_functions(logits=lambda x: x.reshape(len(x), -1) @ weights()[0], bounds=(-1, 1))
     attack = FunctionAttack(away, epsilon=EPSILON, needs_gradient=False)
     with pytest.raises(UsageError, match=r"transform_bounds\(\(0, 1\)\)"):
-        list(attack.attack_repeats(model, drawn(), np.zeros(N, np.int64), repeats=[0]))
+        list(attack.outcomes(Classifier(model), drawn(), np.zeros(N, np.int64), 0, [0]))
 
 
 # draws ----------------------------------------------------------------------------------------------------------------
@@ -584,7 +584,7 @@ def test_draws_are_a_function_of_what_is_attacked(function: Any, one_by_one: boo
     images, labels = images.repeat(20, axis=0), labels.repeat(20)  # so that two calls are needed
     images[:, 0, 0, 0] = np.linspace(0, 1, len(images))
     labels = plain(images)
-    first, second = attack.attack_repeats(model, images, labels, repeats=[0, 1])
+    first, second = attack.outcomes(Classifier(model), images, labels, 0, [0, 1])
     assert (first.adversarials != second.adversarials).any()
     again = attack.attack(model, images, labels, repeat=1, batch_size=7)
     np.testing.assert_array_equal(again.adversarials, second.adversarials)

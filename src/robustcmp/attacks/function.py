@@ -146,7 +146,7 @@ class FunctionAttack(Attack):
         budget = "any distance counts" if self.epsilon is None else f"budget {self.norm} ≤ {self.epsilon:g}, checked"
         return [f"an attack from elsewhere, {self.function.__qualname__}: {budget}."]
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
+    def usual_queries(self, pixels: int, repeats: int) -> int:
         """Return one query a step: a function does not say how many it takes."""
         steps = self.parameters.get("steps", 1)
         return repeats * (steps if isinstance(steps, int) else 1)

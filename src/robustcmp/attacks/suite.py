@@ -55,10 +55,6 @@ Epsilons = Annotated[
 ]
 
 
-RunnableAttack = Attack | FoolboxAttack
-"""What an experiment runs."""
-
-
 @dataclass(frozen=True)
 class Suite:
     """A named list of attacks with their settings.
@@ -79,7 +75,7 @@ class Suite:
     description: str
     images: int
     repeats: int
-    attacks: dict[str, RunnableAttack]
+    attacks: dict[str, Attack]
     subset: Subset = "common"
 
     def __post_init__(self) -> None:
@@ -132,7 +128,7 @@ class Suite:
         return json_digest({name: record.outcome for name, record in self.records.items()})
 
 
-AnySuite = str | os.PathLike[str] | Suite | Mapping[str, RunnableAttack]
+AnySuite = str | os.PathLike[str] | Suite | Mapping[str, Attack]
 
 
 def load_suite(suite: AnySuite) -> Suite:
@@ -169,7 +165,7 @@ def load_suite(suite: AnySuite) -> Suite:
         raise UsageError(f"the suite {path}: {error}") from None
 
 
-def _of_attacks(given: Mapping[str, RunnableAttack]) -> Suite:
+def _of_attacks(given: Mapping[str, Attack]) -> Suite:
     if not given:
         raise UsageError("expected at least one attack in the suite, received none")
     for name, attack in given.items():
@@ -181,7 +177,7 @@ def _of_attacks(given: Mapping[str, RunnableAttack]) -> Suite:
 def check_attack(name: object, attack: object) -> None:
     """Raise `UsageError` for what a suite cannot have as an attack, or as the name of one."""
     _check_name(name, "the suite")
-    if not isinstance(attack, Attack | FoolboxAttack):
+    if not isinstance(attack, Attack):
         raise UsageError(
             f"the suite: {name} should be an attack of robustcmp.attacks, received {type(attack).__name__}. Wrap a "
             "function in robustcmp.attacks.FunctionAttack; name an attack of Foolbox in a TOML file"
@@ -196,7 +192,7 @@ def _check_name(name: object, where: str) -> None:
         )
 
 
-def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
+def _attack(name: str, table: dict[str, Any]) -> Attack:
     where = f"[attacks.{name}]"
     _check_name(name, where)
     cls_name = table.pop("attack", None)
@@ -204,7 +200,7 @@ def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
         raise UsageError(f"{where}: expected the key attack, the name of a class, received {cls_name!r}")
     try:
         if cls_name in OURS:
-            ours: RunnableAttack = OURS[cls_name](**_parameters(OURS[cls_name], table))
+            ours: Attack = OURS[cls_name](**_parameters(OURS[cls_name], table))
             return ours
         if cls_name in FOOLBOX:
             return _foolbox(FOOLBOX[cls_name], table)
