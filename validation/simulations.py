@@ -54,6 +54,7 @@ from robustcmp.analysis.statistics import (
     wilson_interval,
 )
 from robustcmp.attacks import SinglePixel
+from robustcmp.models.classifier import Classifier
 
 Simulate = Callable[[np.random.Generator], bool]
 Settings = ParamSpec("Settings")
@@ -580,7 +581,9 @@ def single_pixel_draws(draws: int) -> list[tuple[str, float, float, float]]:
             [
                 its.success
                 for start in range(0, draws, 500)  # what repeats share stays in memory
-                for its in attack.attack_repeats(model, x[weak], y[weak], repeats=range(start, min(start + 500, draws)))
+                for its in attack.outcomes(
+                    Classifier(model), x[weak], y[weak], 0, range(start, min(start + 500, draws))
+                )
             ]
         )
         for model in models.values()
