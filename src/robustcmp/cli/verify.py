@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import StoreError, UsageError
 from .command import Parser, run_command, say
 from .list import RUNS, print_rows
-
-if TYPE_CHECKING:
-    from ..records.store import Run
 
 
 def _parser() -> Parser:
@@ -41,13 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _verify(given: Sequence[str]) -> None:
     from ..bench.store import BenchmarkStore
     from ..records.store import Run
-    from ..records.upkeep import verify, write_sums
+    from ..records.upkeep import repair, verify, write_sums
 
     options = _parser().parse_args(given)
     directory = _find_directory(options.run)
     benchmark = BenchmarkStore(directory)
     if options.repair:
-        _repair(Run(directory), options.json)
+        run = Run(directory)
+        with run.writing():
+            say("\n".join(repair(run)))
         return
     rows: list[dict[str, Any]]
     if benchmark.is_there:
@@ -71,14 +70,3 @@ def _find_directory(name: str) -> Path:
     if not directory.is_dir():
         raise UsageError(f"there is no run {name}, and none in {RUNS}. See robustcmp list runs")
     return directory
-
-
-def _repair(run: Run, as_json: bool) -> None:
-    from ..records.upkeep import repair
-
-    with run.writing():
-        done = repair(run)
-    if as_json:
-        print_rows([{"done": line} for line in done], True)
-    else:
-        say("\n".join(done))
