@@ -188,10 +188,10 @@ def _describe_run(run: Run) -> dict[str, Any]:
         if benchmark.is_there:
             return row | _describe_benchmark(benchmark)
         manifest = run.manifest()
-        if not manifest:
-            raise run.lost_manifest
     except RobustcmpError as error:
         return row | {"state": str(error)}
+    if not manifest:
+        return row | {"state": "manifest.json is missing: rerun the command that made it"}
     trainings: dict[str, int] = {}
     for model in manifest["models"]:
         trainings[model["name"]] = trainings.get(model["name"], 0) + 1
