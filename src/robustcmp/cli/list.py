@@ -130,7 +130,7 @@ def _datasets() -> Rows:
 
 
 def _hosts() -> Rows:
-    from ..hosts.environments import described, is_ready, known
+    from ..hosts.environments import describe, is_ready, known
 
     rows: Rows = []
     for name in known():
@@ -138,7 +138,7 @@ def _hosts() -> Rows:
         state = f"not installed; create it with robustcmp hosts create {name}"
         if is_ready(name):
             try:
-                about = described(name)
+                about = describe(name)
                 row |= {key: about[key] for key in ("framework", "version", "python", "numpy")}
                 state = "installed"
             except HostError as error:
