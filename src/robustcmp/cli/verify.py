@@ -16,17 +16,13 @@ def _parser() -> Parser:
     parser = Parser(
         "robustcmp verify",
         "Check that every file of a run is there and as it was written.",
-        "  robustcmp verify lenet5-mnist-guo2019\n"
-        "  robustcmp verify runs/lenet5-mnist-guo2019 --sums\n"
-        "  robustcmp verify runs/lenet5-mnist-guo2019 --repair",
+        "  robustcmp verify lenet5-mnist-guo2019\n  robustcmp verify runs/lenet5-mnist-guo2019 --sums",
     )
     parser.add_argument("run", metavar="RUN", help=f"a run's directory, or its name in {RUNS}")
     parser.add_argument("--json", action="store_true", help="print a JSON list of objects instead of a table")
-    then = parser.add_mutually_exclusive_group()
-    then.add_argument(
+    parser.add_argument(
         "--sums", action="store_true", help="write SHA256SUMS, for sha256sum --check, unless a file is broken"
     )
-    then.add_argument("--repair", action="store_true", help="make a lost or broken manifest again, instead")
     return parser
 
 
@@ -38,16 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _verify(given: Sequence[str]) -> None:
     from ..bench.store import BenchmarkStore
     from ..records.store import Run
-    from ..records.upkeep import repair, verify, write_sums
+    from ..records.upkeep import verify, write_sums
 
     options = _parser().parse_args(given)
     directory = _find_directory(options.run)
     benchmark = BenchmarkStore(directory)
-    if options.repair:
-        run = Run(directory)
-        with run.writing():
-            say("\n".join(repair(run)))
-        return
     rows: list[dict[str, Any]]
     if benchmark.is_there:
         rows = [{"file": str(file), "state": "broken", "reason": reason} for file, reason in benchmark.broken()]
