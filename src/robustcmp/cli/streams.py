@@ -30,11 +30,10 @@ def drop_log_lines() -> Iterator[None]:
     Another process reads them, so that the last words of this one arrive even where it aborts. Python's own standard
     error goes past it and stays a terminal where it is one.
     """
-    try:
-        screen = os.dup(STDERR)
-    except OSError:  # closed
+    if sys.stderr is None:  # closed
         yield
         return
+    screen = os.dup(STDERR)
     read, write = os.pipe()
     with open(read, "rb") as lines:
         reader = Process([sys.executable, "-S", "-E", "-c", FILTER, str(screen)], descriptors=[screen], stdin=lines)
