@@ -196,7 +196,7 @@ class Evaluation:
             exchanging models then changes nothing, so this can be said without looking at which model has which
             outcome. ``"F"`` rows, a family of their own, assume equal spreads and decide nothing.
             ``p_westfall_young``, for joint tests of frameworks, is adjusted by permutations of the trainings instead
-            (`robustcmp.statistics.westfall_young`). Rows with ``attack`` ``"all"`` test all of them at once: their
+            (`robustcmp.statistics.permute`). Rows with ``attack`` ``"all"`` test all of them at once: their
             success rates, and these with the distances.
 
         Raises
