@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import UsageError
 from .foundations import check_fraction, check_values
 
 LEVEL = 0.05
@@ -113,7 +114,7 @@ def pair_rates(a: NDArray[np.float64], b: NDArray[np.float64], repeats: int = 1)
     >>> a, b = np.array([1.0, 1.0, 0.0, 0.0] * 50), np.array([1.0, 0.0, 0.0, 0.0] * 50)
     >>> rates = pair_rates(a, b)
     >>> rates.difference, [round(bound, 3) for bound in rates.interval()]
-    (0.25, [0.203, 0.304])
+    (0.25, [0.203, 0.303])
     """
     check_values(a, b)
     differences = a - b
@@ -127,8 +128,10 @@ def pair_rates(a: NDArray[np.float64], b: NDArray[np.float64], repeats: int = 1)
     return PairedRates(only_a * factor, only_b * factor, images * factor)
 
 
-def images_to_show(discordance: float, margin: float, power: float, level: float = LEVEL) -> int:
-    """Return how many images show that a difference is below a margin, if there is none.
+def images_to_show(
+    discordance: float, margin: float, power: float, difference: float = 0.0, level: float = LEVEL
+) -> int:
+    """Return how many images show that a difference is below a margin.
 
     The sample size of the score test (Nam 1997, "Establishing equivalence of two treatments and sample size
     requirements in matched-pairs design").
@@ -141,26 +144,32 @@ def images_to_show(discordance: float, margin: float, power: float, level: float
         In (0, 1).
     power : float
         The probability to show it, in (0, 1).
+    difference : float, default 0
+        The true difference, below the margin.
     level : float, default 0.05
         The probability to show it although the difference is the margin.
 
     Raises
     ------
     UsageError
-        The margin is no fraction.
+        The margin is no fraction, or not above the difference.
 
     Examples
     --------
     >>> images_to_show(0.02, 0.02, power=0.8)
-    491
+    425
     """
     check_fraction("margin", margin)
+    if difference >= margin:
+        raise UsageError(f"expected a difference below the margin of {margin:g}, received {difference:g}")
     from scipy.special import ndtri
 
-    expected = PairedRates(discordance / 2, discordance / 2, 1.0)
-    at_margin = -margin / expected.score(margin)  # the standard deviation of one image
-    reach = float(ndtri(1 - level)) * at_margin + float(ndtri(power)) * math.sqrt(discordance)
-    return math.ceil((reach / margin) ** 2)
+    expected = PairedRates((discordance + difference) / 2, (discordance - difference) / 2, 1.0)
+    distance = margin - difference
+    deviation_at_margin = -distance / expected.score(margin)
+    deviation = math.sqrt(max(discordance - difference**2, 0.0))
+    reach = float(ndtri(1 - level)) * deviation_at_margin + float(ndtri(power)) * deviation
+    return math.ceil((reach / distance) ** 2)
 
 
 def _normal_tail(score: float) -> float:
