@@ -42,7 +42,8 @@ def test_the_score_is_that_of_the_likeliest_probabilities(
         terms = [(only_a, p_a), (only_b, p_b), (more, 1 - p_a - p_b)]
         return -sum(count * math.log(max(p, 1e-300)) for count, p in terms if count)
 
-    p_b = float(minimize_scalar(unlikelihood, bounds=(max(0, -difference), (1 - difference) / 2), method="bounded").x)
+    bounds = (max(0.0, -difference), (1 - difference) / 2)
+    p_b = float(minimize_scalar(unlikelihood, bounds=bounds, method="bounded", options={"xatol": 1e-10}).x)
     variance = n * (2 * p_b + difference - difference**2)
     if variance < 1e-3:
         return
