@@ -374,7 +374,7 @@ def _print(options: Namespace, evaluation: Evaluation, tell: Say) -> None:
     from ..report.text import summary
     from ..report.words import name_stronger_suite
 
-    remove_left_over(evaluation.results.run.directory)  # by a command that was killed while it wrote its page
+    remove_left_over(evaluation.results.run.directory, "report")  # by a command that was killed while it wrote its page
     page = evaluation.results.run.directory / "report.html"
     if options.json:
         print(json.dumps(evaluation.to_json()), flush=True)

@@ -130,7 +130,7 @@ def _datasets() -> Rows:
 
 
 def _hosts() -> Rows:
-    from ..hosts.environments import described, is_ready, known
+    from ..hosts.environments import describe, is_ready, known
 
     rows: Rows = []
     for name in known():
@@ -138,7 +138,7 @@ def _hosts() -> Rows:
         state = f"not installed; create it with robustcmp hosts create {name}"
         if is_ready(name):
             try:
-                about = described(name)
+                about = describe(name)
                 row |= {key: about[key] for key in ("framework", "version", "python", "numpy")}
                 state = "installed"
             except HostError as error:
@@ -188,10 +188,10 @@ def _describe_run(run: Run) -> dict[str, Any]:
         if benchmark.is_there:
             return row | _describe_benchmark(benchmark)
         manifest = run.manifest()
-        if not manifest:
-            raise run.lost_manifest
     except RobustcmpError as error:
         return row | {"state": str(error)}
+    if not manifest:
+        return row | {"state": "manifest.json is missing: rerun the command that made it"}
     trainings: dict[str, int] = {}
     for model in manifest["models"]:
         trainings[model["name"]] = trainings.get(model["name"], 0) + 1
