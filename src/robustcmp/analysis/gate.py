@@ -27,6 +27,7 @@ MARGIN = 0.02
 UNINFORMATIVE = 0.05
 """An attack that fools fewer images of both models than this share, or all but fewer, says nothing about them."""
 POWER = 0.8
+NEAR_MARGIN = 0.9  # a difference found beyond this share of the margin would take a hundred times as many images
 
 
 @dataclass(frozen=True)
@@ -200,9 +201,9 @@ class ModelPair:
         return min(low, self.difference - half), max(high, self.difference + half)
 
     def images_needed(self, margin: float, power: float) -> int | None:
-        """Return how many images would show that the difference is below the margin, None if images cannot."""
+        """Return how many images would show that the difference is below the margin, None if it is near or above it."""
         difference = max(self._images.difference, 0.0)
-        if self.unit == "training" or difference >= margin:
+        if self.unit == "training" or difference > NEAR_MARGIN * margin:
             return None
         needed = images_to_show(self._images.discordance, margin, power, difference)
         repeats = self._images.images / len(self.new[0])  # independent image-repeats for each image
