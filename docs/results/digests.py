@@ -1,4 +1,4 @@
-"""The SHA-256 of every table and summary that is made from the runs in this folder.
+"""The SHA-256 of the cells of every table, and of every summary, that is made from the runs in this folder.
 
 ``python docs/results/digests.py`` compares them with ``digests.json``, which ``--write`` writes anew: a change of the
 code that should change no figure changes none of these.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from robustcmp.analysis.results import open_results
-from robustcmp.report.text import to_markdown, to_text
+from robustcmp.report.tables import tables
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -23,12 +23,12 @@ STORED = HERE / "digests.json"
 
 
 def of_run(run: str) -> dict[str, str]:
-    """Return the digests of a run's tables, as text and as Markdown, and of its summary."""
-    ev = open_results(HERE / run)
-    summary = {key: value for key, value in ev.to_json().items() if key != "out"}
+    """Return the digests of the cells of a run's tables, and of its summary; sentences may change."""
+    results = open_results(HERE / run)
+    cells = [[table.names, *table.written] for table in tables(results)]
+    summary = {key: value for key, value in results.to_json().items() if key != "out"}
     return {
-        "text": _digest(to_text(ev)),
-        "markdown": _digest(to_markdown(ev)),
+        "tables": _digest(json.dumps(cells)),
         "summary": _digest(json.dumps(_round_floats(summary), sort_keys=True)),
     }
 
@@ -44,11 +44,12 @@ def _round_floats(value: Any) -> Any:
 
 def of_pages() -> dict[str, str]:
     """Return the digests of the tables between the marks of the pages, which ``tables.py`` writes."""
-    return {
-        f"{page}: {table['name']}": _digest(table["table"])
-        for page in PAGES
-        for table in MARKED.finditer((ROOT / page).read_text(encoding="utf-8"))
-    }
+    digests = {}
+    for page in PAGES:
+        for marked in MARKED.finditer((ROOT / page).read_text(encoding="utf-8")):
+            rows = [line for line in marked["table"].splitlines() if line.startswith("|")]
+            digests[f"{page}: {marked['name']}"] = _digest("\n".join(rows))
+    return digests
 
 
 def _digest(text: str) -> str:
