@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,7 @@ LARGEST_SCORE = 1e9
 SMALLEST_MARGIN = 1e-9
 
 
-@dataclass(frozen=True)
-class PairedRates:
+class PairedRates(NamedTuple):
     """How often only one of two models was fooled, in images.
 
     Attributes
