@@ -277,9 +277,7 @@ def test_without_a_second_epoch_steps_are_compared(tmp_path: Path) -> None:
     found = made_up.make(tmp_path, measured)
     assert set(found.tests().measure) == {"step"}
     assert found.tests().ratio[0] == pytest.approx(2, rel=0.03)
-    assert re.match(
-        r"training, batch 64: torch takes 10\.\d ms \(.*\) a step; jax 2\.\d\d times", list_answers(found)[0]
-    )
+    assert re.match(r"training, batch 64: torch takes 10\.\d ms .* a step; jax 2\.\d\d", list_answers(found)[0])
     assert "Not all epochs are whole ones (10.0 %)" in " ".join(list_notes(found))
 
 

@@ -137,8 +137,8 @@ class Benchmark:
             task, subject, images (0), batch_size, n (processes), busy (share of processes during which other programs
             were busy); epoch_seconds (of the epochs after the first), first_epoch_seconds, call_seconds (a step, after
             warm-up), loss, training_accuracy and validation_accuracy (of the last epoch); ready_seconds, cpu_seconds
-            (of the whole process), processors (used on average), peak_memory, gpu (used on average), gpu_memory (the most), gpu_power
-            (on average, W).
+            (of the whole process), processors (used on average), peak_memory, gpu (used on average), gpu_memory (the
+            most), gpu_power (on average, W).
         """
         return self._summarise(["train"], [*OF_TRAINING, *OF_ONE_TRAINING, *OF_ALL])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,11 +61,10 @@ def _show_learning(benchmark: Benchmark, pictures: Pictures | None) -> list[Bloc
         return []
     table = make_tables(benchmark)["learning"]
     description = "; ".join(f"{row[1]}, batch {row[2]}: {row[5]}" for row in table.written)
+    against_time = partial(trainings.draw, benchmark, against="seconds")
     drawn = [
         *_draw(pictures, "validation accuracy by epoch", description, partial(trainings.draw, benchmark)),
-        *_draw(
-            pictures, "validation accuracy by time", description, partial(trainings.draw, benchmark, against="seconds")
-        ),
+        *_draw(pictures, "validation accuracy by time", description, against_time),
     ]
     return [*drawn, Block("table", table)]
 
@@ -93,7 +92,11 @@ def _show_settings(benchmark: Benchmark, _: Pictures | None) -> list[Block]:
     frame = benchmark.to_dataframe()
     facts = {name: about.get(name) for name in ("model", "dataset", "recipe", "training_seed", "weights_of", "epochs")}
     facts |= {name: environment.get(name) for name in ("system", "machine", "processor", "cpus", "threads")}
-    facts |= {"devices": _join(frame.device), "repetitions": benchmark.repetitions, "began": frame.began.min()}
+    facts |= {
+        "devices": ", ".join(sorted({*frame.device})),
+        "repetitions": benchmark.repetitions,
+        "began": frame.began.min(),
+    }
     shown = {name.replace("_", " "): str(value) for name, value in facts.items() if value is not None}
     versions = environment.get("versions", {}) | dict(zip(frame.subject, frame.version, strict=True))
     shown["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
@@ -110,10 +113,6 @@ def _draw(pictures: Pictures | None, title: str, description: str, draw: Callabl
         return draw(figure=figure)
 
     return [Block("pictures", [pictures.draw(draw_into, title, description)])]
-
-
-def _join(values: Iterable[object]) -> str:
-    return ", ".join(sorted({str(value) for value in values}))
 
 
 SECTIONS = (

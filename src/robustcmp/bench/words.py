@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 TASKS = {"train": "training", "forward": "prediction", "forward-backward": "gradient"}
 UNITS = {"epoch": "an epoch", "step": "a step", "call": "a call"}
-FEWEST = 6  # values, of which the median has a 95 % interval
 METHODS = (
     "The unit of every figure and test is a process. Ratios are Hodges-Lehmann shifts of logarithms, paired by "
     "repetition; p is Wilcoxon's signed-rank test, adjusted by Holm for all pairs and settings of a task.",
@@ -170,8 +169,6 @@ def _note_drift(benchmark: Benchmark) -> Iterator[str]:
             f"Drift: in {drifting} of {len(frame)} processes, times rise or fall by more than 5 % after warm-up "
             "(Kendall, p < 0.01), so their medians depend on how long they were measured."
         )
-    if benchmark.repetitions < FEWEST:
-        yield f"No interval of a median has 95 % with fewer than {FEWEST} repetitions: those say 'no information'."
 
 
 def _note_trainings(benchmark: Benchmark) -> Iterator[str]:
