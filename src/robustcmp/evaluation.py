@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .analysis.indicator import IndicatorRange
     from .analysis.significance import Level
     from .analysis.trainings import Trainings
-    from .analysis.verdicts import Compared, Verdict
+    from .analysis.verdicts import Verdict
     from .report.plots import Plots
 
 
@@ -206,9 +206,7 @@ class Evaluation:
         """
         return self.results.tests(level)
 
-    def equivalence(
-        self, margin: float, level: Level | None = None, of: Compared = "success rates"
-    ) -> pandas.DataFrame:
+    def equivalence(self, margin: float, level: Level | None = None) -> pandas.DataFrame:
         """Test whether sources differ by less than a margin: two one-sided tests (Schuirmann 1987).
 
         A difference that is not significant may still be large. This asks for evidence that it is small.
@@ -216,14 +214,10 @@ class Evaluation:
         Parameters
         ----------
         margin : float
-            In the unit of what is compared, chosen before the results are known: 0.02 is two points of success rates,
-            of which at most 1 is a margin.
+            Of success rates, chosen before the results are known: 0.02 is two points.
         level : str, optional
             ``"models"`` or ``"frameworks"`` (default: that of `verdicts`). Frameworks whose trainings are twins are
             compared pair by pair.
-        of : str, default "success rates"
-            Or ``"distances"``: the median distances of frameworks' trainings, each in its norm, under attacks that are
-            about distances and whose searches have converged.
 
         Returns
         -------
@@ -236,10 +230,9 @@ class Evaluation:
         Raises
         ------
         UsageError
-            The margin is not above 0 or, of success rates, above 1; `of` is neither of the two; or frameworks have one
-            training each. With distances: models are compared, or no attack has any to compare.
+            The margin is not above 0, or above 1; or frameworks have one training each.
         """
-        return self.results.equivalence(margin, level, of)
+        return self.results.equivalence(margin, level)
 
     def variance(self) -> pandas.DataFrame:
         """Return where the variance of a trained model's success rate lies, one row per attack.
