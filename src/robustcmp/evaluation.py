@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from .analysis.followups import Conditioning, as_dataset
 from .analysis.results import Results, not_stored, open_results
@@ -379,7 +380,7 @@ class Evaluation:
 
         if self.results.checked is None:
             raise not_stored("checks")
-        return pandas.DataFrame([asdict(check) for check in self.results.checked.checks])
+        return pandas.DataFrame([msgspec.to_builtins(check) for check in self.results.checked.checks])
 
     def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
         """Test every model on the adversarial images of each other model, and store the result with the run.
