@@ -61,6 +61,7 @@ def test_wilcoxon_is_that_of_scipy(n: int, seed: int) -> None:
 
 def test_the_published_example_of_pairs() -> None:
     assert wilcoxon(BEFORE - AFTER).statistic == 40
+    assert wilcoxon(BEFORE - AFTER).p == pytest.approx(2 * 0.01953, abs=1e-5)
     shift = hodges_lehmann(AFTER - BEFORE)
     # The book's examples 3.3 and 3.4: −0.46, and −0.786 to −0.010 with 96.1 %.
     assert (shift.estimate, shift.low, shift.high) == pytest.approx((-0.46, -0.786, -0.010), abs=5e-4)

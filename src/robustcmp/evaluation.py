@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from .analysis.followups import Conditioning, as_dataset
+from .analysis.gate import MARGIN, Gate, open_gate
 from .analysis.results import Results, not_stored, open_results
 from .analysis.statistics.power import POWER
 from .errors import RobustcmpError
@@ -234,6 +235,39 @@ class Evaluation:
             The margin is not above 0, or above 1; or frameworks have one training each.
         """
         return self.results.equivalence(margin, level)
+
+    def gate(self, margin: float = MARGIN, accuracy_margin: float | None = None) -> Gate:
+        """Decide whether new models may replace a baseline, the first model of the comparison.
+
+        Under each attack, the difference of the success rates on the same images is tested against the margin: by the
+        score of Tango (1998) over images, and over trainings as well where both models have several.
+
+        Parameters
+        ----------
+        margin : float, default 0.02
+            By how much a new model may be easier to fool, in (0, 1): 0.02 is two points.
+        accuracy_margin : float, optional
+            By how much its clean accuracy may be lower, in (0, 1); `margin` if it is not given.
+
+        Returns
+        -------
+        Gate
+            ``outcome`` is ``"passed"``, ``"easier"``, ``"less accurate"`` or ``"not shown"``; ``attacks`` and
+            ``accuracies`` have the verdicts with their bounds.
+
+        Raises
+        ------
+        UsageError
+            There is one model, or a margin is no fraction.
+
+        Examples
+        --------
+        >>> import robustcmp as rc
+        >>> ev = rc.open_run("docs/results/lenet5-mnist-deployed")
+        >>> ev.gate(margin=0.02).outcome
+        'passed'
+        """
+        return open_gate(self.results, margin, accuracy_margin)
 
     def variance(self) -> pandas.DataFrame:
         """Return where the variance of a trained model's success rate lies, one row per attack.
