@@ -21,7 +21,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from robustcmp.analysis.indicator import indicator_ranges
-from robustcmp.analysis.outcomes import Outcomes, variance
+from robustcmp.analysis.outcomes import Outcomes, split_variance
 from robustcmp.analysis.significance import COLUMNS, has_framework_level, run_tests
 from robustcmp.analysis.statistics import (
     bootstrap_interval,
@@ -316,7 +316,7 @@ def test_frameworks_need_several_trainings_and_are_not_approximated() -> None:
     assert one.labels == ["f0", "f1", "f2"]
     assert set(run_tests([one], None, 100).level) == {"models"}
     assert not has_framework_level([one])
-    for call in (lambda: run_tests([one], "frameworks"), lambda: variance([one])):
+    for call in (lambda: run_tests([one], "frameworks"), lambda: split_variance([one])):
         with pytest.raises(UsageError, match="framework and run-to-run effects are confounded"):
             call()
     with pytest.raises(UsageError, match="level should be one of models, frameworks, received 'both'"):
@@ -327,19 +327,19 @@ def test_unequal_numbers_of_trainings() -> None:
     fell = np.random.default_rng(0).random((5, 1, 20)) < 0.5
     its = outcomes({"a": fell[:2], "b": fell[2:]})
     assert len(run_tests([its], "frameworks")) == 3  # the unbalanced form
-    with pytest.raises(UsageError, match="have 2, 3 training runs; the nested analysis of variance needs equal"):
-        variance([its])
+    with pytest.raises(UsageError, match="the nested analysis of variance needs equal"):
+        split_variance([its])
 
 
 def test_variances_of_a_planted_table() -> None:
     its = drawn(repeats=5, images=60)
-    [row] = variance([its]).reset_index().to_dict("records")
+    [row] = split_variance([its]).reset_index().to_dict("records")
     rates = np.array([its.success[name].mean(axis=(1, 2)) for name in its.success])
     assert (row["framework"], row["training_run"], row["share"], row["low"], row["high"]) == nested_variance(rates)
     of_repeats = np.array([its.success[name].mean(axis=2).var(axis=1, ddof=1) for name in its.success])
     assert row["repeat"] == pytest.approx(of_repeats.mean() / 5)
     assert row["image"] == pytest.approx(its.image_means.var(axis=1, ddof=1).mean() / 60 - row["repeat"])
-    [row] = variance([drawn(repeats=1)]).to_dict("records")
+    [row] = split_variance([drawn(repeats=1)]).to_dict("records")
     assert row["repeat"] == 0
 
 
@@ -352,9 +352,9 @@ def test_variances_of_a_planted_table() -> None:
 def test_an_attack_that_never_or_always_succeeds(value: bool, images: int, deterministic: bool) -> None:
     fell = np.full((3, 3, 1 if deterministic else 2, images), value)
     far = np.full(fell.shape, 1.0 if value else np.inf)
-    its = outcomes(
-        {f"f{i}": fell[i] for i in range(3)}, deterministic=deterministic, l2={f"f{i}": far[i] for i in range(3)}
-    )
+    distances = {f"f{i}": far[i] for i in range(3)}
+    success = {f"f{i}": fell[i] for i in range(3)}
+    its = outcomes(success, deterministic=deterministic, distances=distances, norm="L2")
     table = run_tests([its], None, resamples=100)
     assert table.p.isna().all()  # in no family: nothing could differ
     assert table.p_adjusted.isna().all()
@@ -363,7 +363,7 @@ def test_an_attack_that_never_or_always_succeeds(value: bool, images: int, deter
     assert not pairs[["effect", "low", "high"]].isna().any(axis=None)
     unseen = wilson_interval(0, images).high if images > 1 else 1
     assert pairs[pairs.level == "models"].high.values == pytest.approx(unseen)
-    found = variance([its])
+    found = split_variance([its])
     assert found.loc["x", ["framework", "training_run", "repeat", "share", "low", "high"]].tolist() == [
         0,
         0,
@@ -385,7 +385,7 @@ def test_trainings_that_agree_are_nothing_to_measure_a_difference_by() -> None:
     assert table.p.tolist() == [1, 1, 1]
     assert table.statistic.tolist() == [0, 0, 0]
     assert (table.effect.tolist(), table.low.iloc[2], table.high.iloc[2]) == ([0.5, 0.5, -0.5], -1, 1)
-    assert variance([its]).loc["x", ["training_run", "share", "low", "high"]].tolist() == [0, 1, 0, 1]
+    assert split_variance([its]).loc["x", ["training_run", "share", "low", "high"]].tolist() == [0, 1, 0, 1]
 
 
 def test_the_two_way_range_is_no_narrower_than_the_t_interval() -> None:

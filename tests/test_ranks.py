@@ -34,13 +34,6 @@ def sample(of: st.SearchStrategy[float], most: int, least: int = 1) -> st.Search
     return st.lists(of, min_size=least, max_size=most).map(np.array)
 
 
-# two samples
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    return max(abs(float(np.mean(a <= x)) - float(np.mean(b <= x))) for x in [*a, *b])
-
-
 # pairs
 
 
@@ -99,20 +92,11 @@ def test_the_interval_holds_what_the_test_does_not_reject(pairs: int, seed: int)
     assert inside == (wilcoxon(differences - shifted).p > 1 - shift.coverage + 1e-9)
 
 
-def test_hodges_lehmann_covers_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(5)
-    covered = [
-        shift.low <= 0.2 <= shift.high for shift in (hodges_lehmann(sample) for sample in rng.normal(0.2, 1, (2000, 8)))
-    ]
-    expected = hodges_lehmann(rng.normal(size=8)).coverage
-    assert np.mean(covered) == pytest.approx(expected, abs=0.012)  # 3 standard errors are 0.013
-
-
-def test_the_pairs_needed_are_those_of_one_sign() -> None:
+def test_enough_pairs_can_be_significant() -> None:
     for tests in range(1, 40):
         needed = pairs_needed(tests)
-        smallest = wilcoxon(np.arange(1.0, needed + 1)).p
-        assert tests * smallest <= 0.05 < tests * 2 * smallest
+        enough, fewer = (tests * wilcoxon(np.arange(1.0, pairs + 1)).p for pairs in (needed, needed - 1))
+        assert enough <= 0.05 < fewer
 
 
 # medians
@@ -160,12 +144,6 @@ def test_the_nile_changed_in_1898() -> None:
     found = change_point(nile["volume"].to_numpy(np.float64))
     assert nile["year"].iloc[found.before - 1] == 1898
     assert found.p < 1e-5
-
-
-def test_pettitt_errs_as_rarely_as_it_says() -> None:
-    rng = np.random.default_rng(0)
-    assert np.mean([change_point(rng.exponential(size=100)).p < 0.01 for _ in range(2000)]) <= 0.01
-    assert change_point(np.array([1.0])).p == change_point(np.ones(9)).p == 1
 
 
 @given(sample(whole, 20, 2))
