@@ -288,7 +288,7 @@ def test_a_host_sees_no_gpu_and_that_is_said_before_any_work(
 
 @pytest.mark.parametrize(("model", "short"), [("lenet1", ("digits", 2.0)), ("resnet20", ("cifar10", 0.05))])
 def test_a_training_is_short_by_default_and_whole_on_request(model: str, short: tuple[str, float]) -> None:
-    assert (measure.choose_dataset("train", model), measure.choose_epochs(model)) == short
+    assert (measure.choose_dataset("train", model), measure._choose_epochs(model, "default")) == short
     assert measure.choose_dataset("predict", "lenet1") == "mnist", "whose weights the zoo has"
 
 
