@@ -711,7 +711,7 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (
             ["jax=own.gguf"],
             None,
-            r"jax reads \.h5, \.npz, \.onnx, received own\.gguf\. Save the network as one of these",
+            r"jax reads \.h5, \.npz, received own\.gguf\. Save the network as one of these",
         ),
         (["torch=own.npz"], None, "own.npz holds only weights: name their network with architecture"),
         (["torch=own.npz"], "lenet6", "unknown model 'lenet6'.* A network in your own code is module:function"),
@@ -855,7 +855,7 @@ def test_names_in_the_name_of_the_directory(folder: Path) -> None:
 
 def test_files_that_a_framework_does_not_read(folder: Path) -> None:
     Path("own.gguf").touch()
-    with pytest.raises(UsageError, match=r"reads .*\.h5, \.npz, \.onnx, received own.gguf"):
+    with pytest.raises(UsageError, match=r"reads .*\.h5, \.npz, received own.gguf"):
         load_network("own.gguf", installed()[0], "lenet1")
     if "torch" in installed():
         np.savez("own.npz", **zoo_weights("torch").weights)
