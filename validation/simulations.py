@@ -272,7 +272,7 @@ def distances_told_apart(rng: np.random.Generator, models: int = 2, joint: bool 
     world = World((-0.8,) * models)
     nearer = world.ease(rng)
     outcomes = world.outcomes(np.ones(nearer.shape, np.bool_))
-    outcomes = replace(outcomes, l2=dict(zip(outcomes.success, np.exp(-nearer), strict=True)))
+    outcomes = replace(outcomes, distances=dict(zip(outcomes.success, np.exp(-nearer), strict=True)), norm="L2")
     table = run_tests([outcomes], "models", resamples=1000)
     table = table[table.test.str.contains("L2")]
     return bool((table.p_adjusted[(table.b == "") == joint] < 0.05).any())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .analysis.indicator import IndicatorRange
     from .analysis.significance import Level
     from .analysis.trainings import Trainings
-    from .analysis.verdicts import Compared, Verdict
+    from .analysis.verdicts import Verdict
     from .report.plots import Plots
 
 
@@ -208,9 +208,7 @@ class Evaluation:
         """
         return self.results.tests(level)
 
-    def equivalence(
-        self, margin: float, level: Level | None = None, of: Compared = "success rates"
-    ) -> pandas.DataFrame:
+    def equivalence(self, margin: float, level: Level | None = None) -> pandas.DataFrame:
         """Test whether sources differ by less than a margin: two one-sided tests (Schuirmann 1987).
 
         A difference that is not significant may still be large. This asks for evidence that it is small.
@@ -218,14 +216,10 @@ class Evaluation:
         Parameters
         ----------
         margin : float
-            In the unit of what is compared, chosen before the results are known: 0.02 is two points of success rates,
-            of which at most 1 is a margin.
+            Of success rates, chosen before the results are known: 0.02 is two points.
         level : str, optional
             ``"models"`` or ``"frameworks"`` (default: that of `verdicts`). Frameworks whose trainings are twins are
             compared pair by pair.
-        of : str, default "success rates"
-            Or ``"distances"``: the median distances of frameworks' trainings, each in its norm, under attacks that are
-            about distances and whose searches have converged.
 
         Returns
         -------
@@ -238,10 +232,9 @@ class Evaluation:
         Raises
         ------
         UsageError
-            The margin is not above 0 or, of success rates, above 1; `of` is neither of the two; or frameworks have one
-            training each. With distances: models are compared, or no attack has any to compare.
+            The margin is not above 0, or above 1; or frameworks have one training each.
         """
-        return self.results.equivalence(margin, level, of)
+        return self.results.equivalence(margin, level)
 
     def gate(self, margin: float = MARGIN, accuracy_margin: float | None = None) -> Gate:
         """Decide whether new models may replace a baseline, the first model of the comparison.
