@@ -26,7 +26,7 @@ MOST_NOTES = 7
 def to_html(benchmark: Benchmark) -> str:
     """Return a page about a benchmark. Without Matplotlib it has the tables and no pictures."""
     setup = words.describe_setup(benchmark)
-    return render_page(SECTIONS, [benchmark], [words.title(benchmark)], [setup], [""])
+    return render_page(SECTIONS, benchmark, words.title(benchmark), setup)
 
 
 def to_notebook(benchmark: Benchmark) -> str:
