@@ -36,7 +36,7 @@ import numpy as np
 from spent import Spent
 
 import robustcmp as rc
-from robustcmp.attacks.suite import RunnableAttack, load_suite
+from robustcmp.attacks.suite import Attack, load_suite
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import MissingDataError, UsageError
 from robustcmp.frameworks import get_framework
@@ -112,7 +112,7 @@ def drawn() -> dict[str, Any]:
     return load_suite("guo2019").attacks | {"single_pixel": rc.attacks.SinglePixel()}
 
 
-def run_attack(counted: Counted, attack: RunnableAttack, n: int, repeats: Sequence[int]) -> list[Any]:
+def run_attack(counted: Counted, attack: Attack, n: int, repeats: Sequence[int]) -> list[Any]:
     """Attack n images and return which were fooled, for each repeat."""
     outcomes = attack.outcomes(counted.classifier, counted.images[:n], counted.labels[:n], 0, repeats)
     return [result.success for result in outcomes]
@@ -120,7 +120,7 @@ def run_attack(counted: Counted, attack: RunnableAttack, n: int, repeats: Sequen
 
 def time_attack(
     counted: Counted,
-    attack: RunnableAttack,
+    attack: Attack,
     n: int,
     repeats: int,
     tried: list[Way],

@@ -406,17 +406,19 @@ def _trained_in_batches(run: str) -> str:
     """Each framework's row of a stored benchmark of trainings at several batch sizes, the fastest first."""
     benchmark = rc.open_benchmark(DOCS / "measurements" / run)
     frame = benchmark.summary_of_training()
+    processes = benchmark.to_dataframe()
     sizes = sorted(frame.batch_size.unique())
     lines = []
     for subject in frame[frame.batch_size == sizes[0]].sort_values("epoch_seconds").subject:
         own = frame[frame.subject == subject].sort_values("batch_size").to_dict("records")
+        own_busy = processes[processes.subject == subject].busy.mean()
         lines.append(
             [
                 subject,
                 *(f"{_with_interval(row, 'epoch_seconds')}; {_slower(benchmark, row)}" for row in own),
                 _mebibytes(own[0]),
                 *(_accuracy(row) for row in own),
-                f"{benchmark.processes[benchmark.processes.subject == subject].busy.mean():.0%}",
+                f"{own_busy:.0%}",
             ]
         )
     head = ["framework", *(f"an epoch at {size}; slower" for size in sizes), "memory"]
@@ -465,7 +467,7 @@ def _trained(run: str) -> str:
 def _predicted(*runs: str) -> str:
     """Each subject's calls, by task, number of images and batch size, the fastest for one image first."""
     benchmarks = [rc.open_benchmark(DOCS / "measurements" / run) for run in runs]
-    calls = pandas.concat([each.processes for each in benchmarks], ignore_index=True)
+    calls = pandas.concat([each.to_dataframe() for each in benchmarks], ignore_index=True)
     settings = list(calls.groupby(["task", "batch_size", "images"]).groups)
     first = (calls[["task", "batch_size", "images"]] == list(settings[0])).all(axis=1)
     words = {"forward": "predictions", "forward-backward": "gradients"}

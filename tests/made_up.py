@@ -12,7 +12,7 @@ import numpy as np
 import robustcmp as rc
 from robustcmp.bench.benchmark import Benchmark
 from robustcmp.bench.measurement import Asked, Epoch, Measurement, Resources
-from robustcmp.bench.store import FORMAT, BenchmarkStore, Manifest, Planned
+from robustcmp.bench.store import BenchmarkStore, Manifest, Planned
 from robustcmp.files import json_digest
 
 ENVIRONMENT = {
@@ -41,8 +41,6 @@ def resources(others: float | None = 0.02, looks: int = 5) -> Resources:
         },
         cpu_seconds=12.0,
         peak_memory=320_000_000,
-        energy=None,
-        missing={"energy": "no such counter", "cpu_temperature": "no sensor"},
         sampling_seconds=0.05,
     )
 
@@ -51,7 +49,6 @@ def measurement(asked: Asked, calls: Iterable[float], **changed: Any) -> Measure
     made = Measurement(
         asked=asked,
         key=planned(asked).key,
-        place=0,
         began="2026-11-25T01:00:00+00:00",
         seconds=10.0,
         ready_seconds=2.0,
@@ -59,10 +56,7 @@ def measurement(asked: Asked, calls: Iterable[float], **changed: Any) -> Measure
         calls=[float(seconds) for seconds in calls],
         threads=2,
         device="cpu",
-        load_before=0.2,
-        load_after=1.4,
         resources=resources(),
-        parameters=44_426,
         bytes=177_704,
         version="1.0",
     )
@@ -93,7 +87,7 @@ def write(
     what = "train" if any(each.asked.task == "train" for each in measurements) else "predict"
     about = {"what": what, "model": "lenet5", "dataset": "mnist", "recipe": "default", "training_seed": 0}
     manifest = Manifest(
-        FORMAT,
+        "robustcmp benchmark 1",
         about=about
         | {"weights_of": None, "data": "ab" * 16, "epochs": 4, "command": "python -m robustcmp.bench train"},
         plan=[planned(asked) for asked in [*(each.asked for each in measurements), *also]],

@@ -144,7 +144,8 @@ def test_single_pixel_agrees_with_the_reference(framework: TrainableFramework, z
     x, y = correct(model, digits, contrast=0.5)
     x, y = x[:24:4], y[:24:4]
     one = Classifier(model, batch_size=1)
-    for repeat, result in enumerate(SinglePixel(max_pixels=50).attack_repeats(model, x, y, seed=3, repeats=range(2))):
+    for repeat in range(2):
+        result = SinglePixel(max_pixels=50).attack(model, x, y, seed=3, repeat=repeat)
         for i in range(len(x)):
             outcome = ref.single_pixel(one.logits, x[i], int(y[i]), UNIT, 3, repeat, max_pixels=50)
             assert_agrees(result, i, outcome)
@@ -278,7 +279,7 @@ def test_boundary_agrees_where_it_adapts_stops_and_fails(
     model = planted(value, bounds)
     images, labels = np.zeros((1, 4, 4, 1), np.float32), np.zeros(1, np.int64)
     settings: dict[str, Any] = {"iterations": 1000, "max_directions": 25, "source_step": source_step}
-    [result] = Boundary(**settings).attack_repeats(model, images, labels, repeats=[0])
+    [result] = Boundary(**settings).outcomes(Classifier(model), images, labels, 0, [0])
     outcome = ref.boundary(Classifier(model, 1).logits, images[0], 0, bounds, 0, 0, **settings)
     extras = outcome.extras
     seen = {name for name, count in extras["adaptations"].items() if count}
@@ -452,7 +453,7 @@ def test_repeats_that_are_done_together_are_those_that_are_done_alone(
     model = zoo_model("torch")
     x, y = correct(model, digits, contrast=0.5)
     x, y = x[:6], y[:6]
-    together = list(attack.attack_repeats(model, x, y, seed=5, repeats=[2, 0, 1]))
+    together = list(attack.outcomes(Classifier(model), x, y, 5, [2, 0, 1]))
     for repeat, result in zip([2, 0, 1], together, strict=True):
         assert parted(attack.attack(model, x, y, seed=5, repeat=repeat), result) == 0
 
@@ -529,41 +530,6 @@ def test_repeats_share_answers(zoo_model: Zoo, digits: Dataset) -> None:
     assert asked == different + len(x)  # and the clean images once
 
 
-@pytest.mark.slow
-def test_repeats_added_to_an_exact_single_pixel_ask_about_vulnerable_positions(zoo_model: Zoo, digits: Dataset) -> None:
-    model = zoo_model("torch")
-    x, y = (its[:150] for its in correct(model, digits, contrast=0.5))
-    attack, asked = SinglePixel(max_pixels=300, exact=True), 0
-
-    def count(n: int) -> None:
-        nonlocal asked
-        asked += n
-
-    first, *more = attack.outcomes(Classifier(model), x, y, 0, range(4))
-    added = list(
-        attack.with_finished_repeat(first.extras).outcomes(Classifier(model, asked=count), x, y, 0, range(1, 4))
-    )
-    for result, expected in zip(added, more, strict=True):
-        assert parted(result, expected) == 0
-        assert {name: values.tolist() for name, values in result.extras.items()} == {
-            name: values.tolist() for name, values in expected.extras.items()
-        }
-    fell = sum(int(result.success.sum()) for result in more)
-    assert fell > 0
-    # The clean images, both values of vulnerable positions at the most, and the final check of what was found.
-    assert len(x) < asked <= len(x) + 2 * int(first.extras["vulnerable_pixels"].sum()) + fell
-
-
-def test_attacks_say_how_many_queries_they_take_at_the_most(zoo_model: Zoo, digits: Dataset) -> None:
-    x, y = digits.images[:3], digits.labels[:3]
-    for attack in (FGSM(), SinglePixel(), SinglePixel(exact=True), SHORT):
-        asked: list[int] = []
-        classifier = Classifier(zoo_model("torch"), asked=asked.append)
-        list(attack.outcomes(classifier, x, y, 0, range(2)))
-        assert sum(asked) <= 3 * (attack.most_queries(784, 2) + 3)  # and the clean images, and the final checks
-    assert sum(SinglePixel(exact=True).most_queries(784, n) for n in (1, 10)) == 2 * 2 * 784
-
-
 def test_repeats_of_a_deterministic_attack_are_asked_once(zoo_model: Zoo, digits: Dataset) -> None:
     asked: list[int] = []
     classifier = Classifier(zoo_model("torch"), asked=asked.append)
@@ -573,19 +539,6 @@ def test_repeats_of_a_deterministic_attack_are_asked_once(zoo_model: Zoo, digits
     assert len(more) == 3
     assert sum(asked) == 2 * once
     assert all(parted(result, first[0]) == 0 for result in more)
-
-
-def test_bad_input_to_repeats_fails_before_the_first_is_asked_for(zoo_model: Zoo, digits: Dataset) -> None:
-    model, x, y = zoo_model("torch"), digits.images[:2], digits.labels[:2]
-    for repeat in (1.5, 2**63):
-        with pytest.raises(UsageError, match="a repeat should be a 64-bit integer"):
-            SHORT.attack_repeats(model, x, y, repeats=[repeat])  # type: ignore[list-item]
-    with pytest.raises(UsageError, match="expected a NumPy array, or a tensor of the model's framework, received list"):
-        SHORT.attack_repeats(model, x.tolist(), y, repeats=[0])
-    with pytest.raises(UsageError, match="expected a NumPy array, or a tensor of the model's framework, received list"):
-        SHORT.attack_repeats(model, x, y.tolist(), repeats=[0])
-    for attack in (FGSM(), SinglePixel(), SHORT):
-        assert list(attack.attack_repeats(model, x, y, repeats=[])) == []
 
 
 @pytest.mark.parametrize(("attack", "more"), [(FGSM(), 1), (SHORT, 0)], ids=["FGSM", "Boundary"])
@@ -653,23 +606,6 @@ def test_tensors_in_tensors_out(framework: TrainableFramework, zoo_model: Zoo, d
     )
 
 
-def test_repeat_is_the_best_of_repeats(zoo_model: Zoo, digits: Dataset) -> None:
-    model = zoo_model("torch")
-    x, y = correct(model, digits)
-    classifier = Classifier(model)
-    images, labels = classifier.tensor(x[-3:]), classifier.tensor(y[-3:])
-
-    def l2(attack: Attack) -> NDArray[np.float64]:
-        _, adversarials, _ = attack(model, images, labels, epsilons=None)
-        return np.sqrt(((classifier.array(adversarials) - x[-3:]) ** 2).sum(axis=(1, 2, 3)))
-
-    each = [l2(SHORT.at_repeat(n)) for n in range(2)]
-    assert not np.allclose(each[0], each[1])
-    np.testing.assert_allclose(l2(SHORT), each[0])
-    np.testing.assert_allclose(l2(SHORT.repeat(2)), np.min(each, axis=0), rtol=1e-6)
-    np.testing.assert_allclose(SHORT.attack(model, x[-3:], y[-3:], repeat=1).l2, each[1], rtol=1e-5)
-
-
 def test_other_bounds_change_nothing(zoo_model: Zoo, digits: Dataset, attack: Attack) -> None:
     model = zoo_model("torch")
     x, y = (part[:6] for part in correct(model, digits))
@@ -691,8 +627,12 @@ def test_what_is_refused(zoo_model: Zoo, digits: Dataset) -> None:
         SinglePixel(max_pixels=0)
     with pytest.raises(UsageError, match="source_step should be more than 0 and finite, received -1"):
         Boundary(source_step=-1.0)
-    with pytest.raises(UsageError, match="times should be 1 or more"):
-        FGSM().repeat(0)
+    with pytest.raises(UsageError, match="repeats have draws of their own"):
+        FGSM().repeat(2)
+    with pytest.raises(UsageError, match="a repeat should be a 64-bit integer"):
+        FGSM().attack(model, x, y, repeat=2**63)
+    with pytest.raises(UsageError, match="expected a NumPy array, or a tensor of the model's framework, received list"):
+        FGSM().attack(model, x.tolist(), y)
     with pytest.raises(UsageError, match=r"lie within the bounds \(0.0, 1.0\)"):
         FGSM().attack(model, x + 1, y)
     with pytest.raises(UsageError, match=r"labels should have the shape \(2,\)"):
@@ -706,8 +646,3 @@ def test_what_is_refused(zoo_model: Zoo, digits: Dataset) -> None:
     numpy_model = fb.NumPyModel(lambda x: np.zeros((len(x), 2), np.float32), bounds=UNIT, data_format="channels_last")
     with pytest.raises(ModelError, match="a NumPy model has no gradients"):
         FGSM().attack(numpy_model, x, np.zeros(2, np.int64))
-
-
-def test_settings_are_shown() -> None:
-    assert repr(SHORT) == "Boundary(iterations=30, max_directions=3, spherical_step=0.01, source_step=0.01)"
-    assert repr(SHORT.repeat(2).at_repeat(4)) == repr(SHORT)

@@ -24,7 +24,6 @@ from robustcmp.bench.store import BenchmarkStore, Planned
 from robustcmp.cli import bench
 from robustcmp.errors import ControlError, DataError, UsageError
 from robustcmp.networks.architecture import get_architecture
-from robustcmp.sources.from_zoo import FromZoo
 
 OTHERS = """
 import os, signal, time
@@ -67,9 +66,8 @@ def stored(directory: Path) -> list[Measurement]:
     return [store.load(planned.key) for planned in store.manifest().plan if planned.key in store]
 
 
-@pytest.fixture
-def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_has_gpu", lambda: False)
+def no_driver(name: str) -> None:
+    raise OSError(f"{name} is not there")
 
 
 @pytest.fixture
@@ -95,11 +93,7 @@ def test_a_training_is_measured_step_by_step(run: Path) -> None:
     assert [epoch.share for epoch in measured.epochs] == [1, 9 / 37], "a quarter has no whole steps"
     seconds = sum(epoch.seconds for epoch in measured.epochs)
     assert seconds == pytest.approx(measured.first_seconds + sum(measured.calls))
-    assert measured.parameters == get_architecture("lenet1").parameters
     assert measured.bytes == 4 * get_architecture("lenet1").parameters
-    shipped = FromZoo("lenet1", "digits", "torch").files["weights"].stat().st_size
-    assert measured.file_bytes == pytest.approx(shipped, rel=0.5), "which also has curves"
-    assert measured.file_bytes > measured.bytes
     assert measured.version == version("torch")
     assert 0 < measured.ready_seconds < measured.seconds
     assert measured.epochs[-1].loss is not None
@@ -161,12 +155,9 @@ def test_predictions_have_the_same_weights_behind_the_control(tmp_path: Path) ->
     by = {(each.asked.subject, each.asked.task): each for each in stored(tmp_path / "run")}
     assert {*by} == {*product(["torch", "jax"], ["forward", "forward-backward"]), *product(deployments, ["forward"])}
     assert len(by["jax", "forward"].calls) == 40, "three full batches, again and again: enough for p95"
-    for subject in ("torch", "jax"):
-        assert by[subject, "forward"].parameters == get_architecture("lenet1").parameters
-    sizes = {subject: (by[subject, "forward"].bytes, by[subject, "forward"].file_bytes) for subject, _ in by}
-    assert sizes["onnxruntime"][0] > sizes["onnxruntime-int8"][0] > 0  # type: ignore[operator]
-    assert all(sizes[name][0] == sizes[name][1] for name in deployments)
-    assert sizes["torch"][1] == FromZoo("lenet1", "digits", "torch").files["weights"].stat().st_size
+    sizes = {subject: by[subject, "forward"].bytes for subject, _ in by}
+    assert sizes["onnxruntime"] > sizes["onnxruntime-int8"] > 0  # type: ignore[operator]
+    assert sizes["torch"] == 4 * get_architecture("lenet1").parameters
 
 
 def test_frameworks_that_answer_differently_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,11 +177,10 @@ def test_a_process_that_dies_fails_alone(tmp_path: Path, others: Callable[[str],
     models = {name: others(name) for name in ("slow", "crashes", "raises")}
     found = rc.benchmark("predict", models=models, frameworks=[], images=[32], out=tmp_path / "run", **SHORT)
     assert found.manifest.not_applicable.keys() == {"slow forward-backward"}, "it has no vjp"
-    assert "SIGSEGV" in found.failed["crashes, forward, batch 32, 32 images, repetition 0"]
-    assert "no such network" in found.failed["raises, forward, batch 32, 32 images, repetition 0"]
+    assert "SIGSEGV" in found.failed["crashes, prediction, batch 32, 32 images, repetition 0"]
+    assert "no such network" in found.failed["raises, prediction, batch 32, 32 images, repetition 0"]
     [measured] = found.measurements
     assert min(measured.calls) >= 0.01, "it sleeps so long"
-    assert measured.parameters is None
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system keeps no process to some processors")
@@ -208,7 +198,7 @@ def test_a_process_has_its_threads_and_is_ended(others: Callable[[str], Any], mo
 
 
 def done(outcome: Outcome) -> Done:
-    return Done(outcome, made_up.resources(), "2026-11-25T01:00:00+00:00", 10.0, 2.0, 0.2, 1.4)
+    return Done(outcome, made_up.resources(), "2026-11-25T01:00:00+00:00", 10.0, 2.0)
 
 
 def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
@@ -243,7 +233,7 @@ def test_what_is_finished_is_kept_and_what_failed_is_tried_again(
 def test_each_repetition_has_a_random_order_of_its_own() -> None:
     question = measure._Question("train", "lenet1", "default", 0, "auto", "digits", None)
     subjects = question.list_trainings({"a": "torch", "b": "torch"}, [8, 16, 32, 64], 1)
-    assert {subject.name for subject in subjects} == {"a", "b"}, "one framework can stand twice"
+    assert {subject.asked.subject for subject in subjects} == {"a", "b"}, "one framework can stand twice"
 
     def plan(seed: int) -> list[Planned]:
         return [planned for planned, _ in measure._plan(question, subjects, 5, seed, 2)]
@@ -263,18 +253,14 @@ def test_each_repetition_has_a_random_order_of_its_own() -> None:
         ({"what": "learn"}, "expected 'train' or 'predict'"),
         ({"batch_sizes": [0]}, "batch_sizes should be 1 or more"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
-        ({"device": "cuda:7"}, "unknown device 'cuda:7': did you mean 'cuda'"),
         ({"device": "cuda"}, "no such device: 'cuda' was requested, but this machine shows no GPU"),
         ({"frameworks": ["torhc"]}, "did you mean 'torch'"),
-        ({"frameworks": ["torch", "torch"]}, "each framework can be given once"),
         ({"repetitions": 0}, "repetitions should be 1 or more"),
         ({"epochs": 0}, "epochs should be more than 0"),
         ({"accuracy": 1.5}, "accuracy should be above 0 and at most 1"),
-        ({"threads": 0}, "threads should be 1 or more"),
         ({"threads": 4096}, "threads should be at most"),
-        ({"deployments": ["onnxruntime"]}, "deployments, models and weights_of are for predictions"),
+        ({"deployments": ["onnxruntime"]}, "deployments and models are for predictions"),
         ({"what": "predict", "images": [16]}, "images should be at least the largest batch size, 32, received 16"),
-        ({"what": "predict", "images": [1000, 16]}, "the largest batch size, 32, received 16"),
         ({"what": "predict", "images": []}, "the largest batch size, 32, received 0"),
         ({"what": "predict", "deployments": ["onnxruntime-int9"]}, "unknown"),
         ({"dataset": "svhn"}, "svhn"),
@@ -285,9 +271,9 @@ def test_what_cannot_be_is_said_before_any_work(
     message: str,
     tmp_path: Path,
     never_run: None,
-    without_gpu: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(machine.ctypes, "CDLL", no_driver)
     for load in ("load_for", "load_dataset"):
         monkeypatch.setattr(measure, load, None)  # images are not needed to say it
     given = {"what": "train", "frameworks": ["torch"], "out": tmp_path / "run", **SHORT, **arguments}
@@ -299,7 +285,7 @@ def test_what_cannot_be_is_said_before_any_work(
 def test_a_host_sees_no_gpu_and_that_is_said_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, never_run: None
 ) -> None:
-    monkeypatch.setattr(machine, "_has_gpu", lambda: True)
+    monkeypatch.setattr(measure, "check_gpu", lambda: None)
     monkeypatch.setattr(measure, "check_framework", lambda name: None)  # no environment is needed to say so
     with pytest.raises(UsageError, match="'cuda' was requested, but theano sees no GPU"):
         rc.benchmark("train", "lenet1", frameworks=["theano"], device="cuda", out=tmp_path / "run", **SHORT)
@@ -308,8 +294,8 @@ def test_a_host_sees_no_gpu_and_that_is_said_before_any_work(
 
 @pytest.mark.parametrize(("model", "short"), [("lenet1", ("digits", 2.0)), ("resnet20", ("cifar10", 0.05))])
 def test_a_training_is_short_by_default_and_whole_on_request(model: str, short: tuple[str, float]) -> None:
-    assert (measure.usual_dataset("train", model), measure.usual_epochs(model)) == short
-    assert measure.usual_dataset("predict", "lenet1") == "mnist", "whose weights the zoo has"
+    assert (measure.choose_dataset("train", model), measure.choose_epochs(model)) == short
+    assert measure.choose_dataset("predict", "lenet1") == "mnist", "whose weights the zoo has"
 
 
 def test_a_share_of_an_epoch_is_said_before_it_is_measured(

@@ -54,7 +54,7 @@ class Grey(Attack):
     def notes(self) -> list[str]:
         return ["fades towards grey, which no paper has."]
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
+    def usual_queries(self, pixels: int, repeats: int) -> int:
         return repeats * self.steps
 
     def health_checks(self, name: str, outcomes: Any) -> Iterator[Check]:
@@ -188,7 +188,7 @@ def test_declarations_that_cannot_be_kept_are_refused(
 ) -> None:
     clash = type("Clash", (Grey,), {name: value for name, value in declared.items() if value is not None})
     if "norm" in declared:
-        clash = type("Clash", (Attack,), {"perturb": Grey.perturb, "most_queries": Grey.most_queries})
+        clash = type("Clash", (Attack,), {"perturb": Grey.perturb, "usual_queries": Grey.usual_queries})
     suite = Suite("own", "", 12, 2, {"clash": clash()})
     with pytest.raises(UsageError, match=message):
         rc.evaluate(**digits_of_two | {"suite": suite}, out=tmp_path / "run")

@@ -73,7 +73,6 @@ def test_outcomes_hold_and_are_counted(attack: Attack, zoo_model: Zoo, digits: D
     assert sum(asked) == result.queries.sum() + confirmed + extra
     assert result.success[:2].all()
     assert (result.linf[:2] == 0).all()
-    assert (result.queries <= attack.most_queries(784, 1)).all()
     assert (result.adversarials >= 0).all()
     assert (result.adversarials <= 1).all()
     if attack in BALL:
@@ -169,7 +168,6 @@ def test_a_robust_image_costs_what_the_documentation_says(
     classifier = Counting(model)
     (result,) = attack.outcomes(classifier, x, y, 0, [0])
     assert (result.queries == queries).all()
-    assert attack.most_queries(784, 1) == queries
     assert classifier.pulled == 5 * gradients
 
 

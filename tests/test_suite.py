@@ -116,7 +116,7 @@ def test_ours_wins_over_foolboxs_alias(write: Write) -> None:
     assert type(load_suite(write(FGSM)).attacks["x"]) is rc.attacks.FGSM
     other = load_suite(write('[attacks.x]\nattack = "LinfFastGradientAttack"\nepsilons = [0.1]\n')).attacks["x"]
     assert isinstance(other, FoolboxAttack)
-    assert type(other.attack) is fb.attacks.FGSM
+    assert type(other._wrapped) is fb.attacks.FGSM
 
 
 # Foolbox's
@@ -125,9 +125,9 @@ def test_ours_wins_over_foolboxs_alias(write: Write) -> None:
 def test_an_attack_of_foolbox_with_its_parameters(write: Write) -> None:
     attack = load_suite(write(PGD + "epsilons = [0.3, 0.1, 1]\nsteps = 5\nrandom_start = false\n")).attacks["x"]
     assert isinstance(attack, FoolboxAttack)
-    assert type(attack.attack) is fb.attacks.LinfPGD
-    assert attack.attack.steps == 5
-    assert attack.attack.random_start is False
+    assert type(attack._wrapped) is fb.attacks.LinfPGD
+    assert attack._wrapped.steps == 5
+    assert attack._wrapped.random_start is False
     assert attack.grid == [0.1, 0.3, 1.0]
     assert attack.settings == {
         "class": fb.attacks.LinfPGD.__name__,
@@ -143,7 +143,7 @@ def test_an_attack_of_foolbox_with_its_parameters(write: Write) -> None:
 def test_an_attack_that_looks_for_the_smallest_needs_no_epsilons(write: Write) -> None:
     attack = load_suite(write('[attacks.x]\nattack = "L2CarliniWagnerAttack"\nsteps = 3\n')).attacks["x"]
     assert isinstance(attack, FoolboxAttack)
-    assert type(attack.attack) is fb.attacks.L2CarliniWagnerAttack
+    assert type(attack._wrapped) is fb.attacks.L2CarliniWagnerAttack
     assert attack.grid == []
     assert attack.settings["epsilons"] is None
 
@@ -157,7 +157,7 @@ def test_any_attack_of_foolbox_loads_or_says_why_not(name: str, write: Write) ->
         message = str(error)
     else:
         assert isinstance(attack, FoolboxAttack)
-        assert type(attack.attack) is FOOLBOX[name]
+        assert type(attack._wrapped) is FOOLBOX[name]
         return
     assert message.startswith(f"the suite {path}: [attacks.x]: {name}")
     assert "missing" in message or "needs another package" in message or "remove the key epsilons" in message

@@ -55,6 +55,7 @@ from robustcmp.analysis.statistics.power import (
 )
 from robustcmp.analysis.statistics.variance import nested_variance, prediction_interval
 from robustcmp.attacks import SinglePixel
+from robustcmp.models.classifier import Classifier
 
 Simulate = Callable[[np.random.Generator], bool]
 Settings = ParamSpec("Settings")
@@ -591,7 +592,9 @@ def single_pixel_draws(draws: int) -> list[tuple[str, float, float, float]]:
             [
                 its.success
                 for start in range(0, draws, 500)  # what repeats share stays in memory
-                for its in attack.attack_repeats(model, x[weak], y[weak], repeats=range(start, min(start + 500, draws)))
+                for its in attack.outcomes(
+                    Classifier(model), x[weak], y[weak], 0, range(start, min(start + 500, draws))
+                )
             ]
         )
         for model in models.values()

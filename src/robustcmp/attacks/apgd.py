@@ -84,7 +84,7 @@ class APGD(BallAttack):
         self.steps = check_count("steps", steps, limits.ITERATIONS)
         self.restarts = check_count("restarts", restarts, limits.DIRECTIONS)
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
+    def usual_queries(self, pixels: int, repeats: int) -> int:
         return repeats * (1 + self.restarts * (self.steps + 1))
 
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:

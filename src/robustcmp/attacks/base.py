@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import eagerpy as ep
@@ -17,12 +15,12 @@ from foolbox.attacks.base import MinimizationAttack, get_criterion, raise_if_kwa
 from numpy.typing import NDArray
 
 from ..data.arrays import check_images, check_labels, check_unit_images
-from ..errors import UsageError, check_count, check_seed
+from ..errors import UsageError, check_seed
 from ..frameworks import DataFormat
 from ..models.classifier import Candidates, Classifier
 from ..models.preflight import in_unit_bounds
 from ..records.answers import Check
-from ..records.attack import AttackRecord, AttackResult, AttackTable, Convergence, Extra, Extras, Norm, PositionDraws
+from ..records.attack import AttackRecord, AttackResult, AttackTable, Convergence, Extra, Norm, PositionDraws
 
 if TYPE_CHECKING:
     import xarray
@@ -82,25 +80,6 @@ def pixels(images: Images) -> int:
     return int(height * width)
 
 
-def judge(classifier: Classifier, images: Images, labels: Labels, perturbed: Perturbed) -> AttackResult:
-    """Ask once more about every image that fooled the model, and measure the distances of those that still do."""
-    classes = np.full(len(images), -1, np.int64)
-    classes[perturbed.fooled] = classifier.predict(perturbed.images[perturbed.fooled])
-    success = perturbed.fooled & (classes != labels)
-    adversarials = np.where(success[:, None, None, None], perturbed.images, images)
-    l0, l2, linf = (np.where(success, distance, np.inf) for distance in distances(images, adversarials))
-    return AttackResult(
-        adversarials=adversarials,
-        success=success,
-        l0=l0,
-        l2=l2,
-        linf=linf,
-        adversarial_class=np.where(success, classes, -1),
-        queries=perturbed.queries,
-        extras=perturbed.extras,
-    )
-
-
 def _tensor(value: Any) -> ep.Tensor:
     try:
         return cast(ep.Tensor, ep.astensor(value))
@@ -110,34 +89,12 @@ def _tensor(value: Any) -> ep.Tensor:
         ) from None
 
 
-def empty_like(part: AttackResult, n: int) -> AttackResult:
-    """Return a result of n images to be filled with parts such as this one."""
-
-    def empty(values: NDArray[Any]) -> NDArray[Any]:
-        return np.empty((n, *values.shape[1:]), values.dtype)
-
-    arrays = {name: empty(values) for name, values in vars(part).items() if name != "extras"}
-    return AttackResult(**arrays, extras={name: empty(values) for name, values in part.extras.items()})
-
-
-def _join(results: Iterator[list[AttackResult]], parts: Sequence[slice], n: int) -> list[AttackResult]:
-    """Put the results of parts together, in one or more repeats, each as soon as it is there."""
-    wholes: list[AttackResult] = []
-    for part in parts:
-        of_repeats = next(results)
-        wholes = wholes or [empty_like(result, n) for result in of_repeats]
-        for whole, result in zip(wholes, of_repeats, strict=True):
-            fill(whole, part, result)
-    return wholes
-
-
-def fill(whole: AttackResult, where: slice, part: AttackResult) -> None:
-    """Copy the result of some images into that of all."""
-    for name, values in vars(part).items():
-        if name != "extras":
-            getattr(whole, name)[where] = values
-    for name, values in part.extras.items():
-        whole.extras[name][where] = values
+def concatenate(parts: Sequence[AttackResult]) -> AttackResult:
+    """Return the result of all images from those of parts of them."""
+    first = parts[0]
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in vars(first) if name != "extras"}
+    extras = {name: np.concatenate([part.extras[name] for part in parts]) for name in first.extras}
+    return AttackResult(**arrays, extras=extras)
 
 
 def distances(images: Images, others: Images) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -179,43 +136,55 @@ class Attack(MinimizationAttack):
     """An untargeted attack that searches for the smallest adversarial perturbation, a Foolbox `MinimizationAttack`.
 
     A subclass defines how candidates are made (`perturb`). It works on every Foolbox model, with the
-    candidates of many images in one batch. Reports read its `record`, which is built from the attributes
-    below.
+    candidates of many images in one batch. Reports read its `record`, which is built from these attributes.
+
+    Attributes
+    ----------
+    semantics : int
+        The version of what the attack computes; results of different versions are not mixed in a run.
+    deterministic, needs_gradient : bool
+        Whether all repeats are the same, and whether it needs the model's gradient.
+    takes_source_gradient : bool
+        Whether the gradient of the model that a deployed network was converted from will do, where it has none.
+    shares_answers : bool
+        Whether an answer of one repeat saves queries of another, so that all repeats are done together.
+    norm : {"l0", "l2", "linf"}
+        The distance that the attack keeps small.
+    at_epsilon : str
+        The extra that holds the smallest ε of the `grid` at which an image falls.
+    start : str
+        The extra that says whether the attack could begin; where it could not, success is not about robustness.
+    compares_distances : bool
+        Whether its distances, in its `norm`, are tested beside its success.
+    in_indicator : bool
+        Whether it counts in R; an attack that does not is a reference beside R.
+    takes_misclassified : bool
+        Whether an image that the model misclassifies falls at distance 0, so that it can run on all images.
+    in_control : bool
+        Whether the same weights in two frameworks should fall to it on the same images.
+    table : AttackTable, optional
+        What it adds to a report.
+    cite : str
+        What to cite for it, as BibTeX.
+    check_names : tuple of str
+        The names of the health checks that it makes of its own outcomes.
     """
 
     semantics: ClassVar[int] = 1
-    """The version of what the attack computes; results of different versions are not mixed in a run."""
     deterministic: bool = False
-    """Whether all repeats are the same."""
     needs_gradient: bool = False
     takes_source_gradient: ClassVar[bool] = False
-    """Whether the gradient of the model that a deployed network was converted from will do, where it has none."""
     shares_answers: ClassVar[bool] = False
-    """Whether an answer of one repeat saves queries of another, so that all repeats are done together."""
     norm: Norm
-    """The distance that the attack keeps small, by its name."""
-    at_epsilon: ClassVar[str] = ""
-    """The extra that holds the smallest ε of the `grid` at which an image falls."""
+    at_epsilon: str = ""
     start: ClassVar[str] = ""
-    """The extra that says whether the attack could begin; where it could not, success is not about robustness."""
     compares_distances: ClassVar[bool] = False
-    """Whether its distances, in its `norm`, are tested beside its success."""
     in_indicator: ClassVar[bool] = True
-    """Whether it counts in R; an attack that does not is a reference beside R."""
     takes_misclassified: ClassVar[bool] = False
-    """Whether an image that the model misclassifies falls at distance 0, so that it can run on all images."""
     in_control: ClassVar[bool] = False
-    """Whether the same weights in two frameworks should fall to it on the same images."""
     table: ClassVar[AttackTable | None] = None
-    """What it adds to a report."""
     cite: ClassVar[str] = ""
-    """What to cite for it, as BibTeX."""
     check_names: ClassVar[tuple[str, ...]] = ()
-    """The names of the health checks that it makes of its own outcomes."""
-
-    _first = 0  # the repeat that `run` stands for, and
-    _times = 1  # of how many repeats from there on it gives the best
-    _finished: Mapping[str, NDArray[Any]] = MappingProxyType({})  # the extras of a repeat that is done, or nothing
 
     @abstractmethod
     def perturb(
@@ -229,12 +198,8 @@ class Attack(MinimizationAttack):
         return L0() if self.norm == "l0" else cast(fb.distances.Distance, getattr(fb.distances, self.norm))
 
     @abstractmethod
-    def most_queries(self, pixels: int, repeats: int) -> int:
-        """Return how many queries one image can take at the most, in so many repeats."""
-
     def usual_queries(self, pixels: int, repeats: int) -> int:
-        """Return about how many queries one image takes in so many repeats; for the time that is left."""
-        return self.most_queries(pixels, repeats)
+        """Return about how many queries one image takes in so many repeats."""
 
     @property
     def grid(self) -> list[float]:
@@ -353,44 +318,44 @@ class Attack(MinimizationAttack):
             Images or labels are invalid, or a batch of this size does not fit into memory.
         """
         if isinstance(images, np.ndarray):
-            model, images = in_unit_bounds(model), check_unit_images(images, data_format)
+            model = in_unit_bounds(model)
+            images = check_unit_images(images, data_format)
             data_format = "channels_last"
-        [result] = self.attack_repeats(
-            model, images, labels, seed=seed, repeats=[repeat], batch_size=batch_size, data_format=data_format
+        return self._attack(
+            model, images, labels, seed=seed, repeat=repeat, batch_size=batch_size, data_format=data_format
         )
-        return result
 
-    def attack_repeats(
+    def _attack(
         self,
         model: fb.models.base.Model,
         images: Any,
         labels: Any,
         *,
-        seed: int = 0,
-        repeats: Sequence[int],
-        batch_size: int | None = None,
-        data_format: DataFormat | None = None,
-    ) -> Iterator[AttackResult]:
-        """Return an iterator of `attack` of each of the repeats; answers they have in common are asked for once."""
-        numpy_images = isinstance(images, np.ndarray)
-        classifier = Classifier(model, batch_size, like=None if numpy_images else _tensor(images).raw)
-        seed, repeats = check_seed(seed), [check_seed(repeat, "a repeat") for repeat in repeats]
-        if not numpy_images:
+        seed: int,
+        repeat: int,
+        batch_size: int | None,
+        data_format: DataFormat | None,
+    ) -> AttackResult:
+        """Return all outcomes for images within the model's bounds."""
+        is_numpy = isinstance(images, np.ndarray)
+        classifier = Classifier(model, batch_size, like=None if is_numpy else _tensor(images).raw)
+        seed = check_seed(seed)
+        repeat = check_seed(repeat, "a repeat")
+        if not is_numpy:
             if data_format is not None:
                 raise UsageError("data_format is for NumPy arrays: a tensor has the layout of its model. Omit it")
-            images, data_format = classifier.array(images), "channels_last"
+            images = classifier.array(images)
+            data_format = "channels_last"
         x = check_images(images, classifier.bounds, data_format=data_format)
         if not len(x):
             raise UsageError("expected at least one image, received none")
         classifier = classifier.with_batch_size_for(x, batch_size)
         classes = classifier.logits(x[:1]).shape[1]
         y = check_labels(labels if isinstance(labels, np.ndarray) else _tensor(labels).numpy(), len(x), classes)
-        if len(x) * self.most_queries(pixels(x), len(repeats)) >= WORTH_COMPILING:
+        if len(x) * self.usual_queries(pixels(x), 1) >= WORTH_COMPILING:
             classifier = classifier.compile(x)
-        results = self.outcomes(classifier, x, y, seed, repeats)
-        if numpy_images:
-            return results
-        return (replace(result, adversarials=classifier.tensor(result.adversarials)) for result in results)
+        [result] = self.outcomes(classifier, x, y, seed, [repeat])
+        return result if is_numpy else replace(result, adversarials=classifier.tensor(result.adversarials))
 
     def outcomes(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
@@ -412,22 +377,36 @@ class Attack(MinimizationAttack):
         def attack_part(classifier: Classifier, task: tuple[Sequence[int], slice]) -> list[AttackResult]:
             some, part = task
             x, y = images[part], labels[part]
-            attack = self.with_finished_repeat({name: values[part] for name, values in self._finished.items()})
-            return [attack.assess(classifier, x, y, each) for each in attack.perturb(classifier, x, y, seed, some)]
+            return [self.assess(classifier, x, y, each) for each in self.perturb(classifier, x, y, seed, some)]
 
         # Closed here: an interrupt while it waits for its threads is lost where the garbage collector closes it.
         with closing(classifier.map(attack_part, ((some, part) for some in together for part in parts))) as results:
             for _ in together:
-                yield from _join(results, parts, len(images))
+                of_parts = [next(results) for _ in parts]
+                yield from map(concatenate, zip(*of_parts, strict=True))
 
     def assess(self, classifier: Classifier, images: Images, labels: Labels, perturbed: Perturbed) -> AttackResult:
-        """Return what `perturb` yielded with its final check; raise `UsageError` for undeclared extras."""
+        """Ask once more about every image that fooled the model, and measure the distances of those that still do."""
         if perturbed.extras.keys() != self.extras.keys():
             raise UsageError(
                 f"{type(self).__name__} declares the extras {', '.join(self.extras) or 'none'}, and yields "
                 f"{', '.join(perturbed.extras) or 'none'}"
             )
-        return judge(classifier, images, labels, perturbed)
+        classes = np.full(len(images), -1, np.int64)
+        classes[perturbed.fooled] = classifier.predict(perturbed.images[perturbed.fooled])
+        success = perturbed.fooled & (classes != labels)
+        adversarials = np.where(success[:, None, None, None], perturbed.images, images)
+        l0, l2, linf = (np.where(success, distance, np.inf) for distance in distances(images, adversarials))
+        return AttackResult(
+            adversarials=adversarials,
+            success=success,
+            l0=l0,
+            l2=l2,
+            linf=linf,
+            adversarial_class=np.where(success, classes, -1),
+            queries=perturbed.queries,
+            extras=perturbed.extras,
+        )
 
     def run(
         self,
@@ -437,7 +416,7 @@ class Attack(MinimizationAttack):
         *,
         early_stop: float | None = None,
         seed: int = 0,
-        repeat: int | None = None,
+        repeat: int = 0,
         batch_size: int | None = None,
         data_format: DataFormat | None = None,
         **kwargs: Any,
@@ -448,43 +427,13 @@ class Attack(MinimizationAttack):
         criterion = get_criterion(criterion)
         if not isinstance(criterion, fb.criteria.Misclassification):
             raise UsageError(f"{type(self).__name__} is untargeted: expected labels, received {criterion!r}")
-        first = self._first if repeat is None else repeat
-        results = self.attack_repeats(
-            model,
-            x.raw,
-            criterion.labels.raw,
-            seed=seed,
-            repeats=range(first, first + self._times),
-            batch_size=batch_size,
-            data_format=data_format,
-        )
-        best = next(results)
-        adversarials, smallest = ep.astensor(best.adversarials), getattr(best, self.norm)
-        for result in results:
-            size = getattr(result, self.norm)
-            closer, smallest = size < smallest, np.minimum(size, smallest)
-            mask = ep.from_numpy(x, closer.reshape(-1, *[1] * (x.ndim - 1)))
-            adversarials = ep.where(mask, ep.astensor(result.adversarials), adversarials)
-        return restore(adversarials)
+        options: dict[str, Any] = {"seed": seed, "repeat": repeat, "batch_size": batch_size, "data_format": data_format}
+        result = self._attack(model, x.raw, criterion.labels.raw, **options)
+        return restore(ep.astensor(result.adversarials))
 
     def repeat(self, times: int) -> Attack:
-        """Return the attack whose result is the best of `times` repeats, counted from the one that it stands for."""
-        check_count("times", times)
-        attack = copy.copy(self)
-        attack._times = self._times * times
-        return attack
-
-    def at_repeat(self, n: int) -> Attack:
-        """Return the attack that stands for the repeat n instead of 0."""
-        attack = copy.copy(self)
-        attack._first = n
-        return attack
-
-    def with_finished_repeat(self, extras: Extras) -> Attack:
-        """Return the attack with the extras of a repeat of these images: they may save queries, and change nothing."""
-        attack = copy.copy(self)
-        attack._finished = extras
-        return attack
+        """Raise `UsageError`: Foolbox's repeats would all have the same draws."""
+        raise UsageError("repeats have draws of their own: pass repeat=0, 1, … when calling the attack")
 
     def only_draws(self) -> Attack:
         """Return the attack without queries beyond those of its repeats, as where these are spread over trainings."""

@@ -158,9 +158,6 @@ class Boundary(Attack):
             hold, fooled >= HOLD, f"{name}: {fooled:.1%} of those with a start fool in the final pass", HOLD_ADVICE
         )
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
-        return repeats * (START_DRAWS + BLENDS + self.iterations * self.max_directions)
-
     def usual_queries(self, pixels: int, repeats: int) -> int:
         """Return what images on LeNets took: a start in few draws, and three quarters of the blends."""
         return repeats * (3 * BLENDS // 4 + self.iterations * self.max_directions)

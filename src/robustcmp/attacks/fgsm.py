@@ -68,7 +68,7 @@ class FGSM(Attack):
         self.max_epsilon = check_size("max_epsilon", max_epsilon, limits.EPSILON)
         self.epsilons = check_count("epsilons", epsilons, limits.EPSILONS)
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
+    def usual_queries(self, pixels: int, repeats: int) -> int:
         return self.epsilons
 
     @property

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import logging
-import math
+import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import frameworks, limits
-from ..errors import AttackError, RobustcmpError, UsageError, check_size
+from ..errors import AttackError, RobustcmpError, UsageError, check_size, in_one_line
+from ..files import digest
 from ..frameworks.base import seed_generators
 from ..models.batches import default_batch_size
 from ..models.classifier import Classifier
@@ -28,12 +28,9 @@ from .draws import image_hashes
 
 Takes = Literal["numpy", "torch", "foolbox"]
 TOLERANCE = 1e-6  # a value; what float32 rounds in images from 0 to 1 is a tenth of it
-LEVELS = 255  # of an image in 8 bits, above 0
-OFF_LEVEL = 1e-3  # of a level: float32 rounds an 8-bit value by less
-OFFERED = ("epsilon", "norm", "seed", "seeds")  # to a function that has parameters of these names
-STORED = (bool, int, float, str, type(None))
-PLAIN = (*STORED, bytes)
-DEEP = 2  # of attributes: those of an object, and those of the objects that these are
+OFFERED = ("epsilon", "norm", "seed")  # to a function that has parameters of these names
+PLAIN = (bool, int, float, str, bytes, type(None))
+NAMED = (type, ModuleType, BuiltinFunctionType)
 
 
 class FunctionAttack(Attack):
@@ -47,8 +44,8 @@ class FunctionAttack(Attack):
     ----------
     function : callable
         The attack, a Python function. What it gets and returns is described under `takes`. If it has parameters named
-        ``epsilon`` or ``norm``, it gets this attack's. ``seed`` is an int for each call and ``seeds`` an ndarray of
-        int64, shape (N,), with one for each image, a function of (seed, attack, repeat, image).
+        ``epsilon`` or ``norm``, it gets this attack's. ``seed`` is an int for each call, a function of (seed, attack,
+        repeat, images of the call).
     epsilon : float or None
         The budget, checked with a tolerance of 1e-6 a value: the largest L2 or L∞ distance of images in [0, 1], or the
         number of pixels for L0. None for an attack that searches for the smallest perturbation.
@@ -66,9 +63,6 @@ class FunctionAttack(Attack):
     one_by_one : bool, default False
         Whether the function is called with one image at a time, so that no result depends on other images. Else it
         gets up to 256 at once.
-    eight_bit : bool, default False
-        Whether its images are rounded to 8 bits, towards the clean image, before they are checked. Clean images have to
-        be multiples of 1/255.
     packages : sequence of str
         Distributions whose versions belong to the settings, such as ``["torchattacks"]``.
     **parameters : bool, int, float, str, None, or lists of them
@@ -86,8 +80,8 @@ class FunctionAttack(Attack):
     The global generators of Python, NumPy, the model's framework and, for ``takes="torch"``, of PyTorch are seeded for
     each call by a function of (seed, attack, repeat, images of the call), and restored afterwards. A generator that a
     function makes and seeds itself cannot be reached: give it a `seed`. A run tells two functions apart by name,
-    bytecode, the plain values and arrays that they use, and the attributes of objects that they close over; not by the
-    code that they call, nor by attributes more than two levels down.
+    bytecode, and the plain values, arrays and functions that they use; not by the code that they call. So a function
+    may close over nothing else: what else it needs, it makes itself.
 
     Examples
     --------
@@ -114,7 +108,6 @@ class FunctionAttack(Attack):
         needs_gradient: bool = True,
         deterministic: bool = False,
         one_by_one: bool = False,
-        eight_bit: bool = False,
         packages: Sequence[str] = (),
         **parameters: Any,
     ):
@@ -123,12 +116,15 @@ class FunctionAttack(Attack):
                 raise UsageError(f"{name} should be one of {', '.join(map(repr, allowed))}, received {value!r}")
         self.function = function
         self.epsilon = None if epsilon is None else check_size("epsilon", epsilon, limits.EPSILON)
-        self.norm, self.takes, self.needs_gradient = norm, takes, needs_gradient
-        self.deterministic, self.one_by_one, self.eight_bit = deterministic, one_by_one, eight_bit
+        self.norm = norm
+        self.takes = takes
+        self.needs_gradient = needs_gradient
+        self.deterministic = deterministic
+        self.one_by_one = one_by_one
         self.parameters = parameters
-        self._code = _digest(function)
+        self._code = _digest_function(function)
         self._offered = _choose_offered(function, parameters)
-        self._versions = {package: _version(package) for package in packages}
+        self._versions = {package: _find_version(package) for package in packages}
 
     @property
     def name(self) -> str:
@@ -138,8 +134,8 @@ class FunctionAttack(Attack):
     @property
     def settings(self) -> dict[str, Any]:
         """What determines its outcomes."""
-        given = ("epsilon", "norm", "takes", "needs_gradient", "one_by_one", "eight_bit", "parameters")
-        return {name: getattr(self, name) for name in given} | {
+        names = ("epsilon", "norm", "takes", "needs_gradient", "one_by_one", "parameters")
+        return {name: getattr(self, name) for name in names} | {
             "function": self.name,
             "code": self._code,
             "packages": self._versions,
@@ -147,16 +143,10 @@ class FunctionAttack(Attack):
 
     @property
     def notes(self) -> list[str]:
-        """What its budget was, and what its draws depend on."""
         budget = "any distance counts" if self.epsilon is None else f"budget {self.norm} ≤ {self.epsilon:g}, checked"
-        drawn = "an image's draws depend on the images that are attacked with it"
-        if self.deterministic:
-            drawn = "it is said to draw nothing"
-        elif self.one_by_one or "seeds" in self._offered:
-            drawn = "an image's draws depend on no other image where they come from what is seeded"
-        return [f"an attack from elsewhere, {self.function.__qualname__}: {budget}; {drawn}."]
+        return [f"an attack from elsewhere, {self.function.__qualname__}: {budget}."]
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
+    def usual_queries(self, pixels: int, repeats: int) -> int:
         """Return one query a step: a function does not say how many it takes."""
         steps = self.parameters.get("steps", 1)
         return repeats * (steps if isinstance(steps, int) else 1)
@@ -202,17 +192,18 @@ class FunctionAttack(Attack):
         self, classifier: Classifier, seed: int, repeat: int, images: Images, labels: Labels, places: NDArray[np.int64]
     ) -> Images:
         """Return what the function makes of images, checked; `places` (N,) are their numbers in messages."""
-        drawn_from = {classifier.framework, *([frameworks.get_framework("torch")] if self.takes == "torch" else [])}
+        generators = {classifier.framework}
+        if self.takes == "torch":
+            generators.add(frameworks.get_framework("torch"))
         prefix = struct.pack("<qq", seed, repeat) + self.name.encode()
-        hashes = [*image_hashes(images, prefix, size=8)]
-        seeds = np.array([_number(each) for each in hashes], np.int64)
-        number = int(seeds[0]) if len(seeds) == 1 else _number(hashlib.blake2b(b"".join(hashes)).digest())
-        values = {"epsilon": self.epsilon, "norm": self.norm, "seed": number, "seeds": seeds}
+        hashes = b"".join(image_hashes(images, prefix, size=8))
+        number = int.from_bytes(hashlib.blake2b(hashes).digest()[:4], "little") % 2**31  # every generator takes it
+        values = {"epsilon": self.epsilon, "norm": self.norm, "seed": number}
         offered = {name: values[name] for name in self._offered}
         try:
-            with classifier.full_precision(), ExitStack() as generators:
-                for framework in drawn_from:
-                    generators.enter_context(seed_generators(framework, f"{self.name}:{number}", seed, repeat))
+            with classifier.full_precision(), ExitStack() as seeded:
+                for framework in generators:
+                    seeded.enter_context(seed_generators(framework, f"{self.name}:{number}", seed, repeat))
                 answer = self._call(classifier, images, labels, offered | self.parameters)
         except RobustcmpError:
             raise
@@ -221,7 +212,7 @@ class FunctionAttack(Attack):
                 raise
             raise AttackError(
                 f"the attack {self.name} failed on a model of {classifier.framework.name}: {type(error).__name__}: "
-                f"{' '.join(str(error).split()) or 'no message'}"
+                f"{in_one_line(error) or 'no message'}"
             ) from error
         return self._check(answer, images, places)
 
@@ -246,52 +237,30 @@ class FunctionAttack(Attack):
 
     def _check(self, answer: NDArray[Any], images: Images, places: NDArray[np.int64]) -> Images:
         """Return an answer as images, or raise `AttackError` where they cannot be used or are not within the budget."""
-        if answer.shape != images.shape:
+        if answer.shape != images.shape or answer.dtype.kind != "f":
             raise AttackError(
-                f"the attack {self.name} should return an image for each of those that it gets, {images.shape} as "
-                f"(N, H, W, C), received {answer.shape}"
+                f"the attack {self.name} should return float32 in [0, 1], an image for each of those that it gets, "
+                f"{images.shape} as (N, H, W, C), received {answer.dtype} {answer.shape}"
             )
-        if answer.dtype.kind != "f":
-            raise AttackError(f"the attack {self.name} should return float32 in [0, 1], received dtype {answer.dtype}")
         outside = np.abs(answer - np.clip(answer, 0, 1)).max(axis=(1, 2, 3))
         for place in np.flatnonzero(~(outside <= TOLERANCE))[:1]:  # nor is it NaN
             raise AttackError(
                 f"the attack {self.name} left [0, 1] at image {places[place]}, by {outside[place]:.3g}: clip its images"
             )
-        found = np.clip(answer, 0, 1).astype(np.float32)
-        if self.eight_bit:
-            found = self._round(found, images)
+        perturbed = np.ascontiguousarray(np.clip(answer, 0, 1), np.float32)
         if self.epsilon is not None:
-            l0, l2, linf = distances(images, found)
-            slack = TOLERANCE * np.sqrt(images[0].size)
-            far, most = {"l0": (l0, 0.0), "l2": (l2, slack), "linf": (linf, TOLERANCE)}[self.norm]
-            for place in np.flatnonzero(far > self.epsilon + most)[:1]:
+            l0, l2, linf = distances(images, perturbed)
+            slack = {"l0": 0.0, "l2": TOLERANCE * np.sqrt(images[0].size), "linf": TOLERANCE}[self.norm]
+            far = {"l0": l0, "l2": l2, "linf": linf}[self.norm]
+            for place in np.flatnonzero(far > self.epsilon + slack)[:1]:
                 raise AttackError(
                     f"the attack {self.name} left its budget at image {places[place]}: expected {self.norm} ≤ "
                     f"{self.epsilon:g}, received {far[place]:.9g}. Give the function this budget, for images in [0, 1]"
                 )
-        return np.ascontiguousarray(found)
-
-    def _round(self, found: Images, images: Images) -> Images:
-        """Return images at 8-bit values, no farther from the clean ones than they were."""
-        clean = images.astype(np.float64) * LEVELS
-        if (np.abs(clean - np.rint(clean)) > OFF_LEVEL).any():
-            raise UsageError("eight_bit=True needs clean images that are multiples of 1/255, as 8-bit images / 255 are")
-        moved = found.astype(np.float64) * LEVELS - np.rint(clean)
-        whole = np.trunc(moved + np.copysign(OFF_LEVEL, moved))
-        rounded: Images = ((np.rint(clean) + whole) / LEVELS).astype(np.float32)
-        return np.where(whole == 0, images, rounded)
-
-    def __repr__(self) -> str:
-        return f"FunctionAttack({self.name}, epsilon={self.epsilon}, norm={self.norm!r})"
+        return perturbed
 
 
-def _number(digest: bytes) -> int:
-    """Return a seed that every generator takes, from 0 to 2³¹ − 1."""
-    return int.from_bytes(digest[:4], "little") % 2**31
-
-
-def _version(package: str) -> str:
+def _find_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
@@ -300,99 +269,78 @@ def _version(package: str) -> str:
 
 def _choose_offered(function: Callable[..., Any], parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return which values of ours a function wants, or raise `UsageError` where it cannot be called."""
-    for name, value in parameters.items():
-        if not _is_plain(value, STORED):
-            raise UsageError(
-                f"the parameter {name} should be a finite number, a text, None or a list of these, as it is stored "
-                f"with the results; received {type(value).__name__}. Make other objects inside the function."
-            )
+    try:
+        json.dumps(parameters, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"parameters should be finite numbers, text, None or lists of these, as they are stored with the results: "
+            f"{error}. Make other objects inside the function."
+        ) from None
     signature = inspect.signature(function)
     offered = tuple(name for name in OFFERED if name in signature.parameters)
     try:
         signature.bind("model", "images", "labels", **dict.fromkeys([*offered, *parameters]))
     except TypeError as error:
         raise UsageError(
-            f"the attack should be a function of model, images, labels{''.join(f', {name}' for name in parameters)}; "
+            f"the attack should be a function of {', '.join(['model', 'images', 'labels', *parameters])}; "
             f"{function.__qualname__}{signature} cannot be called like this: {error}"
         ) from None
     return offered
 
 
-def _digest(function: Any) -> str:
-    """Return a digest of a function's bytecode and of the plain values that it uses."""
-    code = getattr(function, "__code__", None)
-    if code is None:
+def _digest_function(function: Any) -> str:
+    """Return a digest of a function's bytecode, and of the values that it uses."""
+    if not isinstance(function, FunctionType):
         raise UsageError(
             f"expected a function attack(model, images, labels), received {type(function).__name__}. Write a function "
             "with def that makes and calls it, and pass its arguments here"
         )
-    used = {name: function.__globals__.get(name) for name in _names(code)}
-    held = _plain((_closed_over(function), function.__defaults__, function.__kwdefaults__), DEEP)
-    return hashlib.blake2b(repr((_instructions(code), [*held, _plain(used)])).encode(), digest_size=16).hexdigest()
+    used = [_describe_global(function.__globals__.get(name)) for name in _list_names(function.__code__)]
+    content = [_describe_function(function), used]
+    return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 
 
-def _instructions(code: CodeType) -> tuple[Any, ...]:
-    return code.co_code, code.co_names, [_constant(each) for each in code.co_consts]
+def _describe_global(value: Any) -> Any:
+    try:
+        return _describe(value)
+    except UsageError:  # of what a module holds, such as a logger, no more is told
+        return type(value).__qualname__
 
 
-def _constant(value: Any) -> Any:
+def _describe_function(function: FunctionType) -> list[Any]:
+    values = [cell.cell_contents for cell in function.__closure__ or () if cell.cell_contents is not function]
+    values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    return [function.__module__, function.__qualname__, _list_instructions(function.__code__), _describe(values)]
+
+
+def _describe(value: Any) -> Any:
+    """Return a value that a function uses by what does not differ between processes."""
+    if isinstance(value, list | tuple):
+        return [_describe(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return digest({"array": value})
+    if isinstance(value, FunctionType):
+        return _describe_function(value)
+    if isinstance(value, NAMED):
+        return value.__name__
+    if isinstance(value, PLAIN):
+        return value
+    raise UsageError(
+        f"an attack should close over numbers, text, arrays or functions, by which a run tells it from others; "
+        f"received {type(value).__name__}. Make it inside the function, from parameters that you pass here"
+    )
+
+
+def _list_instructions(code: CodeType) -> list[Any]:
+    return [code.co_code, code.co_names, [_describe_constant(constant) for constant in code.co_consts]]
+
+
+def _describe_constant(value: Any) -> Any:
     if isinstance(value, CodeType):
-        return _instructions(value)
+        return _list_instructions(value)
     return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)  # sets have no order
 
 
-def _names(code: CodeType) -> list[str]:
-    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _names(each)]
+def _list_names(code: CodeType) -> list[str]:
+    inner = [name for constant in code.co_consts if isinstance(constant, CodeType) for name in _list_names(constant)]
     return sorted({*code.co_names, *inner})
-
-
-def _is_plain(value: Any, types: tuple[type, ...]) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(each, types) for each in value)
-    return isinstance(value, types) and not (isinstance(value, float) and not math.isfinite(value))
-
-
-def _plain(value: Any, deep: int = 0) -> Any:
-    """Return a value by what can be told of it.
-
-    An object of a class of its own is told by the class's name and, `deep` levels down, by its attributes: what a
-    function uses of its module has none looked at, as these change while it is used, such as those of a logger.
-    """
-    if isinstance(value, (list, tuple)):
-        return [_plain(each, deep) for each in value]
-    if isinstance(value, dict):
-        return {str(name): _plain(each, deep) for name, each in value.items()}
-    if (array := _array(value)) is not None:
-        return [str(array.dtype), array.shape, hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()]
-    if isinstance(value, FunctionType):
-        told = [value.__module__, value.__qualname__, _instructions(value.__code__)]
-        return [*told, *_plain(_closed_over(value), deep - 1)] if deep else told
-    if isinstance(value, partial):
-        return _plain((value.func, value.args, value.keywords), deep)
-    if isinstance(value, MethodType):
-        return _plain((value.__func__, value.__self__), deep)
-    if isinstance(value, type):
-        return [value.__module__, value.__qualname__]
-    if isinstance(value, PLAIN):
-        return value
-    name = type(value).__qualname__
-    attributes = getattr(value, "__dict__", {}) if deep and not isinstance(value, (ModuleType, logging.Logger)) else {}
-    return [name, _plain(attributes, deep - 1)] if attributes else name
-
-
-def _closed_over(function: FunctionType) -> list[Any]:
-    try:
-        return [cell.cell_contents for cell in function.__closure__ or ()]
-    except ValueError:  # a cell is empty as yet, such as that of a name that is given after the function was made
-        return []
-
-
-def _array(value: Any) -> NDArray[Any] | None:
-    """Return an array or a tensor whose values can be had as an array, None for anything else."""
-    try:
-        # A file or a socket has `detach` as well, and is of no use after it.
-        tensor = value.detach().cpu() if hasattr(value, "detach") and hasattr(value, "cpu") else value
-        array = np.asarray(tensor.__array__())
-    except Exception:  # there is none, or a framework has reasons of its own
-        return None
-    return None if array.dtype.hasobject else array  # whose bytes are addresses

@@ -70,7 +70,7 @@ class MinimumNorm(Attack):
     def project(self, perturbation: Points, radius: NDArray[np.float64]) -> Points:
         """Return perturbations (N, values) within radii (N,)."""
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
+    def usual_queries(self, pixels: int, repeats: int) -> int:
         return self.steps
 
     def perturb(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -50,8 +49,7 @@ class SinglePixel(Attack):
 
     Notes
     -----
-    The model's answer for one (image, position, value) never changes, so repeats share it. Repeats that are added to an
-    exact repeat query only its vulnerable positions.
+    The model's answer for one (image, position, value) never changes, so repeats share it.
 
     Examples
     --------
@@ -74,9 +72,7 @@ class SinglePixel(Attack):
 
     def only_draws(self) -> SinglePixel:
         """Return the attack that is not exact."""
-        attack = copy.copy(self)
-        attack.exact = False
-        return attack
+        return type(self)(max_pixels=self.max_pixels)
 
     @property
     def extras(self) -> dict[str, Extra]:
@@ -89,9 +85,8 @@ class SinglePixel(Attack):
     def position_draws(self) -> PositionDraws | None:
         return PositionDraws("vulnerable_pixels", "pixels", "vulnerable_map", self.max_pixels) if self.exact else None
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
-        asks_all = self.exact and "vulnerable_map" not in self._finished
-        return 2 * (pixels if asks_all else min(pixels, repeats * self.max_pixels))
+    def usual_queries(self, pixels: int, repeats: int) -> int:
+        return 2 * (pixels if self.exact else min(pixels, repeats * self.max_pixels))
 
     def perturb(
         self, classifier: Classifier, images: Images, labels: Labels, seed: int, repeats: Sequence[int]
@@ -102,12 +97,8 @@ class SinglePixel(Attack):
         answers = _Answers(classifier, images)
         extras: dict[str, NDArray[Any]] = {}
         if self.exact:
-            if "vulnerable_map" in self._finished:
-                vulnerable = np.unpackbits(self._finished["vulnerable_map"], axis=1, count=pixels).astype(np.bool_)
-                np.copyto(answers.classes, labels[:, None, None], where=~vulnerable[:, :, None])
-            else:
-                answers.fill(np.broadcast_to(np.arange(pixels), (n, pixels)))
-                vulnerable = (answers.classes != labels[:, None, None]).any(axis=2)
+            answers.fill(np.broadcast_to(np.arange(pixels), (n, pixels)))
+            vulnerable = (answers.classes != labels[:, None, None]).any(axis=2)
             extras = {
                 "vulnerable_pixels": vulnerable.sum(axis=1),
                 "pixels": np.full(n, pixels),

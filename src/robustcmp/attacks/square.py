@@ -65,7 +65,7 @@ class Square(BallAttack):
         super().__init__(epsilon, epsilon_colour)
         self.iterations = check_count("iterations", iterations, limits.ITERATIONS)
 
-    def most_queries(self, pixels: int, repeats: int) -> int:
+    def usual_queries(self, pixels: int, repeats: int) -> int:
         return repeats * (2 + self.iterations)
 
     def search(self, classifier: Classifier, ball: Ball, labels: Labels, seed: int, repeat: int) -> Perturbed:

@@ -24,9 +24,8 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import foolbox as fb
 import msgspec
@@ -38,9 +37,6 @@ from ..records.attack import AttackRecord
 from ..records.manifest import Subset, SuiteFile, read_suite_file
 from .base import Attack
 from .foolbox import FoolboxAttack
-
-if TYPE_CHECKING:
-    pass
 
 OURS: dict[str, type[Attack]] = {
     name: cls
@@ -57,10 +53,6 @@ Epsilons = Annotated[
     list[Annotated[float, msgspec.Meta(gt=0, le=limits.EPSILON)]],
     msgspec.Meta(min_length=1, max_length=limits.EPSILONS),
 ]
-
-
-RunnableAttack = Attack | FoolboxAttack
-"""What an experiment runs."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +75,7 @@ class Suite:
     description: str
     images: int
     repeats: int
-    attacks: dict[str, RunnableAttack]
+    attacks: dict[str, Attack]
     subset: Subset = "common"
 
     def __post_init__(self) -> None:
@@ -93,15 +85,6 @@ class Suite:
                 f'subset = "all" attacks images that a model misclassifies too, and {", ".join(refused)} cannot: '
                 "leave subset out, or use attacks that begin with the clean image, such as Ensemble"
             )
-
-        for (name, attack), (other_name, other) in combinations(self.attacks.items(), 2):
-            # Their results would be stored as one. The same function under two names is the same attack.
-            are_two = getattr(attack, "function", None) is not getattr(other, "function", None)
-            if are_two and attack.settings == other.settings:
-                raise UsageError(
-                    f"{name} and {other_name} cannot be told apart: they come from one function, around different "
-                    "objects. Write a function with def for each of them"
-                )
 
     def count_repeats(self, repeats: int | Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the repeats of each attack: `repeats`, for all or for the named attacks, else the suite's number.
@@ -145,7 +128,7 @@ class Suite:
         return json_digest({name: record.outcome for name, record in self.records.items()})
 
 
-AnySuite = str | os.PathLike[str] | Suite | Mapping[str, RunnableAttack]
+AnySuite = str | os.PathLike[str] | Suite | Mapping[str, Attack]
 
 
 def load_suite(suite: AnySuite) -> Suite:
@@ -182,7 +165,7 @@ def load_suite(suite: AnySuite) -> Suite:
         raise UsageError(f"the suite {path}: {error}") from None
 
 
-def _of_attacks(given: Mapping[str, RunnableAttack]) -> Suite:
+def _of_attacks(given: Mapping[str, Attack]) -> Suite:
     if not given:
         raise UsageError("expected at least one attack in the suite, received none")
     for name, attack in given.items():
@@ -194,7 +177,7 @@ def _of_attacks(given: Mapping[str, RunnableAttack]) -> Suite:
 def check_attack(name: object, attack: object) -> None:
     """Raise `UsageError` for what a suite cannot have as an attack, or as the name of one."""
     _check_name(name, "the suite")
-    if not isinstance(attack, Attack | FoolboxAttack):
+    if not isinstance(attack, Attack):
         raise UsageError(
             f"the suite: {name} should be an attack of robustcmp.attacks, received {type(attack).__name__}. Wrap a "
             "function in robustcmp.attacks.FunctionAttack; name an attack of Foolbox in a TOML file"
@@ -209,7 +192,7 @@ def _check_name(name: object, where: str) -> None:
         )
 
 
-def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
+def _attack(name: str, table: dict[str, Any]) -> Attack:
     where = f"[attacks.{name}]"
     _check_name(name, where)
     cls_name = table.pop("attack", None)
@@ -217,7 +200,7 @@ def _attack(name: str, table: dict[str, Any]) -> RunnableAttack:
         raise UsageError(f"{where}: expected the key attack, the name of a class, received {cls_name!r}")
     try:
         if cls_name in OURS:
-            ours: RunnableAttack = OURS[cls_name](**_parameters(OURS[cls_name], table))
+            ours: Attack = OURS[cls_name](**_parameters(OURS[cls_name], table))
             return ours
         if cls_name in FOOLBOX:
             return _foolbox(FOOLBOX[cls_name], table)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,25 +15,22 @@ from numpy.typing import NDArray
 from ..analysis.statistics.ranks import Located, median_interval
 from ..errors import StoreError, UsageError
 from ..files import write_named
-from . import exports, page, pairs, text
+from . import page, pairs, text, words
 from .figures import summarise
-from .measurement import NEW_SEEDS, TASKS, Measurement
+from .measurement import TASKS, Measurement
 from .pairs import SETTING, Finding, Setting
 from .store import BenchmarkStore, Planned
-from .words import describe_measurement
 
 if TYPE_CHECKING:
     import pandas
 
     from .plots import BenchmarkPlots
 
-OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds", "seconds_to_accuracy", "convergence_epoch"]
-OF_TRAINING += ["loss", "training_accuracy", "validation_accuracy", "cpu_seconds"]
-OF_ROW = ["task", "subject", "images", "batch_size", "n", "asked", "busy", "reason"]
+NEW_SEEDS = 4  # the semantics since which each repetition of a training has a seed of its own
+OF_TRAINING = ["epoch_seconds", "first_epoch_seconds", "call_seconds", "seconds_to_accuracy"]
+OF_ONE_TRAINING = ["loss", "training_accuracy", "validation_accuracy"]  # the same where all repetitions have one seed
 OF_PREDICTION = ["first_seconds", "call_seconds", "p90", "p95", "p99", "throughput"]
-OF_ONE_TRAINING = ("loss", "training_accuracy", "validation_accuracy")  # the same in all its repetitions
-OF_ALL = ["ready_seconds", "processors", "peak_memory", "cpu_temperature"]
-OF_ALL += ["gpu", "gpu_memory", "gpu_temperature", "gpu_power", "energy", "parameters", "bytes", "file_bytes"]
+OF_ALL = ["ready_seconds", "cpu_seconds", "processors", "peak_memory", "gpu", "gpu_memory", "gpu_power", "bytes"]
 
 
 class Absent(NamedTuple):
@@ -44,8 +41,6 @@ class Absent(NamedTuple):
     subject, task : str
     batch_size, images : int, optional
         None where the subject does not do the task at all.
-    repetitions : int
-        How many are not there.
     status : str
         ``"failed"``, ``"not applicable"`` or ``"not measured yet"``.
     reason : str
@@ -56,7 +51,6 @@ class Absent(NamedTuple):
     task: str
     batch_size: int | None
     images: int | None
-    repetitions: int
     status: str
     reason: str
 
@@ -86,8 +80,7 @@ class Benchmark:
     @property
     def subjects(self) -> list[str]:
         """The frameworks and deployments, in alphabetical order: that of the plan is random."""
-        planned = {planned.asked.subject for planned in self.manifest.plan}
-        return sorted(planned.union(subject for subject, _ in self._not_applicable))
+        return sorted({planned.asked.subject for planned in self.manifest.plan})
 
     @property
     def tasks(self) -> list[str]:
@@ -112,37 +105,30 @@ class Benchmark:
         return any(measured.epochs and measured.semantics < NEW_SEEDS for measured in self.measurements)
 
     @cached_property
-    def absent(self) -> list[Absent]:
-        """What is not there, and why."""
-        counts: dict[Absent, int] = {}
-        for subject, task in self._not_applicable:
-            reason = self.manifest.not_applicable[f"{subject} {task}"]
-            asked = [planned.asked for planned in self.manifest.plan]
-            absent = Absent(subject, task, None, None, 0, "not applicable", reason)
-            counts[absent] = sum((each.subject, each.task) == (subject, task) for each in asked)
-        measured = {measurement.key for measurement in self.measurements}
+    def absent(self) -> Counter[Absent]:
+        """What is not there and why, with the number of processes."""
+        counts: Counter[Absent] = Counter()
+        for name, reason in self.manifest.not_applicable.items():
+            subject, _, task = name.rpartition(" ")
+            counts[Absent(subject, task, None, None, "not applicable", reason)] = self.repetitions
         for planned in self.manifest.plan:
-            asked_for = planned.asked
-            if planned.key in measured or (asked_for.subject, asked_for.task) in self._not_applicable:
+            asked = planned.asked
+            if planned.key in self.store or f"{asked.subject} {asked.task}" in self.manifest.not_applicable:
                 continue
-            status = "failed" if planned.key in self.manifest.failed else "not measured yet"
-            reason = self.manifest.failed.get(planned.key, "rerun the same command")
-            absent = Absent(
-                asked_for.subject, asked_for.task, asked_for.batch_size, asked_for.images, 0, status, reason
-            )
-            counts[absent] = counts.get(absent, 0) + 1
-        return [absent._replace(repetitions=count) for absent, count in counts.items()]
+            reason = self.manifest.failed.get(planned.key, "")
+            status = "failed" if reason else "not measured yet"
+            counts[Absent(asked.subject, asked.task, asked.batch_size, asked.images, status, reason)] += 1
+        return counts
 
     @property
     def failed(self) -> dict[str, str]:
         """Why measurements failed, by what they are of."""
         reasons = self.manifest.failed
         failed = [planned for planned in self.manifest.plan if planned.key in reasons and planned.key not in self.store]
-        return {describe_measurement(planned.asked): reasons[planned.key] for planned in failed}
+        return {words.describe_measurement(planned.asked): reasons[planned.key] for planned in failed}
 
     @cached_property
-    def processes(self) -> pandas.DataFrame:
-        """The rows of `to_dataframe`."""
+    def _rows(self) -> pandas.DataFrame:
         import pandas
 
         frame = pandas.DataFrame([summarise(measured, self.manifest.accuracy) for measured in self.measurements])
@@ -157,14 +143,13 @@ class Benchmark:
         -------
         pandas.DataFrame
             task, subject, images, batch_size, repetition; call_seconds (the median after warm-up), p90, p95, p99,
-            throughput; epochs, epoch_seconds, first_epoch_seconds, seconds_to_accuracy, convergence_epoch, loss,
-            training_accuracy, validation_accuracy; ready_seconds, first_seconds, calls, warm_up
-            (calls), warm_up_seconds, drift, drifts, seconds, cpu_seconds, peak_memory, gpu_memory, energy; processors,
-            cpu_temperature, gpu, gpu_temperature, gpu_power from when it was ready; others (what other programs used
-            of its processors), others_most (likewise, over two seconds), busy, load_before, load_after, threads,
-            device, version, parameters, bytes, file_bytes, place (in the random order), began. NaN where there is none.
+            throughput; epoch_seconds, first_epoch_seconds, seconds_to_accuracy, loss, training_accuracy,
+            validation_accuracy; ready_seconds, first_seconds, calls, warm_up (calls), drift, drifts, seconds,
+            cpu_seconds, peak_memory; processors, gpu and gpu_power from when it was ready; gpu_memory, others (what
+            other programs used of its processors), busy, threads, device, version, bytes, began. NaN where there is
+            none.
         """
-        return self.processes.copy()
+        return self._rows.copy()
 
     def summary_of_training(self) -> pandas.DataFrame:
         """Return what training takes, a row a subject and batch size.
@@ -175,16 +160,14 @@ class Benchmark:
         Returns
         -------
         pandas.DataFrame
-            subject, images (0), batch_size, n (processes), asked, busy (share of processes during which other programs
-            were busy), reason (why there is none); epoch_seconds (of the epochs after the first), first_epoch_seconds,
-            call_seconds (a step, after warm-up), seconds_to_accuracy (NaN if not reached by half of them) with reached
-            (by how many), convergence_epoch (the first within a point of the best validation accuracy), loss,
-            training_accuracy and validation_accuracy (of the last epoch), cpu_seconds (of the whole process),
-            ready_seconds; from then on processors and gpu (used on average), gpu_power (on average, W),
-            cpu_temperature and gpu_temperature (the highest, °C); peak_memory, gpu_memory (the most), energy (J, of the
-            whole process), parameters, bytes (of them in memory), file_bytes (on disk).
+            task, subject, images (0), batch_size, n (processes), busy (share of processes during which other programs
+            were busy); epoch_seconds (of the epochs after the first), first_epoch_seconds, call_seconds (a step, after
+            warm-up), seconds_to_accuracy (NaN if not reached by half of them) with reached (by how many), loss,
+            training_accuracy and validation_accuracy (of the last epoch); ready_seconds, cpu_seconds (of the whole
+            process), processors (used on average), peak_memory, gpu (used on average), gpu_memory (the most), gpu_power
+            (on average, W), bytes (of the weights in memory).
         """
-        return self._summarise(["train"], [*OF_TRAINING, *OF_ALL])
+        return self._summarise(["train"], [*OF_TRAINING, *OF_ONE_TRAINING, *OF_ALL])
 
     def summary_of_prediction(self) -> pandas.DataFrame:
         """Return what predictions take, a row a task, subject, number of images and batch size.
@@ -194,34 +177,12 @@ class Benchmark:
         Returns
         -------
         pandas.DataFrame
-            task, subject, images, batch_size, n, asked, busy, reason; first_seconds (the first call, which compiles);
-            of the calls after warm-up: call_seconds (their median), p90 (MLPerf's figure for a single stream), p95 and
-            p99 (NaN where there are too few calls), throughput (images a second, MLPerf's for offline); and what stands
-            from ready_seconds on in `summary_of_training`.
+            task, subject, images, batch_size, n, busy; first_seconds (the first call, which compiles); of the calls
+            after warm-up: call_seconds (their median), p90 (MLPerf's figure for a single stream), p95 and p99 (NaN
+            where there are too few calls), throughput (images a second, MLPerf's for offline); and what stands from
+            ready_seconds on in `summary_of_training`.
         """
-        return self._summarise([task for task in self.tasks if task != "train"], [*OF_PREDICTION, *OF_ALL])
-
-    def steadiness(self) -> pandas.DataFrame:
-        """Return warm-up and drift, a row a task, subject, number of images and batch size.
-
-        Returns
-        -------
-        pandas.DataFrame
-            task, subject, images, batch_size, n, calls (median), warmed_up (share of processes with warm-up), warm_up
-            (median of its calls), warm_up_seconds, drift (median, as a share of the time of a call), drifts (share of
-            processes that drift by more than 5 %), busy.
-        """
-        import pandas
-
-        rows = []
-        for setting, subject, frame in self._group():
-            if len(frame):
-                row = {"task": setting.task, "subject": subject, "images": setting.images}
-                row |= {"batch_size": setting.batch_size, "n": len(frame), "calls": frame.calls.median()}
-                row |= {"warmed_up": (frame.warm_up > 0).mean(), "warm_up": frame.warm_up.median()}
-                row |= {"warm_up_seconds": frame.warm_up_seconds.median(), "drift": frame.drift.median()}
-                rows.append(row | {"drifts": frame.drifts.mean(), "busy": frame.busy.mean()})
-        return pandas.DataFrame(rows)
+        return self._summarise(["forward", "forward-backward"], [*OF_PREDICTION, *OF_ALL])
 
     def tests(self, measure: str | None = None) -> pandas.DataFrame:
         """Test for every pair of subjects whether one is faster, or has more of something else, in each setting.
@@ -234,17 +195,15 @@ class Benchmark:
         ----------
         measure : str, optional
             A column of `to_dataframe` with positive values in the place of time: ``"validation_accuracy"``,
-            ``"loss"``, ``"peak_memory"``, ``"energy"``. Its tests are a family of their own.
+            ``"loss"``, ``"peak_memory"``. Its tests are a family of their own.
 
         Returns
         -------
         pandas.DataFrame
             task, images, batch_size, measure (``"epoch"``, ``"step"`` or ``"call"`` for times), a, b, n (pairs of
-            processes), ratio (a's value over b's, by Hodges and Lehmann), low and high (its interval, not adjusted),
-            coverage, p (Wilcoxon's signed-rank test, exact), p_adjusted (Holm, for all pairs and settings of the task),
-            ks_p (Kolmogorov-Smirnov), a12 (the share of pairs of processes in which a has more, or takes longer),
-            smallest_p (that n pairs can give), family (how many tests p is adjusted for), needed (repetitions with
-            which one of so many tests can be significant).
+            processes), ratio (a's value over b's, by Hodges and Lehmann), low and high (its 95 % interval, not
+            adjusted), p (Wilcoxon's signed-rank test, exact), p_adjusted (Holm, for all pairs and settings of the
+            task), needed (repetitions with which one of so many tests can be significant).
 
         Raises
         ------
@@ -256,50 +215,22 @@ class Benchmark:
             return self._tests.copy()
         if measure in OF_ONE_TRAINING and self.has_one_training:
             raise UsageError(f"{measure} cannot be tested: all repetitions of this benchmark are of one training")
-        return pairs.compare(self.processes, measure)
+        return pairs.compare(self._rows, measure)
 
     @cached_property
     def _tests(self) -> pandas.DataFrame:
-        return pairs.compare(self.processes)
-
-    def equivalence(self, margin: float = pairs.MARGIN) -> pandas.DataFrame:
-        """Test for every pair of subjects whether their times differ by less than a margin that was stated beforehand.
-
-        Parameters
-        ----------
-        margin : float, default 1.05
-            A ratio: between 1/1.05 and 1.05.
-
-        Returns
-        -------
-        pandas.DataFrame
-            task, images, batch_size, measure, a, b, n, ratio, low and high (its 90 % interval), p (two one-sided
-            signed-rank tests), p_adjusted (Holm), equivalent (p_adjusted below 5 %).
-
-        Raises
-        ------
-        UsageError
-            The margin is not above 1.
-        """
-        return pairs.check_equivalence(self.processes, margin)
-
-    def times(self, setting: Setting) -> dict[str, pandas.Series[float]]:
-        """Return the time of each process that `tests` compares, by its repetition, of each subject in a setting."""
-        return pairs.get_times(self.processes, setting)
+        return pairs.compare(self._rows)
 
     @cached_property
     def findings(self) -> list[Finding]:
         """What was found in each of `settings`."""
-        return [pairs.compare_with_fastest(self, setting) for setting in self.settings]
+        return [pairs.compare_with_fastest(self._rows, self._tests, setting) for setting in self.settings]
 
     def select(self, setting: Setting, subject: str) -> list[Measurement]:
         """Return the measurements of a subject in a setting, in the order of repetitions."""
-        chosen = [
-            measured
-            for measured in self.measurements
-            if measured.asked.subject == subject
-            and (measured.asked.task, measured.asked.images, measured.asked.batch_size) == setting
-        ]
+        planned = [each for each in self.manifest.plan if each.setting == setting and each.asked.subject == subject]
+        keys = {each.key for each in planned}
+        chosen = [measured for measured in self.measurements if measured.key in keys]
         return sorted(chosen, key=lambda measured: measured.asked.repetition)
 
     @property
@@ -328,24 +259,23 @@ class Benchmark:
         html = page.to_html(self)
         write_named(path, lambda temporary: temporary.write_text(html, encoding="utf-8"))
 
-    def to_tensorboard(self, directory: str | os.PathLike[str]) -> list[Path]:
-        """Write one log of TensorBoard for each training: loss, accuracies and seconds by epoch.
-
-        Returns
-        -------
-        list of Path
-            The logs' directories.
-
-        Raises
-        ------
-        UsageError
-            The directory cannot be written, or tensorboardX is not installed (extra `tensorboard`).
-        """
-        return exports.to_tensorboard(self.measurements, directory)
-
     def to_json(self) -> dict[str, Any]:
         """Return what was found as the types of JSON: the summaries, the tests, the answers, and what is absent."""
-        return exports.to_json(self)
+        about = self.manifest.about
+        content = {name: about.get(name) for name in ("what", "model", "dataset", "recipe", "training_seed")}
+        return content | {
+            "subjects": self.subjects,
+            "repetitions": self.repetitions,
+            "measured": len(self.measurements),
+            "planned": len(self.manifest.plan),
+            "busy": int(self._rows.busy.sum()),
+            "absent": [absent._asdict() | {"processes": count} for absent, count in self.absent.items()],
+            "training": _to_records(self.summary_of_training()),
+            "prediction": _to_records(self.summary_of_prediction()),
+            "tests": _to_records(self._tests),
+            "answer": words.answer(self),
+            "out": str(self.store.directory),
+        }
 
     def summary(self, *, width: int | None = None, color: bool = False) -> str:
         """Return the answer on one screen: what the command prints, and what ``print(found)`` shows.
@@ -382,46 +312,17 @@ class Benchmark:
         """Return medians over processes with their intervals, a row a subject and setting of some tasks."""
         import pandas
 
-        rows = []
-        for setting, subject, frame in self._group():
-            if setting.task in tasks:
-                row = {"task": setting.task, "subject": subject, "images": setting.images}
-                row |= {"batch_size": setting.batch_size, "n": len(frame), "asked": self.repetitions}
-                row |= {"busy": frame.busy.mean(), "reason": "" if len(frame) else self._explain(setting, subject)}
-                if "seconds_to_accuracy" in figures:
-                    row["reached"] = int(frame.seconds_to_accuracy.notna().sum())
-                for name in figures:
-                    median = _locate(name, frame[name].to_numpy(np.float64))
-                    row |= {name: median.estimate, f"{name}_low": median.low, f"{name}_high": median.high}
-                rows.append(row)
-        return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=[*OF_ROW, *figures])
-
-    def _group(self) -> Iterator[tuple[Setting, str, pandas.DataFrame]]:
-        """Yield the processes of every subject in every setting that was asked for, or that it has no way to do."""
-        frame = self.processes
-        asked = {(*planned.setting, planned.asked.subject) for planned in self.manifest.plan}
-        for setting in self.settings:
-            for subject in self.subjects:
-                if (*setting, subject) in asked or (subject, setting.task) in self._not_applicable:
-                    is_chosen = (frame[[*SETTING, "subject"]] == [*setting, subject]).all(axis=1)
-                    yield setting, subject, frame[is_chosen]
-
-    @cached_property
-    def _not_applicable(self) -> list[tuple[str, str]]:
-        """The subjects that do not do a task, with it."""
-        names = [name.rpartition(" ") for name in self.manifest.not_applicable]
-        return [(subject, task) for subject, _, task in names]
-
-    def _explain(self, setting: Setting, subject: str) -> str:
-        """Return why there is no measurement of a subject in a setting."""
-        reasons = {
-            f"{absent.status}: {absent.reason}": None
-            for absent in self.absent
-            if (absent.subject, absent.task) == (subject, setting.task)
-            and absent.batch_size in (None, setting.batch_size)
-            and absent.images in (None, setting.images)
-        }
-        return "; ".join(reasons)
+        summaries = []
+        chosen = self._rows[self._rows.task.isin(tasks)]
+        for setting_and_subject, frame in chosen.groupby([*SETTING, "subject"], sort=False):
+            row = dict(zip([*SETTING, "subject"], setting_and_subject, strict=True))
+            row |= {"n": len(frame), "busy": frame.busy.mean()}
+            row["reached"] = int(frame.seconds_to_accuracy.notna().sum())
+            for name in figures:
+                median = _locate(name, frame[name].to_numpy(np.float64))
+                row |= {name: median.estimate, f"{name}_low": median.low, f"{name}_high": median.high}
+            summaries.append(row)
+        return pandas.DataFrame(summaries) if summaries else pandas.DataFrame(columns=["task", *figures])
 
 
 def open_benchmark(directory: str | os.PathLike[str]) -> Benchmark:
@@ -452,14 +353,13 @@ def open_benchmark(directory: str | os.PathLike[str]) -> Benchmark:
 def _load(store: BenchmarkStore, planned: Planned) -> Measurement:
     """Return a measurement that is what was asked for, or raise `StoreError`."""
     measurement = store.load(planned.key)
-    path = store.path(planned.key)
-    again = "Delete it, and rerun the same command to measure it again."
-    if measurement.asked != planned.asked:
-        raise StoreError(f"{path} is of {measurement.asked}, but the manifest asks for {planned.asked}. {again}")
-    moments = len(measurement.resources.seconds)
-    for name, values in measurement.resources.series.items():
-        if len(values) != moments:
-            raise StoreError(f"{path}: its series {name!r} has {len(values)} values at {moments} times. {again}")
+    lengths = {len(measurement.resources.seconds), *map(len, measurement.resources.series.values())}
+    if measurement.asked != planned.asked or len(lengths) > 1:
+        raise StoreError(
+            f"{store.path(planned.key)} is of {measurement.asked} with series of {sorted(lengths)} values, but the "
+            f"manifest asks for {planned.asked}, and all series should be as long. Delete it, and rerun the same "
+            "command to measure it again."
+        )
     return measurement
 
 
@@ -472,3 +372,12 @@ def _locate(name: str, values: NDArray[np.float64]) -> Located:
         return median_interval(values[~missing])
     median = median_interval(np.where(missing, math.inf, values))
     return median._replace(estimate=median.estimate if median.estimate < math.inf else math.nan)
+
+
+def _to_records(frame: pandas.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): _to_plain(value) for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def _to_plain(value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

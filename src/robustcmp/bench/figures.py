@@ -16,7 +16,6 @@ LIKELY = 0.01  # a change or a trend with a smaller p is one
 MATTERS = 0.05  # of the median: a smaller change or trend is none
 FEWEST_CALLS = 10  # fewer have no trend
 QUANTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
-NEAR_BEST = 0.01  # of accuracy: a training has converged within it
 BUSY = 0.1  # processors that other programs use on average
 BURST = 0.25  # or over some seconds; without any, noise of the counters stays below 0.15
 BURST_SECONDS = 2.0
@@ -31,8 +30,6 @@ class Steadiness(NamedTuple):
     ----------
     warm_up : int
         How many calls lie before a change of the level, see `find_warm_up`.
-    seconds : float
-        How long these took.
     drift : float
         The trend of the calls after them, over as many calls as there are in all, as a share of their median; NaN of
         fewer than ten.
@@ -41,7 +38,6 @@ class Steadiness(NamedTuple):
     """
 
     warm_up: int
-    seconds: float
     drift: float
     drifts: bool
 
@@ -67,12 +63,11 @@ def find_warm_up(calls: NDArray[np.float64]) -> Steadiness:
         after = np.median(calls[change.before :])
         warm_up = change.before if abs(before - after) > MATTERS * after else 0
     rest = calls[warm_up:]
-    seconds = float(calls[:warm_up].sum())
     if len(rest) < FEWEST_CALLS or not (middle := float(np.median(rest))):
-        return Steadiness(warm_up, seconds, math.nan, False)
+        return Steadiness(warm_up, math.nan, False)
     later = trend(rest)
     drift = later.change * (len(calls) - 1) / (len(rest) - 1) / middle
-    return Steadiness(warm_up, seconds, drift, later.p < LIKELY and abs(drift) > MATTERS)
+    return Steadiness(warm_up, drift, later.p < LIKELY and abs(drift) > MATTERS)
 
 
 def drop_warm_up(measurement: Measurement) -> NDArray[np.float64]:
@@ -86,55 +81,43 @@ def summarise(measurement: Measurement, accuracy: float | None) -> dict[str, Any
 
     `accuracy` is the validation accuracy to which seconds are counted.
     """
+    asked = measurement.asked
     resources = measurement.resources
     calls = np.array(measurement.calls, np.float64)
     steady = find_warm_up(calls)
-    others = _mean(resources.series.get("others", []))
-    others_most = largest_mean(measurement, "others", BURST_SECONDS)
+    others = np.array(resources.series.get("others", []), np.float64)
+    is_busy = len(others) > 0 and others.mean() > BUSY
+    if measurement.semantics >= BURSTS_SINCE:
+        is_busy = is_busy or find_burst(others, resources.seconds) > BURST
     return {
-        "task": measurement.asked.task,
-        "subject": measurement.asked.subject,
-        "images": measurement.asked.images,
-        "batch_size": measurement.asked.batch_size,
-        "repetition": measurement.asked.repetition,
-        **_summarise_calls(calls[steady.warm_up :], measurement.asked.batch_size),
+        "task": asked.task,
+        "subject": asked.subject,
+        "images": asked.images,
+        "batch_size": asked.batch_size,
+        "repetition": asked.repetition,
+        **_summarise_calls(calls[steady.warm_up :], asked.batch_size),
         **_summarise_epochs(measurement.epochs, accuracy),
         "ready_seconds": measurement.ready_seconds,
         "first_seconds": measurement.first_seconds,
         "calls": len(calls),
         "warm_up": steady.warm_up,
-        "warm_up_seconds": steady.seconds,
         "drift": steady.drift,
         "drifts": steady.drifts,
         "seconds": measurement.seconds,
         "cpu_seconds": resources.cpu_seconds,
         "processors": _mean(_select_ready(measurement, "cpu")),
         "peak_memory": float(resources.peak_memory),
-        "cpu_temperature": _largest(_select_ready(measurement, "cpu_temperature")),
         "gpu": _mean(_select_ready(measurement, "gpu")),
-        "gpu_memory": _largest(resources.series.get("gpu_memory", [])),
-        "gpu_temperature": _largest(_select_ready(measurement, "gpu_temperature")),
+        "gpu_memory": max(_select_ready(measurement, "gpu_memory"), default=math.nan),
         "gpu_power": _mean(_select_ready(measurement, "gpu_power")),
-        "energy": _number(resources.energy),
-        "others": others,
-        "others_most": others_most,
-        "busy": others > BUSY or (is_judged_by_bursts(measurement) and others_most > BURST),
-        "load_before": _number(measurement.load_before),
-        "load_after": _number(measurement.load_after),
+        "others": _mean(others),
+        "busy": bool(is_busy),
         "threads": measurement.threads,
         "device": measurement.device,
         "version": measurement.version,
-        "parameters": _number(measurement.parameters),
-        "bytes": _number(measurement.bytes),
-        "file_bytes": _number(measurement.file_bytes),
-        "place": measurement.place,
+        "bytes": _to_number(measurement.bytes),
         "began": measurement.began,
     }
-
-
-def is_judged_by_bursts(measurement: Measurement) -> bool:
-    """Say whether a measurement counts as busy by a burst of other programs; those from before bursts do not."""
-    return measurement.semantics >= BURSTS_SINCE
 
 
 def _summarise_calls(calls: NDArray[np.float64], batch_size: int) -> dict[str, float]:
@@ -149,59 +132,49 @@ def _summarise_calls(calls: NDArray[np.float64], batch_size: int) -> dict[str, f
 
 def _summarise_epochs(epochs: Sequence[Epoch], accuracy: float | None) -> dict[str, float]:
     """Return the figures of a training; an epoch of which there was a share counts as if it had gone on."""
-    names = ["epochs", "epoch_seconds", "first_epoch_seconds", "seconds_to_accuracy", "convergence_epoch", "loss"]
+    names = ["epoch_seconds", "first_epoch_seconds", "seconds_to_accuracy", "loss"]
     figures = dict.fromkeys([*names, "training_accuracy", "validation_accuracy"], math.nan)
     if not epochs:
         return figures
-    figures["epochs"] = sum(epoch.share for epoch in epochs)
     if later := [epoch.seconds / epoch.share for epoch in epochs[1:] if epoch.share]:
         figures["epoch_seconds"] = float(np.median(later))
     if epochs[0].share == WHOLE:
         figures["first_epoch_seconds"] = epochs[0].seconds
-    seconds = np.cumsum([epoch.seconds for epoch in epochs])
-    accuracies = np.array([epoch.validation_accuracy for epoch in epochs])
-    if accuracy is not None and (accuracies >= accuracy).any():
-        figures["seconds_to_accuracy"] = float(seconds[np.argmax(accuracies >= accuracy)])
-    figures["convergence_epoch"] = 1.0 + int(np.argmax(accuracies >= accuracies.max() - NEAR_BEST - 1e-12))
-    figures["loss"] = _number(epochs[-1].loss)
+    seconds = 0.0
+    for epoch in epochs:
+        seconds += epoch.seconds
+        if accuracy is not None and epoch.validation_accuracy >= accuracy:
+            figures["seconds_to_accuracy"] = seconds
+            break
+    figures["loss"] = _to_number(epochs[-1].loss)
     figures["training_accuracy"] = epochs[-1].training_accuracy
     figures["validation_accuracy"] = epochs[-1].validation_accuracy
     return figures
 
 
-def _select_ready(measurement: Measurement, name: str) -> list[float | None]:
+def _select_ready(measurement: Measurement, name: str) -> list[float]:
     """Return a series of resources without the time before the network was there, when frameworks are imported."""
     values = measurement.resources.series.get(name, [])
     moments = zip(measurement.resources.seconds, values, strict=False)
-    return [value for second, value in moments if second > measurement.ready_seconds]
+    return [value for second, value in moments if second > measurement.ready_seconds and value is not None]
 
 
-def largest_mean(measurement: Measurement, name: str, seconds: float) -> float:
-    """Return the largest mean of a series of rates over so many seconds, over all if there are fewer, or NaN."""
-    rates = np.array([_number(value) for value in measurement.resources.series.get(name, [])])
-    moments = np.array([0.0, *measurement.resources.seconds])
-    if np.isnan(rates).all():
-        return math.nan
-    is_known = ~np.isnan(rates)
-    lengths = np.diff(moments)
-    used = np.concatenate([[0.0], np.cumsum(np.where(is_known, rates, 0.0) * lengths)])
-    covered = np.concatenate([[0.0], np.cumsum(is_known * lengths)])
-    ends = np.searchsorted(moments, moments + seconds - 1e-9)
-    starts = np.flatnonzero(ends < len(moments)) if moments[-1] > seconds else np.array([0])
+def find_burst(rates: NDArray[np.float64], seconds: Sequence[float]) -> float:
+    """Return the largest mean of rates at some moments over two seconds, over all if there are fewer; 0 of none."""
+    moments = np.array([0.0, *seconds])
+    if not len(rates):
+        return 0.0
+    used = np.concatenate([[0.0], np.cumsum(rates * np.diff(moments))])
+    ends = np.searchsorted(moments, moments + BURST_SECONDS - 1e-9)
+    starts = np.flatnonzero(ends < len(moments)) if moments[-1] > BURST_SECONDS else np.array([0])
     ends = np.minimum(ends[starts], len(moments) - 1)
-    times = covered[ends] - covered[starts]
-    means = (used[ends] - used[starts])[times > 0] / times[times > 0]
-    return float(means.max(initial=-math.inf)) if len(means) else math.nan
+    return float(((used[ends] - used[starts]) / (moments[ends] - moments[starts])).max())
 
 
-def _number(value: float | None) -> float:
+def _to_number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def _mean(values: Iterable[float | None]) -> float:
-    present = [value for value in values if value is not None]
+def _mean(values: Iterable[float]) -> float:
+    present = list(values)
     return float(np.mean(present)) if present else math.nan
-
-
-def _largest(values: Iterable[float | None]) -> float:
-    return max((value for value in values if value is not None), default=math.nan)

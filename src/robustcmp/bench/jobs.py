@@ -19,7 +19,7 @@ from ..frameworks import Device, get_framework
 from ..models.classifier import Classifier
 from ..models.model import wrap
 from ..models.preflight import in_unit_bounds
-from ..networks.architecture import Architecture, get_architecture
+from ..networks.architecture import get_architecture
 from ..sources.deployed import AnyOrigin
 from ..sources.recipes import Recipe, load_for, load_recipe
 from ..sources.training import (
@@ -28,7 +28,6 @@ from ..sources.training import (
     Fitting,
     accuracy,
     batch_order,
-    check_batches,
     check_fit,
     steps_an_epoch,
 )
@@ -42,46 +41,19 @@ class NotApplicable(Exception):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a process measured of itself; its fields are as in `robustcmp.bench.measurement.Measurement`.
-
-    Attributes
-    ----------
-    first : float
-        Seconds of the first step or call, and of compiling before it.
-    calls : list of float
-        Seconds of each other one, in their order.
-    logits : list of list of float
-        What a network answered, of a job that asks for that alone.
-    """
+    """What a process measured of itself, as in `robustcmp.bench.measurement.Measurement`; `ControlJob` has logits."""
 
     first: float = 0.0
     calls: list[float] = []
     version: str = ""
     device: str = "cpu"
     epochs: list[Epoch] = []
-    parameters: int | None = None
     bytes: int | None = None
     logits: list[list[float]] = []
 
 
 class TrainingJob(msgspec.Struct, frozen=True):
-    """A training that is measured.
-
-    Attributes
-    ----------
-    model, dataset, recipe, framework : str
-        As for `robustcmp.fit`.
-    seed : int
-        The training seed.
-    batch_size : int
-        In the place of the recipe's; the learning rate stays.
-    epochs : float
-        How many; 0.1 is the first tenth of the steps of one.
-    device : str
-        ``"auto"``, ``"cpu"`` or ``"cuda"``.
-    data_dir : str, optional
-        Where the dataset is.
-    """
+    """A training that is measured; `epochs` of 0.1 are the first tenth of the steps of one."""
 
     model: str
     dataset: str
@@ -93,21 +65,16 @@ class TrainingJob(msgspec.Struct, frozen=True):
     device: Device = "auto"
     data_dir: str | None = None
 
-    @property
-    def settings(self) -> Recipe:
-        """The recipe as it is followed here; its schedule ends with the last epoch."""
+    def load_settings(self) -> Recipe:
+        """Return the recipe as it is followed here; its schedule ends with the last epoch."""
         recipe = load_recipe(self.model, self.dataset, self.recipe)
         return msgspec.structs.replace(recipe, batch_size=self.batch_size, epochs=math.ceil(self.epochs))
-
-    def check(self, images: int) -> None:
-        """Raise `UsageError` for a batch size that a training set of so many images does not allow."""
-        check_batches(get_architecture(self.model), self.settings, images)
 
     def do(self, ready: Callable[[], None]) -> Outcome:
         """Train, and return what was measured; `ready` is called before the first step."""
         framework = get_framework(self.framework)
         architecture = get_architecture(self.model)
-        recipe = self.settings
+        recipe = self.load_settings()
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         check_fit(architecture, data)
         rest, held_out = stratified_split(data.labels, VALIDATION_FRACTION)
@@ -123,15 +90,17 @@ class TrainingJob(msgspec.Struct, frozen=True):
             augmented = Augmentation(recipe, self.seed, epoch, len(data.images))
             whole = steps_an_epoch(recipe, len(order))
             steps = max(1, round(min(1.0, self.epochs - epoch) * whole))
-            losses: list[tuple[float, int]] = []
+            losses: list[float] = []
+            images: list[int] = []
             last = began = time.perf_counter()
             for step in islice(fitting.steps(data, order, augmented, epoch), steps):
                 now = time.perf_counter()
                 calls.append(now - last)
-                losses.append((step.loss, step.images))
+                losses.append(step.loss)
+                images.append(step.images)
                 last = now
             seconds = last - began
-            loss = sum(each * images for each, images in losses) / sum(images for _, images in losses)
+            loss = float(np.average(losses, weights=images))
             accuracies = [accuracy(model, part) for part in parts]
             epochs.append(Epoch(steps / whole, seconds, loss if math.isfinite(loss) else None, *accuracies))
         weights = framework.get_weights(native, architecture)
@@ -139,7 +108,6 @@ class TrainingJob(msgspec.Struct, frozen=True):
             first=calls[0],
             calls=calls[1:],
             epochs=epochs,
-            parameters=architecture.parameters,
             bytes=sum(array.nbytes for array in weights.values()),
             version=framework.version(),
             device="cuda" if Classifier(model).on_gpu else "cpu",
@@ -151,21 +119,7 @@ def _select(data: Dataset, which: NDArray[np.int64]) -> Dataset:
 
 
 class PredictionJob(msgspec.Struct, frozen=True):
-    """Predictions that are measured.
-
-    Attributes
-    ----------
-    origin : AnyOrigin
-        Where the network comes from.
-    dataset : str
-        Whose test images are asked about, again from the first one where there are too few.
-    task : str
-        ``"forward"`` or ``"forward-backward"``, to the gradient of one logit's sum with respect to the images.
-    images, batch_size : int
-        As in `robustcmp.bench.measurement.Asked`.
-    device, data_dir
-        As for `robustcmp.bench.training.TrainingJob`.
-    """
+    """Predictions that are measured, of test images: again from the first one where there are too few."""
 
     origin: AnyOrigin
     dataset: str
@@ -202,8 +156,7 @@ class PredictionJob(msgspec.Struct, frozen=True):
             calls=calls,
             version=classifier.framework.version(),
             device="cuda" if classifier.on_gpu else "cpu",
-            parameters=_parameters(model),
-            bytes=_bytes(model, classifier),
+            bytes=_count_bytes(model, classifier),
         )
 
 
@@ -238,13 +191,7 @@ def _call(classifier: Classifier, task: Task) -> Callable[[NDArray[np.float32]],
     return backward
 
 
-def _parameters(model: fb.models.base.Model) -> int | None:
-    """Return how many numbers a network of the zoo has learned."""
-    architecture: Architecture | None = getattr(model, "architecture", None)
-    return None if architecture is None else architecture.parameters
-
-
-def _bytes(model: fb.models.base.Model, classifier: Classifier) -> int | None:
+def _count_bytes(model: fb.models.base.Model, classifier: Classifier) -> int | None:
     """Return the size of a deployed network's file, or of a network's parameters."""
     deployment = getattr(model, "info", {}).get("deployment", {})
     if "bytes" in deployment:

@@ -9,7 +9,6 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -25,22 +24,22 @@ from ..deployments import conversion
 from ..errors import ControlError, GroupError, UsageError, check_count, check_seed, check_size
 from ..files import file_digest, json_digest
 from ..frameworks import NAMES, Device, check_device, check_framework, hosted, installed, versions
-from ..limits import BATCH_SIZE, EPOCHS
 from ..networks.architecture import get_architecture
-from ..networks.weights import file_bytes
 from ..provenance import made_with, processor
 from ..runs.related import measure_agreement
-from ..sources.deployed import AnyOrigin, FromDeployedFile, FromDeployment, deployments_of
+from ..sources.deployed import AnyOrigin, FromDeployment, deployments_of
 from ..sources.from_code import FromFunction
 from ..sources.from_zoo import FromZoo, check_names, find_weights, frameworks_with, no_weights
 from ..sources.recipes import FALLBACK_DATASET, default_dataset, load_for, short_dataset
+from ..sources.training import check_batches
 from ..threads import cores, processors
 from .benchmark import Benchmark, open_benchmark
-from .jobs import ControlJob, NotApplicable, Outcome, PredictionJob, TrainingJob
-from .machine import need_device, need_psutil
+from .jobs import ControlJob, NotApplicable, PredictionJob, TrainingJob
+from .machine import check_gpu, check_psutil
 from .measurement import SEMANTICS, Asked, Measurement, Task
 from .process import Done, Failure, Job, run
-from .store import FORMAT, BenchmarkStore, Manifest, Planned
+from .store import BenchmarkStore, Manifest, Planned
+from .words import describe_measurement
 
 EPOCHS_OF_DIGITS = 2.0  # the first, in which frameworks compile, and one more
 SHARE = 0.05  # of an epoch, where a network has no recipe for the digits
@@ -62,7 +61,6 @@ def benchmark(
     dataset: str | None = None,
     recipe: str = "default",
     training_seed: int = 0,
-    weights_of: str | None = None,
     batch_sizes: Sequence[int] | None = None,
     images: Sequence[int] = (1000,),
     epochs: float | None = None,
@@ -91,16 +89,14 @@ def benchmark(
         has them, which takes seconds.
     frameworks : sequence of str, or mapping of str to str, optional
         Which ones (default: all that are installed; for predictions those that have weights, or can be given them).
-        A mapping gives them other names, so that one can stand twice: ``{"a": "torch", "b": "torch"}``.
+        A mapping gives them other names, so that one can stand twice: ``{"a": "torch", "b": "torch"}``. All predict
+        with the weights of the first one that has some, and are checked to answer alike first.
     deployments : sequence of str
         For predictions: what the weights are also converted to, as for `deploy`.
     models : mapping of str to origin, optional
         For predictions: networks from elsewhere, by their names, from `from_function` for instance.
     training_seed : int, default 0
         Whose weights predict; of trainings the first repetition's, and every further one has the next.
-    weights_of : str, optional
-        For predictions: the framework whose training is carried into all others (default: the first of `frameworks`
-        that has weights), so that all compute the same function. They are checked to answer alike first.
     batch_sizes : sequence of int, optional
         Default: 32, 64, 128 for trainings, 1, 32, 128 for predictions. 1 is MLPerf's scenario "single stream", more is
         "offline".
@@ -151,38 +147,41 @@ def benchmark(
     1
     """
     question = _Question(
-        what, model, recipe, training_seed, device, dataset or usual_dataset(what, model, recipe), _as_text(data_dir)
+        what,
+        model,
+        recipe,
+        training_seed,
+        device,
+        dataset or choose_dataset(what, model, recipe),
+        None if data_dir is None else os.fspath(data_dir),
     )
     check_count("repetitions", repetitions, limits.REPEATS)
     check_seed(seed)
-    need_psutil()
+    check_psutil()
     threads = cores() if threads is None else check_count("threads", threads, len(processors()) or None)
-    sizes = list(
-        dict.fromkeys(check_count("batch_sizes", size, BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what])
-    )
-    if accuracy is not None and not 0 < accuracy <= 1:
-        raise UsageError(f"accuracy should be above 0 and at most 1, received {accuracy}", parameters=["accuracy"])
+    sizes = [check_count("batch_sizes", size, limits.BATCH_SIZE) for size in batch_sizes or BATCH_SIZES[what]]
     if what == "train":
-        if deployments or models or weights_of:
-            raise UsageError("deployments, models and weights_of are for predictions: nothing of them is trained")
-        epochs = usual_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, EPOCHS)
-        subjects = question.list_trainings(frameworks, sizes, epochs)
+        if deployments or models:
+            raise UsageError("deployments and models are for predictions: nothing of them is trained")
+        if accuracy is not None and not 0 < accuracy <= 1:
+            raise UsageError(f"accuracy should be above 0 and at most 1, received {accuracy}", parameters=["accuracy"])
+        epochs = choose_epochs(model, recipe) if epochs is None else check_size("epochs", epochs, limits.EPOCHS)
+        series = question.list_trainings(frameworks, [*dict.fromkeys(sizes)], epochs)
     else:
-        epochs = None
-        counts = list(dict.fromkeys(check_count("images", count, limits.IMAGES) for count in images))
+        counts = [check_count("images", count, limits.IMAGES) for count in images]
         if min(counts, default=0) < max(sizes):
             raise UsageError(
                 f"images should be at least the largest batch size, {max(sizes)}, received {min(counts, default=0)}",
                 parameters=["images", "batch_sizes"],
             )
-        question.find_origins(frameworks, deployments, models or {}, weights_of)
-        subjects = question.list_predictions(sizes, counts)
-    plan = _plan(question, subjects, repetitions, seed, threads)
+        question.find_origins(frameworks, deployments, models or {})
+        series = question.list_predictions([*dict.fromkeys(sizes)], [*dict.fromkeys(counts)])
+    plan = _plan(question, series, repetitions, seed, threads)
     directory = tempfile.mkdtemp(prefix="robustcmp-") if out is None else out
     store = BenchmarkStore(directory)
     manifest = Manifest(
-        FORMAT,
-        about=question.about | {"what": what, "epochs": epochs, "command": command},
+        format="robustcmp benchmark 1",
+        about=question.about | {"what": what, "epochs": epochs if what == "train" else None, "command": command},
         plan=[planned for planned, _ in plan],
         seed=seed,
         failed={},
@@ -202,23 +201,17 @@ def benchmark(
     return measured
 
 
-def usual_dataset(what: str, model: str, recipe: str = "default") -> str:
-    """Return the dataset of a benchmark that names none: trainings are short, predictions have the zoo's weights.
-
-    Examples
-    --------
-    >>> usual_dataset("train", "lenet5"), usual_dataset("predict", "lenet5")
-    ('digits', 'mnist')
-    """
+def choose_dataset(what: str, model: str, recipe: str = "default") -> str:
+    """Return the dataset of a benchmark that names none: trainings are short, predictions have the zoo's weights."""
     return short_dataset(model, recipe) if what == "train" else default_dataset(model, recipe)
 
 
-def usual_epochs(model: str, recipe: str = "default") -> float:
+def choose_epochs(model: str, recipe: str = "default") -> float:
     """Return the epochs of a training for which none were asked: a share of one where a network has no short dataset.
 
     Examples
     --------
-    >>> usual_epochs("lenet5"), usual_epochs("resnet20")
+    >>> choose_epochs("lenet5"), choose_epochs("resnet20")
     (2.0, 0.05)
     """
     return EPOCHS_OF_DIGITS if short_dataset(model, recipe) == FALLBACK_DATASET else SHARE
@@ -244,7 +237,8 @@ class _Question:
         if self.what not in BATCH_SIZES:
             raise UsageError(f"expected 'train' or 'predict', received {self.what!r}")
         check_device(self.device)
-        need_device(self.device)
+        if self.device == "cuda":
+            check_gpu()
         check_seed(self.training_seed, "training_seed")
         check_names(self.model, self.dataset, seeds=[self.training_seed], frameworks=None, recipe=self.recipe)
 
@@ -253,62 +247,55 @@ class _Question:
         names = ("model", "dataset", "recipe", "training_seed", "weights_of", "data")
         return {name: getattr(self, name) for name in names}
 
-    def list_trainings(self, frameworks: Frameworks, sizes: Sequence[int], epochs: float) -> list[_Subject]:
+    def list_trainings(self, frameworks: Frameworks, sizes: Sequence[int], epochs: float) -> list[_Series]:
         """Return what is trained."""
         names = _name_frameworks(frameworks, installed(), self.device)
         data = load_for(self.model, self.dataset, "train", self.data_dir, self.recipe)
         self.data = data.digest
-        subjects = []
-        for name, framework in names.items():
-            for size in sizes:
-                job = TrainingJob(
-                    model=self.model,
-                    dataset=self.dataset,
-                    recipe=self.recipe,
-                    framework=framework,
-                    seed=self.training_seed,
-                    batch_size=size,
-                    epochs=epochs,
-                    device=self.device,
-                    data_dir=self.data_dir,
-                )
-                job.check(len(data.labels))
-                recipe = msgspec.to_builtins(job.settings)
-                content = {"versions": versions(framework), "recipe": recipe, "epochs": epochs}
-                subjects.append(_Subject("train", name, size, 0, job, content))
-        return subjects
+        series = []
+        for (name, framework), size in product(names.items(), sizes):
+            job = TrainingJob(
+                model=self.model,
+                dataset=self.dataset,
+                recipe=self.recipe,
+                framework=framework,
+                seed=self.training_seed,
+                batch_size=size,
+                epochs=epochs,
+                device=self.device,
+                data_dir=self.data_dir,
+            )
+            settings = job.load_settings()
+            check_batches(get_architecture(self.model), settings, len(data.labels))
+            content = {"versions": versions(framework), "recipe": msgspec.to_builtins(settings), "epochs": epochs}
+            series.append(_Series(Asked("train", name, size, 0, 0), job, content))
+        return series
 
-    def find_origins(
-        self,
-        frameworks: Frameworks,
-        deployments: Sequence[str],
-        models: Mapping[str, AnyOrigin],
-        weights_of: str | None,
-    ) -> None:
+    def find_origins(self, frameworks: Frameworks, deployments: Sequence[str], models: Mapping[str, AnyOrigin]) -> None:
         """Find what predicts, all with the weights of one training but for models from elsewhere."""
         with_weights = frameworks_with(self.model, self.dataset, self.recipe, [self.training_seed])
         names = _name_frameworks(frameworks, [] if models and frameworks is None else installed(), self.device)
         if names:
             candidates = [framework for framework in names.values() if framework in with_weights]
-            self.weights_of = weights_of or [*candidates, *with_weights, *names.values()][0]
-            check_framework(self.weights_of)
-            if find_weights(self._source(self.weights_of)) is None:
-                raise no_weights([self._source(self.weights_of)])
-            self.origins |= {name: self._source(self.weights_of, framework) for name, framework in names.items()}
+            self.weights_of = [*candidates, *with_weights, *names.values()][0]
+            if find_weights(self._name_source(self.weights_of)) is None:
+                raise no_weights([self._name_source(self.weights_of)])
+            for name, framework in names.items():
+                self.origins[name] = self._name_source(self.weights_of, framework)
         if deployments:
             if self.weights_of is None:
                 raise UsageError("deployments are made from a framework's weights: name frameworks")
-            sources = {self.weights_of: [self._source(self.weights_of)]}
+            sources = {self.weights_of: [self._name_source(self.weights_of)]}
             deployed = deployments_of(sources, deployments, self.dataset, self.data_dir)
             self.origins |= {name: origins[0] for name, origins in deployed.items()}
-        if twice := [name for name in models if name in self.origins]:
-            raise UsageError(f"two of the models are called {twice[0]}")
+        if twice := self.origins.keys() & models.keys():
+            raise UsageError(f"two of the models are called {sorted(twice)[0]}")
         self.origins |= models
 
-    def list_predictions(self, sizes: Sequence[int], counts: Sequence[int]) -> list[_Subject]:
+    def list_predictions(self, sizes: Sequence[int], counts: Sequence[int]) -> list[_Series]:
         """Return the predictions of all origins."""
         self.data = load_dataset(self.dataset, "test", data_dir=self.data_dir).digest
-        subjects = []
+        series = []
         for name, origin in self.origins.items():
             content = _identify(origin)
             asked: dict[Task, Sequence[int]] = {"forward": counts}
@@ -319,10 +306,10 @@ class _Question:
             for task in asked:
                 for size, count in product(sizes, asked[task]):
                     job = PredictionJob(origin, self.dataset, task, count, size, self.device, self.data_dir)
-                    subjects.append(_Subject(task, name, size, count, job, content))
-        return subjects
+                    series.append(_Series(Asked(task, name, size, count, 0), job, content))
+        return series
 
-    def _source(self, framework: str, into: str | None = None) -> FromZoo:
+    def _name_source(self, framework: str, into: str | None = None) -> FromZoo:
         return FromZoo(self.model, self.dataset, framework, self.recipe, self.training_seed, into)
 
     def check_same_answers(self, threads: int) -> dict[str, str]:
@@ -334,20 +321,18 @@ class _Question:
             One does not, though it computes with float32.
         """
         control: dict[str, str] = {}
+        answers: dict[str, np.ndarray] = {}
         carried = {
             name: origin for name, origin in self.origins.items() if isinstance(origin, FromZoo | FromDeployment)
         }
-        if len(carried) < 2:
-            return control
-        answers: dict[str, np.ndarray] = {}
-        for name, origin in carried.items():
+        for name, origin in carried.items() if len(carried) > 1 else ():
             job = ControlJob(origin, self.dataset, CONTROL_IMAGES, self.device, self.data_dir)
             try:
                 answers[name] = np.array(run(job, threads).outcome.logits)
             except Failure as failure:
                 control[name] = f"it did not answer: {failure}"
-        first, *others = answers or [""]
-        for name in others:
+        first = next(iter(answers), "")
+        for name in [*answers][1:]:
             measured = measure_agreement({first: [answers[first]], name: [answers[name]]})
             origin = carried[name]
             is_exact = not isinstance(origin, FromDeployment) or conversion(origin.name).is_exact
@@ -363,19 +348,16 @@ class _Question:
 
 
 @dataclass(frozen=True)
-class _Subject:
+class _Series:
     """What is measured again in each repetition, and what its times depend on."""
 
-    task: Task
-    name: str
-    batch_size: int
-    images: int
+    asked: Asked
     job: TrainingJob | PredictionJob
     content: dict[str, Any]
 
     def repeat(self, repetition: int) -> tuple[Asked, Job]:
         """Return what a repetition asks for; of a training another one, so that accuracies are repeated, too."""
-        asked = Asked(self.task, self.name, self.batch_size, self.images, repetition)
+        asked = msgspec.structs.replace(self.asked, repetition=repetition)
         if isinstance(self.job, PredictionJob):
             return asked, self.job
         return asked, msgspec.structs.replace(self.job, seed=self.job.seed + repetition)
@@ -386,10 +368,7 @@ def _name_frameworks(frameworks: Frameworks, otherwise: Sequence[str], device: D
     if isinstance(frameworks, Mapping):
         names = dict(frameworks)
     else:
-        chosen = otherwise if frameworks is None else frameworks
-        names = {name: name for name in chosen}
-        if len(names) < len(chosen):
-            raise UsageError(f"each framework can be given once, received {' '.join(chosen)}")
+        names = {name: name for name in (otherwise if frameworks is None else frameworks)}
     for framework in names.values():
         check_framework(framework)
         if framework not in NAMES:
@@ -406,12 +385,8 @@ def _identify(origin: AnyOrigin) -> dict[str, Any]:
     return identity
 
 
-def _as_text(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
-
-
 def _plan(
-    question: _Question, subjects: Sequence[_Subject], repetitions: int, seed: int, threads: int
+    question: _Question, series: Sequence[_Series], repetitions: int, seed: int, threads: int
 ) -> list[tuple[Planned, Job]]:
     """Return all measurements in the order in which they are made: each repetition has its own random one."""
     common = question.about | {
@@ -424,9 +399,9 @@ def _plan(
     plan = []
     for repetition in range(repetitions):
         key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, repetition], np.uint64)
-        for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(subjects)):
-            asked, job = subjects[index].repeat(repetition)
-            content = common | subjects[index].content | {"asked": msgspec.to_builtins(asked)}
+        for index in np.random.Generator(np.random.Philox(key=key)).permutation(len(series)):
+            asked, job = series[index].repeat(repetition)
+            content = common | series[index].content | {"asked": msgspec.to_builtins(asked)}
             plan.append((Planned(asked, json_digest(content)[:32]), job))
     return plan
 
@@ -445,49 +420,29 @@ def _measure(
     else:
         manifest.control |= question.check_same_answers(threads)
     store.write_manifest(manifest)
-    for place, (planned, job) in enumerate(plan):
-        asked = planned.asked
-        if progress is not None:
-            images = f", {asked.images:,} images" if asked.images else ""
-            progress(place, len(plan), f"{asked.subject}, {asked.task}, batch {asked.batch_size}{images}")
-        subject_and_task = f"{asked.subject} {asked.task}"
-        if planned.key in store or subject_and_task in manifest.not_applicable:
+    report = progress or (lambda done, total, name: None)
+    for done, (planned, job) in enumerate(plan):
+        report(done, len(plan), describe_measurement(planned.asked))
+        task = f"{planned.asked.subject} {planned.asked.task}"
+        if planned.key in store or task in manifest.not_applicable:
             continue
         try:
-            done = run(job, threads)
-            store.save(_record(planned, place, done, threads, _file_bytes(job, done.outcome)))
+            store.save(_record(planned, run(job, threads), threads))
         except NotApplicable as reason:
-            manifest.not_applicable[subject_and_task] = str(reason)
+            manifest.not_applicable[task] = str(reason)
             store.write_manifest(manifest)
         except Failure as failure:
-            _log.warning("%s, %s, batch %d: %s", asked.subject, asked.task, asked.batch_size, failure)
+            _log.warning("%s: %s", describe_measurement(planned.asked), failure)
             manifest.failed[planned.key] = str(failure)
             store.write_manifest(manifest)
-    if progress is not None:
-        progress(len(plan), len(plan), "")
+    report(len(plan), len(plan), "")
 
 
-def _file_bytes(job: Job, outcome: Outcome) -> int | None:
-    """Return the size on disk of what a job measured, None where it is in no file of ours."""
-    if isinstance(job, TrainingJob):
-        return _weights_bytes(job.model)
-    origin = job.origin
-    if isinstance(origin, FromDeployment | FromDeployedFile):
-        return outcome.bytes
-    return origin.files["weights"].stat().st_size if isinstance(origin, FromZoo) else None
-
-
-@cache
-def _weights_bytes(model: str) -> int:
-    return file_bytes(get_architecture(model))
-
-
-def _record(planned: Planned, place: int, done: Done, threads: int, file_bytes: int | None) -> Measurement:
+def _record(planned: Planned, done: Done, threads: int) -> Measurement:
     outcome = done.outcome
     return Measurement(
         asked=planned.asked,
         key=planned.key,
-        place=place,
         began=done.began,
         seconds=round(done.seconds, 6),
         ready_seconds=round(done.ready_seconds, 6),
@@ -495,13 +450,9 @@ def _record(planned: Planned, place: int, done: Done, threads: int, file_bytes: 
         calls=[round(seconds, 9) for seconds in outcome.calls],
         threads=threads,
         device=outcome.device,
-        load_before=done.load_before,
-        load_after=done.load_after,
         resources=done.resources,
         epochs=outcome.epochs,
-        parameters=outcome.parameters,
         bytes=outcome.bytes,
-        file_bytes=file_bytes,
         version=outcome.version,
         semantics=SEMANTICS,
     )

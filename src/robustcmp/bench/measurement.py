@@ -1,6 +1,6 @@
 """A measurement: one framework or runtime that trained, or predicted, in a process of its own; the unit of resuming.
 
-Times are in seconds, memory is in bytes. What cannot be had on a machine is missing with a reason, never 0.
+Times are in seconds, memory is in bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import msgspec
 
 SEMANTICS = 4  # of measured values: those of another number are not resumed, and stay readable
-NEW_SEEDS = 4
 TASKS = ("train", "forward", "forward-backward")
 Task = Literal["train", "forward", "forward-backward"]
 """What is measured: steps of a training; predictions; predictions with the gradient of the images."""
@@ -22,7 +21,6 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Key = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{1,64}\Z")]
 Times = Annotated[list[Time], msgspec.Meta(max_length=2**24)]
 Epochs = Annotated[list["Epoch"], msgspec.Meta(max_length=2**16)]
-Series = dict[str, list[float | None]]
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,12 +53,11 @@ class Epoch(msgspec.Struct, frozen=True):
     Attributes
     ----------
     share : float
-        How many of an epoch's steps it had, as a share: 1 unless less was asked for, of which it is the nearest that
-        has whole steps.
+        How many of an epoch's steps it had, as a share.
     seconds : float
         Of its steps alone, without the two accuracies. In the first, frameworks compile.
     loss : float
-        The mean cross-entropy of its batches while it went on. Not finite where the training diverged.
+        The mean cross-entropy of its batches while it went on. None where the training diverged.
     training_accuracy, validation_accuracy : float
         After it, on as many images of the training set as are held out, and on those that are held out.
     """
@@ -81,27 +78,20 @@ class Resources(msgspec.Struct, frozen=True):
         When it was looked at, from the start of the process.
     series : dict of str to list
         Values at these times, None where one was not to be had: ``cpu`` (processors used since the last look, 1.0 is
-        one core), ``memory`` (resident, bytes), ``others`` (what all other processes used of the processors that it
-        was kept to), and where the machine gives them ``cpu_temperature`` (°C), ``gpu`` (utilisation, 0 to 1),
-        ``gpu_memory`` (bytes), ``gpu_temperature`` (°C), ``gpu_power`` (W).
+        one core), ``memory`` (resident, bytes), on Linux ``others`` (what all other processes used of the processors
+        that it was kept to), and of a GPU ``gpu`` (utilisation, 0 to 1), ``gpu_memory`` (bytes), ``gpu_power`` (W).
     cpu_seconds : float
         Processor time in all.
     peak_memory : int
         The largest resident memory that was seen, in bytes.
-    energy : float, optional
-        Joules that the processor's package used meanwhile, other programs included.
-    missing : dict of str to str
-        Why something is not there, by name.
     sampling_seconds : float
         Processor time of looking.
     """
 
     seconds: list[float]
-    series: Series
+    series: dict[str, list[float | None]]
     cpu_seconds: Time
     peak_memory: Whole
-    energy: Time | None
-    missing: dict[str, str]
     sampling_seconds: Time
 
 
@@ -114,8 +104,6 @@ class Measurement(msgspec.Struct, frozen=True):
         What it is of.
     key : str
         A digest of all that it depends on but the machine's state.
-    place : int
-        Its place in the random order of all measurements, from 0.
     began : str
         When, in UTC, as ISO 8601.
     seconds : float
@@ -130,26 +118,21 @@ class Measurement(msgspec.Struct, frozen=True):
         How many threads it was given.
     device : str
         ``"cpu"`` or ``"cuda"``.
-    load_before, load_after : float, optional
-        The machine's load average over a minute, before it and after it.
     resources : Resources
         What it used.
     epochs : list of Epoch
         Of a training.
-    parameters, bytes, file_bytes : int, optional
-        How many numbers the network has learned; their size in memory, or that of a deployed network's file; and the
-        size of its file on disk: of its weights as robustcmp writes them in HDF5, or of the deployed network.
+    bytes : int, optional
+        The size of its weights in memory, or that of a deployed network's file.
     version : str
         Of the framework or the runtime.
     semantics : int
-        The `SEMANTICS` of its values. 1 is from before short bursts of other programs were looked for, when the time of
-        a compiler that a process waited for could count as theirs; before 3, energy could be of the whole platform;
-        before `NEW_SEEDS`, all repetitions of a training had one seed.
+        The `SEMANTICS` of its values. Before 2, short bursts of other programs were not looked for; before 4, all
+        repetitions of a training had one seed.
     """
 
     asked: Asked
     key: Key
-    place: Whole
     began: str
     seconds: Time
     ready_seconds: Time
@@ -157,12 +140,8 @@ class Measurement(msgspec.Struct, frozen=True):
     calls: Times
     threads: Positive
     device: str
-    load_before: float | None
-    load_after: float | None
     resources: Resources
     epochs: Epochs = []
-    parameters: Whole | None = None
     bytes: Whole | None = None
-    file_bytes: Whole | None = None
     version: str = ""
     semantics: Positive = 1

@@ -14,7 +14,7 @@ from ..errors import RobustcmpError
 from ..processes import start_child
 from ..threads import processors
 from .jobs import ControlJob, NotApplicable, Outcome, PredictionJob, TrainingJob
-from .machine import LOOK_SECONDS, Watch, load, read_children_seconds
+from .machine import LOOK_SECONDS, Watch, read_children_seconds
 from .measurement import Resources
 
 Job = TrainingJob | PredictionJob | ControlJob
@@ -22,20 +22,6 @@ Job = TrainingJob | PredictionJob | ControlJob
 
 class Failure(Exception):
     """A process measured nothing; the message says why."""
-
-
-class Request(NamedTuple):
-    """What a process is to do, and on which processors; none where the system knows no such thing."""
-
-    job: Job
-    processors: list[int]
-
-
-class Answer(NamedTuple):
-    """What a process measured, or why it did not, and when it was ready, on the system's monotonic clock."""
-
-    result: Outcome | NotApplicable | Failure
-    ready: float
 
 
 class Done(NamedTuple):
@@ -46,8 +32,6 @@ class Done(NamedTuple):
     began: str
     seconds: float
     ready_seconds: float
-    load_before: float | None
-    load_after: float | None
 
 
 def run(job: Job, threads: int) -> Done:
@@ -61,19 +45,18 @@ def run(job: Job, threads: int) -> Done:
         There is no such thing to measure.
     """
     began = datetime.now(UTC).isoformat(timespec="seconds")
-    request = Request(job, processors()[:threads])
-    load_before = load()
+    chosen = processors()[:threads]
     start = time.monotonic()
-    answers: list[Answer] = []
+    answers: list[tuple[Any, float]] = []
     children_seconds = read_children_seconds()
     process, connection = start_child(f"{__name__}:measure", os.environ | {"OMP_NUM_THREADS": str(threads)})
     try:
-        watch = Watch(process.pid, start, request.processors)
+        watch = Watch(process.pid, start, chosen)
         has_ended = threading.Event()  # a wait with a timeout would poll, which costs as much as a look
 
         def wait() -> None:
             with suppress(EOFError, OSError):  # it died
-                connection.send(request)
+                connection.send((job, chosen))
                 answers.append(connection.recv())
             process.wait()
             has_ended.set()
@@ -85,28 +68,28 @@ def run(job: Job, threads: int) -> Done:
             next_look = max(next_look + LOOK_SECONDS, time.monotonic())
         seconds = time.monotonic() - start
         resources = watch.finish(read_children_seconds() - children_seconds)
-        result, ready = answers[0] if answers else Answer(Failure(process.describe_end()), start)
+        result, ready = answers[0] if answers else (Failure(process.describe_end()), start)
     finally:
         connection.close()
         process.close()
     if isinstance(result, Exception):
         raise result
-    return Done(result, resources, began, seconds, max(0.0, ready - start), load_before, load())
+    return Done(result, resources, began, seconds, max(0.0, ready - start))
 
 
 def measure(connection: Connection[Any, Any]) -> None:
-    """Receive a request and send the answer: what the process does."""
-    request: Request = connection.recv()
-    if request.processors:  # frameworks differ in which variables they heed, and none can leave these
-        os.sched_setaffinity(0, request.processors)
+    """Receive a job with its processors, and send what came of it and when it was ready: what the process does."""
+    job, chosen = connection.recv()
+    if chosen:  # frameworks differ in which variables they heed, and none can leave these
+        os.sched_setaffinity(0, chosen)
     moments = [time.monotonic()]
     result: Outcome | NotApplicable | Failure
     try:
-        result = request.job.do(lambda: moments.append(time.monotonic()))
+        result = job.do(lambda: moments.append(time.monotonic()))
     except NotApplicable as reason:
         result = reason
     except RobustcmpError as error:
         result = Failure(str(error))
     except Exception as error:
         result = Failure(f"{type(error).__name__}: {error}")
-    connection.send(Answer(result, moments[-1]))
+    connection.send((result, moments[-1]))

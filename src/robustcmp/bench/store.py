@@ -6,12 +6,11 @@ sealed, see `robustcmp.sealed`, and appears whole or not at all, so a benchmark 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -20,7 +19,7 @@ from ..errors import SealError, StoreError, UsageError
 from ..files import as_path, make_directory, remove_left_over, sole_writer, write_text_atomically
 from .measurement import Asked, Key, Measurement
 
-FORMAT = "robustcmp benchmark 1"
+Content = TypeVar("Content")
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -60,7 +59,7 @@ class Manifest(msgspec.Struct):
         Why a subject does not do a task, by ``"SUBJECT TASK"``.
     """
 
-    format: str
+    format: Literal["robustcmp benchmark 1"]
     about: dict[str, Any]
     plan: list[Planned]
     seed: int
@@ -76,33 +75,24 @@ class BenchmarkStore:
 
     def __init__(self, directory: str | os.PathLike[str]):
         self.directory = as_path(directory, "out")
+        self.manifest_path = self.directory / "manifest.json"
 
     @property
     def is_there(self) -> bool:
-        """Whether the directory says that it is a benchmark, whole or not."""
-        try:
-            with sealed.seal_errors():
-                content = json.loads(sealed.read_bytes(self.manifest_path, sealed.LARGEST_JSON))
-                return str(content["format"]).startswith("robustcmp benchmark")
-        except (FileNotFoundError, SealError):
-            return False
+        """Whether the directory is that of a benchmark, whole or not."""
+        return (self.directory / "measurements").is_dir()
 
     def broken(self) -> Iterator[tuple[Path, str]]:
         """Yield each file that is not as it was written, or is missing without a failure, and why."""
         manifest = self.manifest()
         for planned in manifest.plan:
-            without = f"{planned.asked.subject} {planned.asked.task}" in manifest.not_applicable
-            if planned.key not in self and (planned.key in manifest.failed or without):
+            task = f"{planned.asked.subject} {planned.asked.task}"
+            if planned.key not in self and (planned.key in manifest.failed or task in manifest.not_applicable):
                 continue
             try:
                 self.load(planned.key)
             except StoreError as error:
                 yield self.path(planned.key), str(error)
-
-    @property
-    def manifest_path(self) -> Path:
-        """Where the manifest is."""
-        return self.directory / "manifest.json"
 
     def path(self, key: str) -> Path:
         """Return where a measurement is kept."""
@@ -123,13 +113,13 @@ class BenchmarkStore:
             The directory holds something else, or cannot be written.
         """
         make_directory(self.directory)
-        if not self.manifest_path.exists() and any(self.directory.glob("[!.]*")):
+        if self.manifest_path.exists():
+            self.manifest()  # one that is something else is found before any work
+        elif any(self.directory.glob("[!.]*")):
             raise UsageError(
                 f"{self.directory} is not empty and is not a benchmark of robustcmp. Name another directory.",
                 parameters=["out"],
             )
-        if self.manifest_path.exists():
-            self.manifest()  # one that is something else is found before any work
         with sole_writer(self.directory):
             make_directory(self.directory / "measurements")
             for directory in (self.directory, self.directory / "measurements"):
@@ -146,22 +136,11 @@ class BenchmarkStore:
         StoreError
             The file is broken.
         """
-        try:
-            with sealed.seal_errors():
-                content = sealed.read_json(self.manifest_path, "manifest")
-                form = str(content.get("format"))
-                manifest = msgspec.convert(content, Manifest) if form == FORMAT else None
-        except FileNotFoundError:
-            raise UsageError(f"{self.directory} is not a benchmark of robustcmp: it has no manifest.json") from None
-        except SealError as error:
-            raise StoreError(
-                f"{self.manifest_path} is broken ({error}). Rerun the same command to make it again."
-            ) from None
-        if form.startswith("robustcmp run"):
+        if not self.manifest_path.exists():
+            raise UsageError(f"{self.directory} is not a benchmark of robustcmp: it has no manifest.json")
+        if not self.is_there:
             raise UsageError(f"{self.directory} is a run, not a benchmark: open it with robustcmp.open_run")
-        if manifest is None:
-            raise UsageError(f"{self.manifest_path}: expected {FORMAT!r}, received {form!r}")
-        return manifest
+        return _read(self.manifest_path, "manifest", Manifest)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write what is asked for."""
@@ -187,17 +166,15 @@ class BenchmarkStore:
         StoreError
             It is missing or broken.
         """
-        path = self.path(key)
-        try:
-            with sealed.seal_errors():
-                content = sealed.read_json(path, f"measurement {key}")
-                measured = msgspec.convert(content, Measurement)
-        except FileNotFoundError:
-            raise StoreError(f"{path} is missing. Rerun the same command to measure it again.") from None
-        except SealError as error:
-            raise StoreError(
-                f"{path} is broken ({error}). Delete it, and rerun the same command to measure it again."
-            ) from None
-        if measured.key != key:
-            raise StoreError(f"{path} holds another measurement, {measured.key}. Delete it, and rerun the command.")
-        return measured
+        return _read(self.path(key), f"measurement {key}", Measurement)
+
+
+def _read(path: Path, kind: str, form: type[Content]) -> Content:
+    """Return the content of a sealed file, or raise `StoreError`."""
+    try:
+        with sealed.seal_errors():
+            return msgspec.convert(sealed.read_json(path, kind), form)
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing. Rerun the same command to make it again.") from None
+    except SealError as error:
+        raise StoreError(f"{path} is broken ({error}). Delete it, and rerun the same command.") from None

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import GroupError
 from ..report.format import percent
@@ -20,7 +20,7 @@ from .streams import drop_log_lines
 if TYPE_CHECKING:
     from ..bench.benchmark import Benchmark
 
-TASKS = {"train": "measure training", "predict": "measure prediction"}
+OF_COMMAND = ("html", "json", "full", "quiet")  # and not of robustcmp.benchmark
 
 
 def _parser() -> Parser:
@@ -33,7 +33,7 @@ def _parser() -> Parser:
         "  python -m robustcmp.bench predict --model lenet5 --images 1000 10000 --deploy onnxruntime litert-int8",
         usage="%(prog)s {train,predict} [options]",
     )
-    parser.add_argument("task", choices=[*TASKS], help="; ".join(f"{name}: {text}" for name, text in TASKS.items()))
+    parser.add_argument("what", choices=["train", "predict"], help="measure training, or prediction")
     network = parser.add_argument_group("what to measure")
     network.add_argument(
         "--model",
@@ -42,7 +42,11 @@ def _parser() -> Parser:
         help="lenet1, lenet5, resnet20, vgg16, dlbench_mnist, dlbench_cifar10 or FILE.toml",
     )
     network.add_argument(
-        "--framework", nargs="+", metavar="NAME", help="torch, tensorflow, … (default: those installed)"
+        "--framework",
+        dest="frameworks",
+        nargs="+",
+        metavar="NAME",
+        help="torch, tensorflow, … (default: those installed)",
     )
     network.add_argument(
         "--dataset",
@@ -55,7 +59,14 @@ def _parser() -> Parser:
     )
     network.add_argument("--data-dir", metavar="DIR", help="directory of the dataset")
     how = parser.add_argument_group("how")
-    how.add_argument("--batch-size", type=int, nargs="+", metavar="N", help="default: 32 64 128; predictions: 1 32 128")
+    how.add_argument(
+        "--batch-size",
+        dest="batch_sizes",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="default: 32 64 128; predictions: 1 32 128",
+    )
     how.add_argument("--repetitions", type=int, default=5, metavar="N", help="processes of each; the tests need ten")
     how.add_argument("--threads", type=int, metavar="N", help="processors that each process may use (default: all)")
     how.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda")
@@ -65,11 +76,11 @@ def _parser() -> Parser:
         "--epochs", type=float, metavar="N", help="0.1 is the first tenth of one (default: 2; 0.05 without digits)"
     )
     train.add_argument("--accuracy", type=float, metavar="X", help="count the seconds to this validation accuracy")
-    train.add_argument("--tensorboard", metavar="DIR", help="write logs of TensorBoard into this directory")
     predict = parser.add_argument_group("prediction")
     predict.add_argument("--images", type=int, nargs="+", default=[1000], metavar="N", help="numbers of test images")
-    predict.add_argument("--deploy", nargs="+", metavar="NAME", help="also convert the weights, see eval")
-    predict.add_argument("--weights-of", metavar="FRAMEWORK", help="whose training all of them compute with")
+    predict.add_argument(
+        "--deploy", dest="deployments", nargs="+", default=[], metavar="NAME", help="also convert the weights, see eval"
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="default: runs/bench-train-MODEL-DATASET, or bench-predict")
     output.add_argument("--html", metavar="FILE", help="where to write the page (default: report.html in --out)")
@@ -87,50 +98,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @drop_log_lines()
 def _bench(arguments: Sequence[str]) -> None:
     options = _parser().parse_args(arguments)
-    from ..bench.measure import benchmark, usual_dataset, usual_epochs
+    from ..bench.measure import benchmark, choose_dataset, choose_epochs
     from ..files import check_writable
 
     if options.html:
         check_writable(options.html)
-    dataset = options.dataset or usual_dataset(options.task, options.model, options.recipe)
-    if options.task == "train" and options.epochs is None:
-        options.epochs = usual_epochs(options.model, options.recipe)
+    options.dataset = options.dataset or choose_dataset(options.what, options.model, options.recipe)
+    if options.what == "train" and options.epochs is None:
+        options.epochs = choose_epochs(options.model, options.recipe)
         if options.epochs < 1 and not options.quiet:
             say(f"Trains for {percent(options.epochs)} of an epoch; --epochs 1 measures a whole one.")
-    options.out = options.out or f"runs/bench-{options.task}-{Path(options.model).stem}-{dataset}"
+    options.out = options.out or f"runs/bench-{options.what}-{Path(options.model).stem}-{options.dataset}"
+    keywords = {name: value for name, value in vars(options).items() if name not in OF_COMMAND}
+    command = shlex.join(["python", "-m", "robustcmp.bench", *arguments])
     with _show_progress(options.quiet) as progress:
-        measured = benchmark(
-            options.task, options.model, **_to_keywords(options, arguments), dataset=dataset, progress=progress
-        )
+        measured = benchmark(**keywords, command=command, progress=progress)
     _print(options, measured)
-    if options.tensorboard:
-        measured.to_tensorboard(options.tensorboard)
     if failed := measured.failed:
         raise GroupError(
             f"{len(failed)} measurements failed. Everything else is kept, and the same command tries only these again:"
             + "".join(f"\n  {name}: {reason}" for name, reason in failed.items())
         )
-
-
-def _to_keywords(options: Namespace, arguments: Sequence[str]) -> dict[str, Any]:
-    return {
-        "frameworks": options.framework,
-        "deployments": options.deploy or [],
-        "recipe": options.recipe,
-        "training_seed": options.training_seed,
-        "weights_of": options.weights_of,
-        "batch_sizes": options.batch_size,
-        "images": options.images,
-        "epochs": options.epochs,
-        "accuracy": options.accuracy,
-        "repetitions": options.repetitions,
-        "threads": options.threads,
-        "device": options.device,
-        "seed": options.seed,
-        "out": options.out,
-        "data_dir": options.data_dir,
-        "command": shlex.join(["python", "-m", "robustcmp.bench", *arguments]),
-    }
 
 
 @contextmanager
@@ -140,11 +128,11 @@ def _show_progress(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
     bars: list[tqdm[NoReturn]] = []
 
-    def progress(done: int, of: int, what: str) -> None:
+    def progress(done: int, total: int, name: str) -> None:
         if not bars:
-            bars.append(tqdm(disable=quiet, unit="measurement", total=of))
+            bars.append(tqdm(disable=quiet, unit="measurement", total=total))
         [bar] = bars
-        bar.set_postfix_str(what)
+        bar.set_postfix_str(name)
         bar.update(done - bar.n)
 
     try:

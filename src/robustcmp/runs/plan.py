@@ -12,12 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attacks.base import pixels
-from ..attacks.suite import RunnableAttack, Suite
+from ..attacks.base import Attack, pixels
+from ..attacks.suite import Suite
 from ..files import digest, json_digest
 from ..frameworks import Device
 from ..models.batches import measure_rate
-from ..records.attack import Cell, Extras
+from ..records.attack import Cell
 from ..sources.deployed import Origin
 from .blame import blame
 from .identity import Identity, identify, stored_identity
@@ -37,7 +37,6 @@ class CellStore(Protocol):
     """Where finished cells are kept; `robustcmp.records.store.Run` is one."""
 
     def __contains__(self, key: str, /) -> bool: ...
-    def extras(self, key: str) -> Extras: ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Remote:
     identity : Identity
         What the model has to be there as well.
     attack : attack
-        With its settings, and what is known of finished repeats.
+        With its settings.
     data : str
         The digest of the images, their labels, and those that the model is compiled with.
     seed : int
@@ -73,7 +72,7 @@ class Remote:
     frameworks: tuple[str, ...]
     device: Device
     identity: Identity
-    attack: RunnableAttack
+    attack: Attack
     data: str
     seed: int
     parts: int
@@ -94,8 +93,6 @@ class Task:
         The repeats that are missing.
     batch_size : int
         How many candidates are asked at once.
-    finished : dict of str to ndarray
-        The extras of a repeat that is there, which may save queries and change nothing.
     remote : Remote, optional
         What another process needs; None for a task that stays in this one.
     """
@@ -104,7 +101,6 @@ class Task:
     attack: str
     cells: list[Cell]
     batch_size: int
-    finished: Extras = field(default_factory=dict)
     remote: Remote | None = None
 
     @property
@@ -183,10 +179,9 @@ class Plan:
         """Return the model of a key."""
         return next(model for model in self.models if model.key == key)
 
-    def attack(self, task: Task) -> RunnableAttack:
-        """Return the attack of a task, with what is known from repeats that are there."""
-        attack = self.suite.attacks[task.attack]
-        return attack.with_finished_repeat(task.finished) if task.finished else attack
+    def attack(self, task: Task) -> Attack:
+        """Return the attack of a task."""
+        return self.suite.attacks[task.attack]
 
     def queries(self, store: CellStore) -> dict[Cell, int]:
         """Return about how many queries each cell takes that is missing in a store, and 0 for every other one."""
@@ -224,10 +219,8 @@ class Plan:
             cells = list(group)
             missing = [cell for cell in cells if cell.key not in store and cell.key not in claimed]
             claimed.update(cell.key for cell in missing)
-            done = next((cell for cell in cells if cell.key in store), None)
             if missing:
-                finished = store.extras(done.key) if done else {}
-                yield Task((name, seed), attack, missing, batch_sizes[name, seed], finished)
+                yield Task((name, seed), attack, missing, batch_sizes[name, seed])
 
     @property
     def _cheapest_first(self) -> list[str]:

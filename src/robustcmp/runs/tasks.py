@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attacks.suite import RunnableAttack
+from ..attacks.base import Attack
 from ..files import digest, file_digest
 from ..models.classifier import Classifier
 from ..records.attack import AttackResult
@@ -34,7 +34,7 @@ class Timed(NamedTuple):
 
 def time_repeats(
     classifier: Classifier,
-    attack: RunnableAttack,
+    attack: Attack,
     images: NDArray[np.float32],
     labels: NDArray[np.int64],
     seed: int,
@@ -134,7 +134,7 @@ class Packer:
             parts=classifier.workers,
             keep_images=self.plan.keep_images,
         )
-        return replace(task, finished={}, remote=remote)
+        return replace(task, remote=remote)
 
     def _data_digest(self, traced: NDArray[np.float32]) -> str:
         key = traced.tobytes()
@@ -144,7 +144,7 @@ class Packer:
         return self._data[key]
 
 
-def _can_travel(attack: RunnableAttack) -> bool:
+def _can_travel(attack: Attack) -> bool:
     try:
         return b"__main__" not in pickle.dumps(attack)  # a class or a function that only this process has
     except Exception:  # whatever an attack of the user's holds

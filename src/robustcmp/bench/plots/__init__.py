@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...report.plots import Drawing, picture
-from . import latency, resources, trainings
+from . import latency, trainings
 
 
 class BenchmarkPlots(Drawing[Any]):
@@ -14,4 +14,3 @@ class BenchmarkPlots(Drawing[Any]):
     learning = picture(trainings.draw)
     time_to_accuracy = picture(trainings.draw_times)
     latency = picture(latency.draw)
-    resources = picture(resources.draw)
