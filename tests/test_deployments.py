@@ -37,7 +37,7 @@ from robustcmp.models.model import Model
 from robustcmp.report import tables as report
 from robustcmp.report.page import to_html
 from robustcmp.report.text import summary, to_text
-from robustcmp.report.words import answer, answer_deployed, deployment_notes, headline
+from robustcmp.report.words import answer, answer_deployed, answers, deployment_notes
 from robustcmp.runs.loading import check_models, load
 from robustcmp.runs.question import validate
 
@@ -409,7 +409,7 @@ def test_frameworks_are_compared_as_if_nothing_were_deployed(of_frameworks: rc.E
     pandas.testing.assert_frame_equal(of_frameworks.plan(0.1), alone.plan(0.1))
     assert [str(v) for v in of_frameworks.verdicts] == [str(v) for v in alone.verdicts]
     assert of_frameworks.results.within_noise == alone.results.within_noise
-    assert headline(of_frameworks.results)[:-1] == headline(alone.results)
+    assert answers(of_frameworks.results)[:-1] == answers(alone.results)
 
 
 def test_r_is_still_of_all_models(of_frameworks: rc.Evaluation) -> None:
@@ -429,7 +429,7 @@ def test_transfer_blocks_are_of_trainings_and_frameworks(of_frameworks: rc.Evalu
 
 def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluation) -> None:
     first, second = answer(of_frameworks.results), answer_deployed(of_frameworks.results)
-    assert first.startswith("Is one easier to fool?")
+    assert first.startswith("Is one framework easier to fool?")
     page, plain = to_html(of_frameworks.results), " ".join(str(of_frameworks).split())
     for said in (page, plain, of_frameworks._repr_html_()):
         said = html.unescape(" ".join(said.split()))
@@ -446,7 +446,7 @@ def test_both_answers_are_given_the_frameworks_first(of_frameworks: rc.Evaluatio
 def test_one_framework_has_the_answer_about_its_deployments_alone(evaluation: rc.Evaluation) -> None:
     assert evaluation.results.sources == ["torch"]
     assert evaluation.verdicts == []
-    assert headline(evaluation.results) == [answer_deployed(evaluation.results)]
+    assert answers(evaluation.results) == [answer_deployed(evaluation.results)]
     assert "easier to fool?" not in str(evaluation) + to_html(evaluation.results)
     assert {*evaluation.tests().a} <= {"all", "torch/0", "torch/1", "torch/2"}
     with pytest.raises(UsageError, match="one framework alone"):
