@@ -5,7 +5,6 @@ one process pinned to two cores, the forward rate again before and after each at
 
     make bench                                        # all of it, into benchmarks/results/
     python benchmarks/bench.py --only floor --framework torch
-    python benchmarks/bench.py --only floor growth memory --device cuda     # into floor-cuda.json, …
 """
 
 from __future__ import annotations
@@ -19,26 +18,23 @@ if hasattr(os, "sched_setaffinity"):
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from spent import Spent
 
 import robustcmp as rc
 from robustcmp.attacks.suite import Attack, load_suite
 from robustcmp.data.dataset import Dataset
-from robustcmp.errors import MissingDataError, UsageError
+from robustcmp.errors import MissingDataError
 from robustcmp.frameworks import get_framework
 from robustcmp.hosts import environments
 from robustcmp.models.batches import BATCH_SIZES, measure_batch_size, measure_rate
@@ -55,11 +51,10 @@ FRAMEWORKS = ("torch", "tensorflow", "jax")
 ROUNDS = 3
 AS_IT_IS, ONE_CALLER, SIDE_BY_SIDE = "as it is, one caller", "compiled, one caller", "compiled, side by side"
 Way = tuple[str, int]  # how the model is asked, and the batch size
-PAPERS_TOOL = "foolbox1.py"
 RIVALS = (
     ("foolbox3.py", None, {"fgsm": 1000, "boundary": 1000}),
     ("art120.py", "art", {"fgsm": 1000, "boundary": 20, "single_pixel": 2}),
-    (PAPERS_TOOL, "foolbox1", {"fgsm": 100, "single_pixel": 50, "boundary": 20}),
+    ("foolbox1.py", "foolbox1", {"fgsm": 100, "single_pixel": 50, "boundary": 20}),
 )
 
 
@@ -124,14 +119,12 @@ def time_attack(
     n: int,
     repeats: int,
     tried: list[Way],
-    spent: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
     """Attack n images and return seconds, queries and the ratio to the floor."""
     before = counted.best_now(tried)
     counted.asked = 0
     cpu, start = time.process_time(), time.perf_counter()
-    with spent or nullcontext():
-        fooled = run_attack(counted, attack, n, range(1 if attack.deterministic else repeats))
+    fooled = run_attack(counted, attack, n, range(1 if attack.deterministic else repeats))
     seconds, cpu, asked = time.perf_counter() - start, time.process_time() - cpu, counted.asked
     rate = (before + counted.best_now(tried)) / 2
     return {
@@ -145,25 +138,8 @@ def time_attack(
         "ratio": seconds * rate / asked,
         "success_rate": float(np.mean(fooled)),
         "fooled": np.asarray(fooled[0]).tolist(),
-        "peak_memory_mib": peak_memory_of("cpu"),
+        "peak_memory_mib": (peak_memory() or 0) / 2**20,
     }
-
-
-def peak_memory_of(device: str, framework: str = "") -> float:
-    """Return the most memory (MiB) that this process has held, or a framework on the GPU."""
-    if device == "cpu":
-        return (peak_memory() or math.nan) / 2**20
-    if framework == "torch":
-        import torch
-
-        return float(torch.cuda.max_memory_allocated() / 2**20)
-    if framework == "tensorflow":
-        import tensorflow as tf
-
-        return float(tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20)
-    import jax
-
-    return float(jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20)
 
 
 def floor(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
@@ -212,61 +188,38 @@ def growth(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
 
 
 def rivals(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
-    """Time other tools on the torch model and the same images, beside robustcmp on as many; then the paper's suite.
-
-    The paper's tool takes one image after another, so that its time for 1,000 follows from its samples.
-    """
+    """Time other tools on the torch model and the same images, beside robustcmp on as many."""
     counted = Counted("torch", "lenet5", data)
     tried = counted.best_ways()
-    environments = HERE.parent / "build" / "rivals"
     content = find_weights(FromZoo("lenet5", data.name, "torch"))
     assert content is not None
     logits = np.sort(counted.classifier.logits(counted.images[:1000]), axis=1)
-    of_paper: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as directory:
         task = Path(directory) / "task.npz"
         weights = {f"weights/{name}": array for name, array in content.weights.items()}
         np.savez(task, images=counted.images[:1000], labels=counted.labels[:1000], **weights)
-        for script, environment_name, attacks in RIVALS:
-            python = sys.executable if environment_name is None else environments / environment_name / "bin" / "python"
+        for script, environment, attacks in RIVALS:
+            python = (
+                HERE.parent / "build" / "rivals" / environment / "bin" / "python" if environment else sys.executable
+            )
             for name, n in attacks.items():
-                command = [str(python), str(HERE / "rivals" / script), str(task), "--attack", name]
-                command += ["--images", str(n), "--threads", str(THREADS)]
+                attack = drawn()[name]
+                command = [python, HERE / "rivals" / script, task, "--attack", name, "--images", str(n)]
                 rounds: list[dict[str, Any]] = []
-                for _ in range(ROUNDS if drawn()[name].deterministic else 1):  # those take a second or two
-                    done = subprocess.run(command, capture_output=True, text=True)
-                    if done.returncode:
-                        break
+                for _ in range(ROUNDS if attack.deterministic else 1):  # those take a second or two
+                    done = subprocess.run([*command, "--threads", str(THREADS)], stdout=subprocess.PIPE, check=True)
                     theirs = json.loads(done.stdout)
-                    ours = time_attack(counted, drawn()[name], n, 1, tried)
-                    rounds.append(theirs | {"ours_seconds": ours["seconds"]})
-                if done.returncode:
-                    yield {"tool": script, "attack": name, "failed": done.stderr.strip().splitlines()[-1:]}
-                    continue
+                    ours = time_attack(counted, attack, n, 1, tried)
+                    times = theirs["seconds"] / ours["seconds"]
+                    rounds.append(theirs | {"ours_seconds": ours["seconds"], "times": times})
                 differ = np.flatnonzero(np.array(theirs["fooled"]) != np.array(ours["fooled"]))
                 margins = logits[differ, -1] - logits[differ, -2]
-                row = sorted(rounds, key=lambda its: its["seconds"] / its["ours_seconds"])[len(rounds) // 2]
-                row |= {
-                    "times": row["seconds"] / row["ours_seconds"],
-                    "of_rounds": [its["seconds"] / its["ours_seconds"] for its in rounds],
+                row = sorted(rounds, key=lambda its: its["times"])[len(rounds) // 2]
+                yield row | {
+                    "of_rounds": [its["times"] for its in rounds],
                     "fooled_otherwise": len(differ),
                     "of_these_with_a_clean_margin_above_12": int((margins > 12).sum()),
                 }
-                if script == PAPERS_TOOL:
-                    of_paper.append(row)
-                yield row
-    if len(of_paper) == len(drawn()):
-        seconds = sum(1000 * row["seconds"] / row["images"] for row in of_paper)
-        ours_seconds = sum(time_attack(counted, attack, 1000, 1, tried)["seconds"] for attack in drawn().values())
-        yield {
-            "tool": of_paper[0]["tool"],
-            "attack": "all three",
-            "images": 1000,
-            "from_samples": True,
-            "seconds": seconds,
-            "ours_seconds": ours_seconds,
-            "times": seconds / ours_seconds,
-        }
 
 
 def memory(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
@@ -276,86 +229,27 @@ def memory(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
     many images there are at once.
     """
     for framework, name, (n, calls) in product(frameworks, drawn(), ((1000, 9), (9000, 1))):
-        call = f"bench.peak_memories{framework, name, n, calls, Counted.device}"
-        code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench; {call}"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for done_so_far, (before, peak) in enumerate(json.loads(done.stdout.splitlines()[-1]), start=1):
-            row = {"framework": framework, "attack": name, "images": n, "calls": done_so_far}
-            yield row | {"before_mib": before, "peak_memory_mib": peak}
+        code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench"
+        code += f"; bench.print_peaks({framework!r}, {name!r}, {n}, {calls})"
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+        for line in done.stdout.splitlines():
+            yield {"framework": framework, "attack": name, "images": n} | json.loads(line)
 
 
-def peak_memories(framework: str, name: str, n: int, calls: int, device: str) -> None:
+def print_peaks(framework: str, name: str, n: int, calls: int) -> None:
     """Attack n images, and then the next n; print the memory held at first and the most until then, after each."""
-    Counted.device = device
     counted = Counted(framework, "lenet5", rc.load_dataset("mnist"))
     counted.classifier = counted.classifier.with_batch_size(256)
-    images, labels, attack = counted.images, counted.labels, drawn()[name]
+    images = counted.images
+    labels = counted.labels
     forget_peak_memory()
-    before = peak_memory_of(device, framework)
-    peaks = []
-    for start in range(0, n * calls, n):
-        counted.images, counted.labels = images[start:], labels[start:]
-        run_attack(counted, attack, n, [0])
-        peaks.append((before, peak_memory_of(device, framework)))
-    print(json.dumps(peaks))
-
-
-def together(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
-    """Time the boundary attack on one model of each framework: one after another, and all at once."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(HERE)!r}); import bench\n"
-        "counted = bench.Counted(sys.argv[1], 'lenet5', bench.load_test_set('lenet5'))\n"
-        "attack = bench.drawn()['boundary']\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-        "bench.run_attack(counted, attack, 250, [0])\n"
-        "print('done', flush=True)"
-    )
-    for _ in range(2):
-        for at_once in (1, len(frameworks)):
-            seconds = 0.0
-            for start in range(0, len(frameworks), at_once):
-                children = [
-                    subprocess.Popen(
-                        [sys.executable, "-c", code, framework],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.DEVNULL,
-                        text=True,
-                    )
-                    for framework in frameworks[start : start + at_once]
-                ]
-                ready = [next(child.stdout or iter(())) for child in children]
-                assert ready == ["ready\n"] * at_once
-                began = time.perf_counter()
-                for child in children:
-                    assert child.stdin is not None
-                    child.stdin.write("\n")
-                    child.stdin.flush()
-                done = [next(child.stdout or iter(())) for child in children]
-                seconds += time.perf_counter() - began
-                assert done == ["done\n"] * at_once
-                for child in children:
-                    child.communicate()
-            yield {
-                "attack": "boundary",
-                "images": 250,
-                "frameworks": frameworks,
-                "at_once": at_once,
-                "seconds": seconds,
-            }
-
-
-def profile(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
-    """Measure where the time of FGSM and of the boundary attack goes, for LeNet-5, in rounds."""
-    for framework in frameworks:
-        counted = Counted(framework, "lenet5", data)
-        tried = counted.best_ways()
-        for _ in range(ROUNDS):
-            for name in ("fgsm", "boundary"):
-                spent = Spent(counted.classifier.framework)
-                row = time_attack(counted, drawn()[name], 1000, 1, tried, spent)
-                row |= {"workers": counted.classifier.workers, "spent": spent.seconds}
-                yield {"framework": framework, "attack": name} | row
+    before = (peak_memory() or 0) / 2**20
+    for call in range(calls):
+        counted.images = images[n * call :]
+        counted.labels = labels[n * call :]
+        run_attack(counted, drawn()[name], n, [0])
+        peak = (peak_memory() or 0) / 2**20
+        print(json.dumps({"calls": call + 1, "before_mib": before, "peak_memory_mib": peak}))
 
 
 def hosted(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
@@ -381,55 +275,13 @@ def hosted(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
                 }
 
 
-def startup(frameworks: list[str], data: Dataset) -> Iterator[dict[str, Any]]:
-    """Time a command that only says what it can, and one whose run is finished: guo2019, ten steps of boundary."""
-    evaluation = [sys.executable, "-m", "robustcmp.eval"]
-    with tempfile.TemporaryDirectory() as directory:
-        suite, out = Path(directory) / "suite.toml", Path(directory) / "run"
-        guo2019 = (HERE.parent / "attacks" / "guo2019.toml").read_text(encoding="utf-8")
-        suite.write_text(guo2019.replace("iterations = 100", "iterations = 10"), encoding="utf-8")
-        run = [
-            "--model",
-            "lenet5",
-            "--framework",
-            *frameworks,
-            "--training-seeds",
-            "0",
-            "--suite",
-            str(suite),
-            "--repeats",
-            "2",
-            "--out",
-            str(out),
-        ]
-        subprocess.run([*evaluation, *run], capture_output=True, check=True)
-        for command, arguments in (("--help", ["--help"]), ("of a finished run", run)):
-            for _ in range(7):
-                start = time.perf_counter()
-                subprocess.run([*evaluation, *arguments], capture_output=True, check=True)
-                yield {"command": command, "seconds": time.perf_counter() - start}
-
-
 PARTS: dict[str, Callable[[list[str], Dataset], Iterator[dict[str, Any]]]] = {
     "floor": floor,
-    "profile": profile,
     "growth": growth,
-    "together": together,
     "hosted": hosted,
     "rivals": rivals,
-    "startup": startup,
     "memory": memory,
 }
-
-
-def has_device(framework: str, device: str) -> bool:
-    """Say whether a framework sees a device, and print why not."""
-    try:
-        get_framework(framework).build(get_architecture("lenet5"), 0, device)
-    except UsageError as error:
-        print(f"without {framework}: {error}")
-        return False
-    return True
 
 
 def main() -> None:
@@ -437,15 +289,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--framework", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: --only floor growth memory")
     options = parser.parse_args()
-    Counted.device = options.device
-    if options.device == "cuda" and not {*options.only} <= {"floor", "growth", "memory"}:
-        parser.error("--device cuda is for --only floor growth memory: the other parts are for the processor")
     data = rc.load_dataset("mnist")
-    frameworks = [name for name in options.framework if has_device(name, options.device)]
-    if not frameworks:
-        parser.error(f"no framework sees a device {options.device!r}")
     for part in options.only:
         content: dict[str, Any] = {
             "command": "python benchmarks/" + " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -455,9 +300,8 @@ def main() -> None:
             "versions": made_with()["versions"] | {name: get_framework(name).version() for name in FRAMEWORKS},
             "rows": [],
         }
-        path = HERE / "results" / (f"{part}.json" if options.device == "cpu" else f"{part}-cuda.json")
-        path.parent.mkdir(exist_ok=True)
-        for row in PARTS[part](frameworks, data):
+        path = HERE / "results" / f"{part}.json"
+        for row in PARTS[part](options.framework, data):
             print({key: value for key, value in row.items() if key not in ("fooled", "rates")}, flush=True)
             content["rows"].append({key: value for key, value in row.items() if key != "fooled"})
             path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")  # what came before an error stays

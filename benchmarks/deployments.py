@@ -1,13 +1,11 @@
 """Measure what asking deployed networks through robustcmp costs, beside asking their runtimes directly.
 
 Both answer the same batches of the same file, in turns, with the same number of threads; the order changes from turn to
-turn. The ratio is the median over pairs of turns. By how much either grows the memory at most is measured in processes
-of their own (Linux). Every installed deployment is measured that answers in this process. Programs of torch are asked
-as one tensor, without a copy, and compiled ones by `torch.compile` for that size alone.
+turn. The ratio is the median over pairs of turns. Every installed deployment is measured that answers in this process.
+Programs of torch are asked as one tensor, without a copy, and compiled ones by `torch.compile` for that size alone.
 
     python benchmarks/deployments.py        # half an hour; benchmarks/results/deployments.json
     python benchmarks/deployments.py --models lenet5 --deployments litert     # these alone; the other rows stay
-    python benchmarks/deployments.py --few  # batches of few images
     python benchmarks/tables.py             # into docs/deployments.md
 """
 
@@ -15,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -33,7 +29,6 @@ from robustcmp.deployments import split
 from robustcmp.models.classifier import Classifier
 from robustcmp.networks.architecture import get_architecture
 from robustcmp.provenance import made_with, processor
-from robustcmp.runs.tasks import forget_peak_memory, peak_memory
 from robustcmp.threads import cores
 
 RESULTS = Path(__file__).parent / "results" / "deployments.json"
@@ -44,7 +39,6 @@ DEPLOYMENTS = (
     *("torch-export", "torch-export-int8", "torch-compile"),
 )
 BATCH, TURNS = 512, 60
-FEW, IMAGES_A_TURN = (1, 4, 16, 64, 256), 2048
 ALIKE = 0.99  # classes: other batches may change the last bits, which int8 rounds
 Images = NDArray[np.float32]
 Ask = Callable[[Images], Images]
@@ -143,17 +137,6 @@ def ways_of(name: str, deployment: str, batch: int = BATCH) -> dict[str, Callabl
     return {DIRECT: lambda: open_directly()(first), THROUGH: lambda: classifier.logits(images)}
 
 
-def memory(name: str, deployment: str, way: str) -> int:
-    """Return by how many bytes this process grows at most while it asks batches after a first one (Linux)."""
-    ask = ways_of(name, deployment)[way]
-    ask()
-    forget_peak_memory()
-    before = peak_memory() or 0  # what it holds at present
-    for _ in range(NETWORKS[name]):
-        ask()
-    return (peak_memory() or 0) - before
-
-
 def measure(name: str, deployment: str) -> dict[str, Any]:
     """Return the wall and CPU seconds of a batch, asked directly and through robustcmp, and their ratios."""
     ways = ways_of(name, deployment)
@@ -161,8 +144,6 @@ def measure(name: str, deployment: str) -> dict[str, Any]:
     assert np.mean(theirs.argmax(1) == ours.argmax(1)) >= ALIKE, "both ways should answer alike"
     row: dict[str, Any] = {"model": name, "deployment": deployment, "batch": BATCH, "threads": cores(), "turns": TURNS}
     row |= in_turns(ways, NETWORKS[name])
-    command = [sys.executable, __file__, "--models", name, "--deployments", deployment, "--memory"]
-    row["memory"] = {way: int(subprocess.run([*command, way], capture_output=True, check=True).stdout) for way in ways}
     return row
 
 
@@ -183,28 +164,12 @@ def in_turns(ways: dict[str, Callable[[], Images]], times: int) -> dict[str, Any
     return found
 
 
-def of_few(batch: int) -> dict[str, Any]:
-    """Return what a batch of few images costs: LeNet-5, the smallest network here, in ONNX Runtime."""
-    ways = ways_of("lenet5", "onnxruntime", batch)
-    for ask in ways.values():
-        ask()
-    return {"batch": batch, "threads": cores(), "turns": TURNS} | in_turns(ways, IMAGES_A_TURN // batch)
-
-
 def main() -> None:
     """Measure the deployments that are installed, and put what came out beside what was measured of others before."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--deployments", nargs="+", choices=DEPLOYMENTS, default=list(DEPLOYMENTS))
-    parser.add_argument("--memory", choices=[DIRECT, THROUGH], help="only say what one of them takes")
-    parser.add_argument("--few", action="store_true", help="only measure batches of few images")
     options = parser.parse_args()
-    if options.few:
-        write(few=[of_few(batch) for batch in FEW])
-        return
-    if options.memory:
-        print(memory(*options.models, *options.deployments, options.memory))
-        return
     for model, deployment in product(options.models, options.deployments):
         runtime, _ = split(deployment)
         if not runtime.missing():
@@ -216,18 +181,9 @@ def keep(row: dict[str, Any], versions: dict[str, str]) -> None:
     print(json.dumps(row), flush=True)
     content = json.loads(RESULTS.read_text(encoding="utf-8"))
     rows = {(each["model"], each["deployment"]): each for each in [*content["rows"], row]}
-    write(
-        command="python benchmarks/deployments.py",
-        processor=processor(),
-        threads=cores(),
-        versions=content["versions"] | made_with()["versions"] | versions,
-        rows=[rows[key] for key in product(NETWORKS, DEPLOYMENTS) if key in rows],
-    )
-
-
-def write(**changed: Any) -> None:
-    """Put what was measured into the file, beside what is there."""
-    content = json.loads(RESULTS.read_text(encoding="utf-8")) | changed
+    content |= {"command": "python benchmarks/deployments.py", "processor": processor(), "threads": cores()}
+    content["versions"] |= made_with()["versions"] | versions
+    content["rows"] = [rows[key] for key in product(NETWORKS, DEPLOYMENTS) if key in rows]
     RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

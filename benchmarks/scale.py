@@ -5,8 +5,7 @@
     python benchmarks/tables.py                      # the tables of docs/scale.md
 
 ``cells`` makes a run of 100,000 cells through the store, and opens, prints and verifies it in one process, five times.
-``simulated`` hands 1,000 models × 3 attacks to a real scheduler of Dask with simulated workers, which wait instead of
-attacking, for a share of the time that LeNet-5 would take on 10,000 images. ``workers`` runs a real comparison in this
+``workers`` runs a real comparison in this
 process, in one for each framework, and in 1, 2 and 4 workers; ``isolation`` a longer one in the first two of these.
 """
 
@@ -19,11 +18,9 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,28 +30,16 @@ import numpy as np
 import robustcmp as rc
 from robustcmp.attacks.suite import Suite, load_suite
 from robustcmp.files import digest
-from robustcmp.models.classifier import Classifier
-from robustcmp.processes import Limits
 from robustcmp.provenance import made_with, processor
 from robustcmp.records.attack import AttackResult, Cell
 from robustcmp.records.manifest import FORMAT
 from robustcmp.records.store import Run
-from robustcmp.runs import dask
 from robustcmp.runs.assembly import assemble
-from robustcmp.runs.child import Lacking
-from robustcmp.runs.executors import Finished
-from robustcmp.runs.loading import TrainedModel
-from robustcmp.runs.plan import Plan, Task
-from robustcmp.runs.question import validate
-from robustcmp.runs.subset import Subset
-from robustcmp.runs.tasks import Timed, peak_memory
-from robustcmp.sources.from_zoo import FromZoo
 from robustcmp.threads import cores
 
 HERE = Path(__file__).parent
 MODELS, TRAININGS, IMAGES = 10, 100, 20  # of the run of many cells
 REPEATS = 50
-SIMULATED = (1, 16, 64)  # workers
 
 
 def fresh(code: str, *arguments: str) -> dict[str, Any]:
@@ -187,143 +172,6 @@ def made_up_manifest(suite: Suite, keys: Iterable[tuple[str, int]], cells: Itera
     }
 
 
-# a scheduler with simulated workers ----------------------------------------------------------------------------------
-
-
-def measure_seconds(suite: Suite, images: int) -> dict[str, float]:
-    """Return the seconds an image of each attack, all its repeats, on LeNet-5 in torch with one thread."""
-    data = rc.load_dataset("digits")
-    model = Classifier(rc.load_model("lenet5", framework="torch", dataset="digits")).compile(data.images[:1])
-    right = np.flatnonzero(model.predict(data.images) == data.labels)[:images]
-    model.workers = 1
-    taken = {}
-    for name, attack in suite.attacks.items():
-        repeats = range(1 if attack.deterministic else suite.repeats)
-        list(attack.outcomes(model, data.images[right[:2]], data.labels[right[:2]], 0, [0]))
-        began = time.perf_counter()
-        list(attack.outcomes(model, data.images[right], data.labels[right], 0, list(repeats)))
-        taken[name] = (time.perf_counter() - began) / len(right)
-    return taken
-
-
-class Simulation:
-    """Stands for `robustcmp.runs.dask.do_task`: waits a share of the measured time, and has its results ready."""
-
-    def __init__(self, suite: Suite, images: int, seconds: Mapping[str, float], share: float):
-        rng = np.random.default_rng(0)
-        self._seconds = {attack: share * images * of for attack, of in seconds.items()}
-        self._results = {attack: outcome(rng, suite, attack, images, 0.3) for attack in suite.attacks}
-        self._known: set[tuple[str, str]] = set()
-        self.waited = 0.0
-        self._lock = threading.Lock()
-
-    def do_task(self, task: Task, luggage: Mapping[str, Any]) -> dask.Outcome:
-        """Return the results of a task after its time."""
-        from distributed import get_worker
-
-        worker = get_worker()
-        assert task.remote is not None
-        with self._lock:
-            self._known |= {(worker.address, sha) for sha in luggage}
-            needed = [task.remote.data, *(sha for _, sha in task.remote.files.values())]
-            lacks = [sha for sha in needed if (worker.address, sha) not in self._known]
-        if lacks:
-            return dask.Outcome([], Lacking(lacks[0]))
-        seconds = self._seconds[task.attack]
-        time.sleep(seconds)
-        with self._lock:
-            self.waited += seconds
-        result = self._results[task.attack]
-        return dask.Outcome([Timed(result, seconds, None) for _ in task.repeats], None)
-
-
-def do_task(task: Task, luggage: Mapping[str, Any], terms: object) -> dask.Outcome:
-    """Do what the simulation of this process does: what travels has to be found by its name."""
-    assert SIMULATION is not None
-    return SIMULATION.do_task(task, luggage)
-
-
-SIMULATION: Simulation | None = None
-
-
-def make_simulated_plan(suite: Suite, models: int, images: int) -> Plan:
-    """Return a comparison of many models, all of them one in truth."""
-    origin = FromZoo("lenet5", "digits", "torch")
-    data = rc.load_dataset("digits")
-    classifier = Classifier(origin.load("cpu")).compile(data.images[:1]).with_batch_size(512)
-    trained = [TrainedModel("torch", seed, classifier, origin) for seed in range(models)]
-    cells = [
-        Cell("torch", seed, attack, repeat, f"{seed}-{attack}-{repeat}")
-        for seed in range(models)
-        for attack in suite.attacks
-        for repeat in range(1 if suite.attacks[attack].deterministic else suite.repeats)
-    ]
-    many = np.resize(data.images, (images, *data.images.shape[1:]))
-    labels = np.resize(data.labels, images)
-    question = validate(many, labels, suite, images, None, False, 0, None)
-    subset = Subset(np.arange(images), np.ones((models, images), np.bool_))
-    plan = Plan(question, subset, trained, {}, {}, {}, cells)
-    identity = type("Known", (), {"logits": "0" * 64})()
-    return replace(plan, identities={model.key: identity for model in trained})
-
-
-def simulate(workers: int, models: int, images: int, seconds: Mapping[str, float], share: float) -> dict[str, Any]:
-    """Hand all groups to simulated workers of a real scheduler, and measure what the head needs beside them."""
-    from distributed import LocalCluster
-
-    suite = load_suite("guo2019")
-    plan = make_simulated_plan(suite, models, images)
-    global SIMULATION
-    SIMULATION = simulation = Simulation(suite, images, seconds, share)
-    dask.do_task = do_task  # type: ignore[assignment]
-    cluster = LocalCluster(
-        n_workers=workers,
-        threads_per_worker=1,
-        processes=False,
-        protocol="tcp://",
-        dashboard_address=None,
-        memory_limit=None,
-        silence_logs=50,
-    )
-    tasks = list(plan.missing(Nothing()))
-    before = peak_memory() or 0
-    cpu, began = time.process_time(), time.perf_counter()
-    executor = dask.Dask(cluster.scheduler_address, Limits())
-    first, count = 0.0, 0
-    for made in executor.execute(plan, tasks, lambda attack, queries: None):
-        assert isinstance(made, Finished), made
-        first = first or time.perf_counter() - began
-        count += 1
-    wall = time.perf_counter() - began
-    cpu = time.process_time() - cpu
-    cluster.close()
-    assert count == len(plan.cells)
-    return {
-        "workers": workers,
-        "models": models,
-        "images": images,
-        "groups": len(tasks),
-        "share": share,
-        "work_seconds": simulation.waited,
-        "seconds": wall,
-        "first_result": first,
-        "cpu_ms_a_group": 1000 * cpu / len(tasks),
-        "idle_ms_a_group": 1000 * (workers * wall - simulation.waited) / len(tasks),
-        "efficiency": simulation.waited / (workers * wall),
-        "memory": (peak_memory() or 0) - before,
-    }
-
-
-class Nothing:
-    """A store without cells."""
-
-    def __contains__(self, key: str) -> bool:
-        return False
-
-    def extras(self, key: str) -> dict[str, Any]:
-        raise KeyError(key)
-
-
 # real workers --------------------------------------------------------------------------------------------------------
 
 WAYS: dict[str, list[str]] = {
@@ -361,10 +209,10 @@ def real_workers(directory: Path, ways: Sequence[str], images: int, rounds: int)
             ev = rc.open_run(out)
             arrays = {name: np.asarray(of) for name, of in ev.dataset.items() if of.dtype.kind != "O"}
             digests.add(digest({str(name): of for name, of in arrays.items()}))
-            log = [line.split() for line in (out / "log.txt").read_text().splitlines()]
+            finished = sorted(path.stat().st_mtime for path in out.glob("cells/*.h5"))
             rows.append({"way": way, "turn": turn, "seconds": wall, "cpu": cpu, "load": loaded, "images": images})
             rows[-1]["groups"] = len(ev.costs)
-            rows[-1]["attacks_seconds"] = _between(log[0], log[-1])
+            rows[-1]["attacks_seconds"] = finished[-1] - finished[0]
             rows[-1]["work_seconds"] = float(ev.costs["seconds"].sum())
     if len(digests) > 1:  # what was measured is kept all the same
         print("the results of all ways should be the same bit for bit, and are not", file=sys.stderr)
@@ -377,13 +225,7 @@ def of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _between(first: list[str], last: list[str]) -> float:
-    """Return the seconds between two lines of a log."""
-    began, ended = (datetime.fromisoformat(" ".join(line[:2]).rstrip(":")) for line in (first, last))
-    return (ended - began).total_seconds()
-
-
-PARTS = ("cells", "simulated", "workers", "isolation")
+PARTS = ("cells", "workers", "isolation")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -419,24 +261,7 @@ def main() -> None:
             keep("isolation", real_workers(Path(directory), ways, options.long_images, options.rounds))
         if "cells" in options.only:
             keep("cells", [many_cells(Path(directory))])
-        if "simulated" in options.only:
-            seconds = measure_seconds(load_suite("guo2019"), 20)
-            rows: list[dict[str, Any]] = []
-            for workers in SIMULATED:
-                models = 1000 if workers > 1 else 20
-                share = SIMULATED_SECONDS * workers / (models * 10_000 * sum(seconds.values()))
-                rows.append(fresh(SIMULATING, json.dumps([workers, models, 10_000, seconds, share]), str(HERE)))
-                rows[-1]["seconds_an_image"] = seconds
-                keep("simulated", rows)
 
-
-SIMULATED_SECONDS = 60.0
-SIMULATING = """
-import json, sys
-sys.path.insert(0, sys.argv[2])
-import scale
-print(json.dumps(scale.simulate(*json.loads(sys.argv[1]))))
-"""
 
 if __name__ == "__main__":
     main()

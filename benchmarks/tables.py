@@ -53,33 +53,6 @@ def floor(results: dict[str, Any]) -> str:
     )
 
 
-def profile(results: dict[str, Any]) -> str:
-    """Where the time of an attack goes, in thread-microseconds a query, in the round of the median ratio."""
-    rounds: dict[tuple[str, str], Rows] = {}
-    for row in results["profile"]["rows"]:
-        rounds.setdefault((row["attack"], row["framework"]), []).append(row)
-    keys = sorted(rounds, key=lambda key: list(AIMS).index(key[0]))  # the frameworks stay in their order
-    columns = {key: sorted(rounds[key], key=lambda row: row["ratio"])[len(rounds[key]) // 2] for key in keys}
-
-    def line(name: str, seconds: Callable[[dict[str, Any]], float]) -> list[str]:
-        queries = (1e6 * seconds(row) / row["asked"] for row in columns.values())
-        return [name, *(f"{query:.1f}" if query else "–" for query in queries)]
-
-    parts = dict.fromkeys(part for row in columns.values() for part in row["spent"])
-    lines = [line(part, lambda row, part=part: row["spent"].get(part, 0.0)) for part in parts]  # type: ignore[misc]
-    lines.sort(key=lambda cells: "–" in cells)  # first what all of them have
-    lines += [
-        line(
-            "the rest: beginning and end, where a thread waits",
-            lambda row: row["workers"] * row["seconds"] - sum(row["spent"].values()),
-        ),
-        line("**all**", lambda row: row["workers"] * row["seconds"]),
-        line("the best forward pass", lambda row: row["workers"] * row["floor_seconds"]),
-        ["ratio", *(f"{row['ratio']:.2f}" for row in columns.values())],
-    ]
-    return _table(["", *(f"{attack}, {framework}" for attack, framework in columns)], lines)
-
-
 def growth(results: dict[str, Any]) -> str:
     """The median time of each number of images, and what one query takes of a forward pass."""
     rows: Rows = results["growth"]["rows"]
@@ -126,16 +99,6 @@ def memory(results: dict[str, Any]) -> str:
     )
 
 
-def together(results: dict[str, Any]) -> str:
-    """The same work with the frameworks one after another and all at once."""
-    rows: Rows = results["together"]["rows"]
-    ways = {1: "one after another", len(rows[0]["frameworks"]): "all at once"}
-    return _table(
-        ["frameworks", "seconds, in each round"],
-        ([way, ", ".join(f"{row['seconds']:.1f}" for row in rows if row["at_once"] == n)] for n, way in ways.items()),
-    )
-
-
 def hosted(results: dict[str, Any]) -> str:
     """What a forward pass in a host costs, as a multiple of the same pass without the way to the host."""
     rows: Rows = results["hosted"]["rows"]
@@ -175,21 +138,6 @@ def _rival(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def startup(results: dict[str, Any]) -> str:
-    """How long a command takes that attacks nothing."""
-    seconds: dict[str, list[float]] = {}
-    for row in results["startup"]["rows"]:
-        seconds.setdefault(row["command"], []).append(row["seconds"])
-    aims = {"--help": 1, "of a finished run": 3}
-    return _table(
-        ["`python -m robustcmp.eval` …", "seconds, the median", "least to most", "aim"],
-        (
-            [command, f"{median(its):.2f}", f"{min(its):.2f} to {max(its):.2f}", str(aims[command])]
-            for command, its in seconds.items()
-        ),
-    )
-
-
 def machine(results: dict[str, Any]) -> str:
     """The machine and the versions, of each part."""
     others = ("agreement", "deployments", "scale", "measuring")
@@ -204,33 +152,13 @@ def asking(results: dict[str, Any]) -> str:
         each = [f"{1000 * seconds:.1f} ms" for seconds in row[kind].values()]
         return [*each, f"{middle:.2f} ({low:.2f} to {high:.2f})"]
 
-    def memory(row: dict[str, Any]) -> list[str]:
-        return [f"{row['memory'][way] / 2**20:.1f} MiB" if "memory" in row else "–" for way in ways[:2]]
-
     ways = ["directly", "through robustcmp", "ratio"]
     rows: Rows = results["deployments"]["rows"]
     return _table(
         [
             *("model", "deployment", *(f"{kind}, {way}" for kind in ("CPU", "wall") for way in ways)),
-            *(f"memory, {way}" for way in ways[:2]),
         ],
-        ([row["model"], row["deployment"], *cells(row, "cpu"), *cells(row, "wall"), *memory(row)] for row in rows),
-    )
-
-
-def asking_few(results: dict[str, Any]) -> str:
-    """What batches of few images cost, of LeNet-5 in ONNX Runtime."""
-
-    def cells(row: dict[str, Any]) -> list[str]:
-        low, middle, high = row["cpu_ratio"]
-        return [
-            *(f"{1e6 * seconds:,.0f} µs" for seconds in row["cpu"].values()),
-            f"{middle:.2f} ({low:.2f} to {high:.2f})",
-        ]
-
-    return _table(
-        ["images", "CPU, directly", "CPU, through robustcmp", "CPU, ratio"],
-        ([str(row["batch"]), *cells(row)] for row in results["deployments"]["few"]),
+        ([row["model"], row["deployment"], *cells(row, "cpu"), *cells(row, "wall")] for row in rows),
     )
 
 
@@ -351,26 +279,6 @@ def _executors(rows: Rows, measured: dict[str, str]) -> str:
     head = [column for name in measured for column in (name, "ratio")]
     lines = [[way, *(cell for name in measured.values() for cell in cells(way, name))] for way in turns[0]]
     return _table(["attacks run", *head], lines)
-
-
-def scale_simulated(results: dict[str, Any]) -> str:
-    """What a scheduler with simulated workers needs beside their work."""
-    head = ["workers", "models", "groups", "work", "time", "efficiency", "CPU a group", "first result", "memory"]
-    lines = [
-        [
-            str(row["workers"]),
-            f"{row['models']:,}",
-            f"{row['groups']:,}",
-            _seconds(row["work_seconds"]),
-            _seconds(row["seconds"]),
-            f"{row['efficiency']:.0%}",
-            f"{row['cpu_ms_a_group']:.0f} ms",
-            _seconds(row["first_result"]),
-            f"{row['memory'] / 2**20:.0f} MiB",
-        ]
-        for row in results["scale-simulated"]["rows"]
-    ]
-    return _table(head, lines)
 
 
 def measuring(results: dict[str, Any]) -> str:
@@ -515,7 +423,6 @@ def _mebibytes(row: dict[str, Any]) -> str:
 PAGES: dict[str, dict[str, Part]] = {
     "scale.md": {
         "scale_cells": scale_cells,
-        "scale_simulated": scale_simulated,
         "scale_workers": lambda results: _executors(results["scale-workers"]["rows"], COMMAND_TIMES),
         "scale_isolation": lambda results: _executors(
             results["scale-isolation"]["rows"], COMMAND_TIMES | {"processor time": "cpu"}
@@ -538,18 +445,14 @@ PAGES: dict[str, dict[str, Part]] = {
     "performance.md": {
         "forward": forward,
         "floor": floor,
-        "profile": profile,
         "growth": growth,
         "memory": memory,
-        "together": together,
         "hosted": hosted,
         "rivals": rivals,
-        "startup": startup,
         "machine": machine,
     },
     "deployments.md": {
         "asking": asking,
-        "asking_few": asking_few,
         "asking_machine": lambda results: _machines({"deployments": results["deployments"]}),
     },
     "attacks.md": {

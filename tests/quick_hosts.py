@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from robustcmp.hosts import environments
 run = environments._run
 
 
-def run_and_lend(name: str, command: list[str], lock: IO[str]) -> None:
-    run(name, command, lock)
+def run_and_lend(name: str, command: list[str]) -> None:
+    run(name, command)
     if "venv" in command:
         [site] = Path(command[-1]).glob("lib/python*/site-packages")
         (site / "numpy.pth").write_text(str(Path(np.__file__).parents[1]))

@@ -23,8 +23,8 @@ from PIL import Image
 import robustcmp as rc
 from robustcmp import limits
 from robustcmp.cli import eval as command
-from robustcmp.data import arrays, npz
-from robustcmp.data.arrays import check_images, check_labels, check_unit_images, in_blocks
+from robustcmp.data import arrays
+from robustcmp.data.arrays import check_labels, check_unit_images, in_blocks
 from robustcmp.errors import DataError, OutOfMemoryError, UsageError
 from robustcmp.files import digest
 from robustcmp.models.model import Model
@@ -210,12 +210,6 @@ BROUGHT: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
         "images / 255",
     ),
     "images in (-1, 1)": (lambda: 2 * drawn() - 1, drawn, "(images + 1) / 2"),
-    "16-bit images": (
-        lambda: eight_bit().astype(np.uint16) * 257,
-        lambda: eight_bit() / 255,
-        "images / 65535",
-    ),
-    "images of two values": (lambda: drawn() > 0.5, lambda: drawn() > 0.5, 'images.astype("float32")'),
     "images that leave [0, 1] by rounding": (
         lambda: drawn() * np.float32(1.0005),
         lambda: np.clip(drawn() * np.float32(1.0005), 0, 1),
@@ -301,35 +295,13 @@ def test_models_with_other_bounds_take_images_in_the_unit_interval(bounds: tuple
     assert ev.results.rates()["m"]["single_pixel"] == ev.results.rates()["plain"]["single_pixel"]
 
 
-def test_whole_numbers_that_are_no_brightness_get_no_expression() -> None:
-    for given in (np.full((2, 5, 5, 1), -3), np.full((2, 5, 5, 1), 2**20)):
-        with pytest.raises(UsageError, match=r"received dtype int64$"):
-            check_unit_images(given)
-
-
-@pytest.mark.parametrize("bounds", [(0, 1), (-1, 1), (0, 255), (0.5, 1.5)])
-def test_8_bit_images_reach_the_bounds_of_a_model_by_the_expression(bounds: tuple[float, float]) -> None:
-    images = eight_bit()
-    with pytest.raises(UsageError) as caught:
-        check_images(images, bounds)
-    made = eval(str(caught.value).partition("8-bit images: ")[2], {"images": images})
-    made = check_images(made, bounds)
-    assert (made.min(), made.max()) == bounds
-
-
 # labels ---------------------------------------------------------------------------------------------------------------
 
 LABELS = np.arange(N) % CLASSES
 NAMES = ["cat", "dog", "owl"]
 BROUGHT_LABELS: dict[str, tuple[Any, str]] = {
     "one-hot labels": (np.eye(CLASSES, dtype=np.float32)[LABELS], "labels.argmax(axis=1)"),
-    "labels as floats": (LABELS.astype(np.float64), 'labels.astype("int64")'),
-    "labels in a column": (LABELS[:, None], "labels[:, 0]"),
     "labels counted from 1": (LABELS + 1, "labels - 1"),
-    "names of classes as labels": (
-        np.array(NAMES)[LABELS],
-        "[names.index(label) for label in labels]",
-    ),
 }
 
 
@@ -346,45 +318,20 @@ def test_labels_with_the_expression_that_makes_them_usable(what: str) -> None:
     labels, expression = BROUGHT_LABELS[what]
     with pytest.raises(UsageError, match=re.escape(expression)):
         rc.evaluate({"m": linear()}, drawn(), labels, suite="smoke", progress=False)
-    made = eval(expression, {"labels": labels, "names": NAMES})
+    made = eval(expression, {"labels": labels})
     assert check_labels(made, N, CLASSES).tolist() == LABELS.tolist()
-
-
-def test_tables_of_pandas_and_a_number_of_images() -> None:
-    pandas = pytest.importorskip("pandas")
-    images, labels = drawn(), pandas.DataFrame({"label": LABELS})
-    with pytest.raises(UsageError, match=re.escape(": labels.to_numpy()[:, 0]")):
-        check_labels(labels, N)
-    assert check_labels(labels["label"], N).tolist() == LABELS.tolist()
-    with pytest.raises(UsageError, match=re.escape("images.to_numpy().reshape(-1, height, width, channels)")):
-        check_unit_images(pandas.DataFrame(images.reshape(N, -1)))
-    with pytest.raises(UsageError, match=r"received the number 50\. To attack so many of the images, pass n=50"):
-        rc.evaluate({"m": linear()}, 50, LABELS, suite="smoke", progress=False)  # type: ignore[arg-type]
-
-
-@brought(
-    what="soft labels",
-    typed="rc.evaluate(models, images, labels)",
-    got="the message: they are not one-hot, so say which class each image has",
-)
-@pytest.mark.parametrize("rows", [[0.9, 0.1, 0], [1, 1, 0], [0, 0, 0], [0, 2, -1]])
-def test_rows_that_are_not_one_hot_are_no_labels(rows: list[float]) -> None:
-    with pytest.raises(UsageError, match=r"not one-hot") as caught:
-        check_labels(np.array([rows] * N), N, CLASSES)
-    assert "argmax" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0.5, 1, 2], r"whole numbers, received dtype float64, such as 0\.5$"),
-        ([np.nan, 1, 2], r"such as nan$"),
+        ([0.5, 1, 2], r"whole numbers, .* received dtype float64$"),
+        (["cat", "dog", "owl"], r"the places of classes in the model's output, received dtype <U3$"),
         ([0, 1, 3], r"from 0 to 2.*received 0 to 3$"),
-        ([1, 2, 4], r"received 1 to 4$"),
         ([-1, 0, 1], r"received -1 to 1$"),
-        (np.zeros((3, 2, 2)), r"received \(3, 2, 2\)$"),
-        (iter([0, 1, 2]), r"labels should be an array, received a list_iterator"),
-        ([[0], [1, 2], [3]], r"labels should be an array, received a list that NumPy cannot take"),
+        ([[0.9, 0.1, 0]] * 3, r"received \(3, 3\)$"),
+        (iter([0, 1, 2]), r"received a list_iterator. Make an array of it"),
+        ([[0], [1, 2], [3]], r"received a list that NumPy cannot take"),
     ],
 )
 def test_labels_for_which_no_expression_is_known(labels: Any, message: str) -> None:
@@ -401,97 +348,40 @@ def test_a_class_that_is_missing(tmp_path: Path) -> None:
     assert ev.results.rates()["m"]["fgsm"] > 0
 
 
-# collections of libraries ---------------------------------------------------------------------------------------------
+# what is no array -----------------------------------------------------------------------------------------------------
 
 
-def message(given: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        rc.evaluate({"m": linear()}, given, np.zeros(N, np.int64), suite="smoke", progress=False)
-    return str(caught.value)
-
-
-def made_of(text: str, **names: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Run the code that a message ends with."""
-    space = {"np": np, **names}
-    exec(text.partition("Make arrays of it: ")[2], space)
-    return space["images"], space["labels"]
-
-
-@brought(
-    what="a torch DataLoader as the images",
-    typed="rc.evaluate(models, loader, labels)",
-    got="the message: the line that makes arrays of it",
-)
-@pytest.mark.parametrize("as_loader", [True, False])
-def test_what_torch_loads_from(as_loader: bool) -> None:
+def a_loader() -> Any:
     torch = pytest.importorskip("torch")
-    tensors = torch.tensor(drawn().transpose(0, 3, 1, 2)), torch.tensor(LABELS)
-    dataset = torch.utils.data.TensorDataset(*tensors)
-    loader = torch.utils.data.DataLoader(dataset, batch_size=7, shuffle=as_loader)
-    text = message(loader if as_loader else dataset)
-    images, labels = made_of(text, loader=loader, dataset=dataset, torch=torch)
-    order = np.array([int(np.flatnonzero((drawn() == image).all(axis=(1, 2, 3)))[0]) for image in images])
-    assert sorted(order) == list(range(N))
-    assert (order != np.arange(N)).any() == as_loader
-    np.testing.assert_array_equal(check_labels(labels, N), LABELS[order])  # of one pass: a second one is shuffled anew
-    check_unit_images(images)
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(N), torch.zeros(N)))
 
 
-@brought(
-    what="a tf.data.Dataset as the images",
-    typed="rc.evaluate(models, dataset, labels)",
-    got="the message: the line that makes arrays of it",
-)
-def test_a_dataset_of_tensorflow() -> None:
-    tensorflow = pytest.importorskip("tensorflow")
-    dataset = tensorflow.data.Dataset.from_tensor_slices((drawn(), LABELS))
-    images, labels = made_of(message(dataset), dataset=dataset)
-    np.testing.assert_array_equal(images, drawn())
-    np.testing.assert_array_equal(labels, LABELS)
+GIVEN: dict[str, tuple[Callable[[], Any], str]] = {
+    "a loader": (a_loader, "received a DataLoader. Make an array of it, for instance with numpy.stack"),
+    "a generator": (lambda: (image for image in drawn()), "received a generator. Make an array of it"),
+    "a table": (lambda: {"images": 1}, "received a dict"),
+    "several sizes": (
+        lambda: [np.zeros((3, 3, 1)), np.zeros((4, 3, 1))],
+        "received a list that NumPy cannot take",
+    ),
+    "a number": (lambda: 50, "received the number 50. To attack so many of the images, pass n=50"),
+    "pictures": (lambda: [Image.fromarray(image) for image in eight_bit()], "images / 255"),
+}
 
 
-@brought(
-    what="a dataset of Hugging Face as the images",
-    typed="rc.evaluate(models, dataset, labels)",
-    got="the message: the line that makes arrays of it",
-)
-def test_a_dataset_of_hugging_face() -> None:
-    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
-    pictures = [Image.fromarray(image) for image in eight_bit()]
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
-    dataset = datasets.Dataset.from_dict({"image": pictures, "label": LABELS.tolist()}, features=features)
-    images, labels = made_of(message(dataset), dataset=dataset)
-    np.testing.assert_allclose(check_unit_images(images), eight_bit() / 255, atol=1e-6)
-    np.testing.assert_array_equal(check_labels(labels, N, CLASSES), LABELS)
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ((image for image in drawn()), "received a generator. Make an array of it"),
-        ({"images": 1}, "received a dict"),
-        ([np.zeros((3, 3, 1)), np.zeros((4, 3, 1))], "received a list that NumPy cannot take"),
-    ],
-)
-def test_other_collections(given: Any, text: str) -> None:
-    assert text in message(given)
+@pytest.mark.parametrize("what", GIVEN)
+def test_images_that_are_no_array(what: str) -> None:
+    make, message = GIVEN[what]
+    with pytest.raises(UsageError, match=re.escape(message)):
+        rc.evaluate({"m": linear()}, make(), LABELS, suite="smoke", progress=False)
 
 
 def test_tensors_as_images() -> None:
     torch = pytest.importorskip("torch")
-    images = torch.tensor(drawn().transpose(0, 3, 1, 2))
-    with pytest.raises(UsageError, match=r"move the channels last, images\.permute\(0, 2, 3, 1\)"):
-        check_unit_images(images)
-    np.testing.assert_array_equal(check_unit_images(images.permute(0, 2, 3, 1)), drawn())
+    images = torch.tensor(drawn())
+    np.testing.assert_array_equal(check_unit_images(images), drawn())
     with pytest.raises(UsageError, match=r"received a Tensor that NumPy cannot take.*detach"):
         check_unit_images(images.requires_grad_())
-
-
-def test_a_list_of_pictures() -> None:
-    pictures = [Image.fromarray(image) for image in eight_bit()]
-    with pytest.raises(UsageError, match="images / 255"):
-        check_unit_images(pictures)
-    np.testing.assert_array_equal(np.stack(pictures), eight_bit())
 
 
 # archives and folders -------------------------------------------------------------------------------------------------
@@ -516,22 +406,6 @@ def test_an_archive(keys: tuple[str, str], compressed: bool, tmp_path: Path) -> 
     np.testing.assert_array_equal(rc.load_dataset(as_floats).images, data.images)
 
 
-@pytest.mark.parametrize(
-    ("most", "remedy"), [(1, r'images\.astype\("float32"\)\.'), (16, r'images\.astype\("float32"\) / 16\.')]
-)
-def test_an_archive_that_would_be_black_is_refused(most: int, remedy: str, tmp_path: Path) -> None:
-    dark = eight_bit() % (most + 1)
-    with pytest.raises(
-        DataError, match=f"received 0 to {most}, which are black once they are divided by 255.*{remedy}"
-    ):
-        rc.load_dataset(saved(tmp_path / "a.npz", images=dark, labels=LABELS))
-    with pytest.raises(UsageError, match=r"images\.astype" if most == 1 else "images / 16, if that is it"):
-        check_unit_images(dark)
-    if most > 1:
-        with pytest.raises(UsageError, match="images / 16, if that is the largest value"):
-            check_unit_images(dark.astype(np.float32))
-
-
 @brought(
     what="a NumPy archive as Keras has it: x_train, y_train, x_test, y_test, grey, 8 bits",
     typed='rc.load_dataset("npz:mnist.npz")',
@@ -553,11 +427,14 @@ def test_an_archive_of_keras(tmp_path: Path) -> None:
         ({"images": eight_bit(), "labels": np.eye(3)[LABELS]}, r"labels\.argmax\(axis=1\)"),
         ({"images": eight_bit(), "labels": LABELS[:-1]}, r"labels should have the shape \(30,\)"),
         ({"images": eight_bit(), "labels": LABELS - 1}, "labels from 0 on, received -1"),
-        ({"images": eight_bit() % 2, "labels": LABELS}, r'received 0 to 1.*images\.astype\("float32"\)'),
+        (
+            {"images": eight_bit() % 2, "labels": LABELS},
+            "received 0 to 1, which are black",
+        ),
         ({"images": eight_bit().astype(np.float32), "labels": LABELS}, "images / 255"),
         ({"images": drawn().transpose(0, 3, 1, 2), "labels": LABELS}, "move the channels last"),
         ({"images": eight_bit()[:0], "labels": LABELS[:0]}, "at least one image"),
-        ({"images": np.array([None] * N), "labels": LABELS}, "Python objects, which are not read"),
+        ({"images": np.array([None] * N), "labels": LABELS}, "Object arrays cannot be loaded"),
         ({"images": np.array(["a"] * N), "labels": LABELS}, "images should have the shape"),
     ],
 )
@@ -565,12 +442,6 @@ def test_archives_without_images(content: dict[str, Any], text: str, tmp_path: P
     with pytest.raises(DataError, match=text) as caught:
         rc.load_dataset(saved(tmp_path / "a.npz", **content))
     assert "a.npz" in str(caught.value)
-
-
-def test_an_archive_without_training_images_says_how_they_are_called(tmp_path: Path) -> None:
-    name = saved(tmp_path / "a.npz", images=eight_bit(), labels=LABELS)
-    with pytest.raises(DataError, match=r"\(path, x_train=images, y_train=labels\), with x_test and y_test beside"):
-        rc.load_dataset(name, "train")
 
 
 def with_entry(path: Path, content: bytes) -> None:
@@ -594,24 +465,19 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "huge": lambda content: content.replace(b"(30, 6", b"(10**9"),
     "huge numbers": lambda content: content.replace(b"(30, 6, ", b"(9999999"),
     "other magic": lambda content: b"\x93NUMPX" + content[6:],
-    "other version": lambda content: content[:6] + b"\x03" + content[7:],
     "no header": lambda content: content[:20],
     "empty": lambda content: b"",
 }
 
 
-@pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("how", BROKEN)
-def test_broken_arrays(how: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npz, "MAPPED_BYTES", 0 if mapped else 2**30)
+def test_broken_arrays(how: str, tmp_path: Path) -> None:
     with_entry(tmp_path / "a.npz", BROKEN[how](npy(eight_bit())))
     with pytest.raises((DataError, OutOfMemoryError), match=r"a\.npz|GiB"):
         rc.load_dataset(f"npz:{tmp_path / 'a.npz'}")
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_a_flipped_bit_is_seen(mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npz, "MAPPED_BYTES", 0 if mapped else 2**30)
+def test_a_flipped_bit_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     saved(path, images=drawn(), labels=LABELS)
     content = bytearray(path.read_bytes())
@@ -685,22 +551,19 @@ def test_a_folder(channels: int, tmp_path: Path) -> None:
 def test_the_splits_of_a_folder(tmp_path: Path) -> None:
     folder(tmp_path / "pets" / "train", eight_bit(3, 12))
     folder(tmp_path / "pets" / "test", eight_bit(3, 6))
-    (tmp_path / "pets" / "train" / "cat" / "more").mkdir()
-    Image.fromarray(eight_bit()[-1]).save(tmp_path / "pets" / "train" / "cat" / "more" / "0.bmp")
     data = {split: rc.load_dataset(f"folder:{tmp_path / 'pets'}", split) for split in ("train", "test")}
-    assert {split: len(each.images) for split, each in data.items()} == {"train": 13, "test": 6}
+    assert {split: len(each.images) for split, each in data.items()} == {"train": 12, "test": 6}
     assert data["test"].name == "folder:pets"
     try:
         from torchvision.datasets import ImageFolder
     except (ImportError, RuntimeError):  # it ends in a RuntimeError beside a torch that was built otherwise
         names = sorted(str(path) for path in (tmp_path / "pets" / "train" / "cat").glob("*.png"))
-        expected = [*names, str(tmp_path / "pets" / "train" / "cat" / "more" / "0.bmp")]
-        pictures = [np.asarray(Image.open(path)) for path in expected]
+        pictures = [np.asarray(Image.open(path)) for path in names]
     else:
         pictures = [np.asarray(image) for image, label in ImageFolder(tmp_path / "pets" / "train") if label == 0]
-    np.testing.assert_allclose(data["train"].images[:5], np.stack(pictures) / 255, atol=1e-6)
+    np.testing.assert_allclose(data["train"].images[:4], np.stack(pictures) / 255, atol=1e-6)
     (tmp_path / "pets" / "test").rename(tmp_path / "pets" / "val")
-    with pytest.raises(DataError, match=r"has no subfolder test, received train, val.*folder:"):
+    with pytest.raises(DataError, match=r"should have one subfolder test, received train, val.*folder:"):
         rc.load_dataset(f"folder:{tmp_path / 'pets'}")
 
 
@@ -758,21 +621,15 @@ def test_other_names_of_splits(train: str, test: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "text"),
     [
-        (["Test", "testing", "train"], "has both Test and testing for the split test, received Test, testing, train"),
-        (["train", "test", "more"], "subfolder for each split, or for each class; received test, train beside more"),
+        (["Test", "testing", "train"], "should have one subfolder test, received Test, testing, train"),
+        (["train", "test", "more"], "should hold the images of a class, received the folder cat in it"),
+        (["data/train"], "should hold the images of a class, received the folder train in it"),
     ],
 )
 def test_folders_of_splits_that_are_not_clear(names: list[str], text: str, tmp_path: Path) -> None:
     for name in names:
         folder(tmp_path / name, eight_bit(3, 6))
-    with pytest.raises(DataError, match=rf"{text}\. Name the one that is meant, folder:.*/NAME"):
-        rc.load_dataset(f"folder:{tmp_path}")
-    assert rc.load_dataset(f"folder:{tmp_path / names[0]}").class_names == ("cat", "dog", "owl")
-
-
-def test_a_folder_above_the_classes_is_no_class(tmp_path: Path) -> None:
-    folder(tmp_path / "data" / "train", eight_bit(3, 6))
-    with pytest.raises(DataError, match=r"received data alone, whose images lie deeper\. Name .* folder:.*data"):
+    with pytest.raises(DataError, match=rf"{text}\. Name the "):
         rc.load_dataset(f"folder:{tmp_path}")
 
 
@@ -783,33 +640,6 @@ def test_folders_that_systems_add_are_no_classes(tmp_path: Path) -> None:
         Image.new("RGB", (2, 2)).save(path / name / "0.png")
     data = rc.load_dataset(f"folder:{path}")
     assert (data.class_names, len(data.images)) == (("cat", "dog", "owl"), N)
-
-
-@pytest.mark.parametrize("ending", ["jpg", "png", "webp"])
-def test_images_with_an_orientation_are_read_as_they_are_stored(
-    ending: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = folder(tmp_path / f"pets in {ending}")
-    (path / "cat" / "000.png").unlink()
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    stored = eight_bit()[0].repeat(2, axis=0).repeat(2, axis=1)
-    Image.fromarray(stored).resize((WIDTH, HEIGHT)).save(path / "cat" / f"000.{ending}", exif=exif)
-    data = rc.load_dataset(f"folder:{path}")
-    pixels = np.asarray(Image.open(path / "cat" / f"000.{ending}").convert("RGB"))  # what ImageFolder returns
-    np.testing.assert_allclose(data.images[0], pixels / 255, atol=1e-6)
-    [record] = caplog.records
-    assert f"1 of 30 images have an EXIF orientation, the first cat/000.{ending} (6)" in record.message
-    assert "save them turned, with Pillow's ImageOps.exif_transpose" in record.message
-    Image.new("RGB", (HEIGHT, WIDTH)).save(path / "dog" / "001.png")
-    with pytest.raises(DataError, match=r"001\.png has 9 × 6 pixels.*6 × 9.*Viewers turn one by its EXIF orientation"):
-        rc.load_dataset(f"folder:{path}")
-
-
-def test_broken_metadata_spoils_no_image(tmp_path: Path) -> None:
-    path = folder(tmp_path / "pets", ending="jpg")
-    Image.fromarray(eight_bit()[0]).save(path / "cat" / "000.jpg", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
-    assert rc.load_dataset(f"folder:{path}").notes == ()
 
 
 def test_grey_images_among_rgb_become_rgb(tmp_path: Path) -> None:
@@ -837,9 +667,12 @@ def replaced(image: Image.Image) -> Callable[[Path], object]:
 FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another size": (
         replaced(Image.new("RGB", (5, 5))),
-        r"001\.png has 5 × 5 pixels, and .*000\.png 6 × 9.*one size. Resize them",
+        r"001\.png is 5 × 5 RGB, and .*000\.png 6 × 9 RGB: .*one size",
     ),
-    "other channels": (replaced(Image.new("RGBA", (9, 6))), r"001\.png is RGB with alpha, and .*000\.png RGB.*Convert"),
+    "other channels": (
+        replaced(Image.new("RGBA", (9, 6))),
+        "6 × 9 RGBA, and .*6 × 9 RGB: .*same channels",
+    ),
     "16 bits": (replaced(Image.new("I;16", (9, 6))), r"001\.png should have 8 bits a channel.*I;16"),
     "text": (lambda path: path.write_text("text"), r"001\.png cannot be read as an image"),
     "nothing": (lambda path: path.write_bytes(b""), r"001\.png cannot be read as an image"),
@@ -879,7 +712,6 @@ def test_folders_without_images_in_subfolders(tmp_path: Path) -> None:
         ("zip:flowers.zip", "unknown kind of dataset 'zip': Expected one of folder, npz"),
         ("npz:", "expected npz:PATH"),
         ("mnisst", "did you mean 'mnist'"),
-        (Path("flowers.npz"), r"did you mean npz:flowers\.npz\?"),
     ],
 )
 def test_names_of_datasets_that_are_none(name: Any, text: str) -> None:
@@ -1018,37 +850,24 @@ def test_models_of_the_zoo_have_datasets_by_name(dataset: str, capsys: pytest.Ca
     typed='rc.evaluate(models, numpy.load("images.npy", mmap_mode="r"), labels)',
     got="a comparison; 16 MiB of them are in memory at once",
 )
-@pytest.mark.parametrize("in_archive", [False, True])
-def test_images_in_a_file_are_not_held(in_archive: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_in_a_file_are_not_held(tmp_path: Path) -> None:
     count, side = 4096, 96
     path = tmp_path / "images.npy"
     mapped = np.lib.format.open_memmap(path, "w+", np.float32, (count, side, side, 1))  # 151 MB
     mapped[:, 0, 0, 0] = np.arange(count) / count
     del mapped
-    labels = np.zeros(count, np.int64)
-    if in_archive:
-        monkeypatch.setattr(npz, "MAPPED_BYTES", 2**20)
-        np.savez(tmp_path / "a.npz", images=np.load(path, mmap_mode="r"), labels=labels)
-        path.unlink()
     model = rc.wrap_functions(logits=lambda x: np.stack([x[:, 0, 0, 0] - x[:, 1, 1, 0], x[:, 1, 1, 0] - 0.1], axis=1))
-    (tmp_path / "suite.toml").write_text('description = "one"\n[attacks.a]\nattack = "SinglePixel"\nmax_pixels = 2\n')
+    suite = {"a": rc.attacks.SinglePixel(max_pixels=2)}
     tracemalloc.start()
     try:
-        if in_archive:
-            data = rc.load_dataset(f"npz:{tmp_path / 'a.npz'}")
-            images, labels = data.images, data.labels
-        else:
-            images = np.load(path, mmap_mode="r")
-        ev = rc.evaluate(
-            {"m": model}, images, labels, suite=tmp_path / "suite.toml", n=8, batch_size=64, progress=False
-        )
+        images = np.load(path, mmap_mode="r")
+        options: dict[str, Any] = {"suite": suite, "n": 8, "batch_size": 64, "progress": False}
+        ev = rc.evaluate({"m": model}, images, np.zeros(count, np.int64), **options)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert images.nbytes > 150e6
-    assert peak < 60e6
-    kept = ev.dataset.image.values
-    np.testing.assert_array_equal(ev.results.clean, images[kept])
+    assert peak < 60e6 < 150e6 < images.nbytes
+    np.testing.assert_array_equal(ev.results.clean, images[ev.dataset.image.values])
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1078,5 +897,5 @@ def test_what_does_not_fit_into_memory_is_said_before(tmp_path: Path, monkeypatc
     path = folder(tmp_path / "pets")
     monkeypatch.setattr(limits, "memory", lambda: 6000)
     for dataset in (name, f"folder:{path}"):
-        with pytest.raises(OutOfMemoryError, match=r"30 images.*GiB.*numpy\.savez"):
+        with pytest.raises(OutOfMemoryError, match=r"GiB.*numpy\.load"):
             rc.load_dataset(dataset)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,7 +100,7 @@ def test_the_curve_is_the_mean_over_all_orders(ev: rc.Evaluation) -> None:
         for model in (0, 1)
         for order in permutations([i for i in range(6) if i != model])
     ]
-    curve = ev.results.conditioning(picks=1000).set_index(["attack", "model", "models"]).success_rate.sort_index()
+    curve = ev.results.conditioned.curve(picks=1000).set_index(["attack", "model", "models"]).success_rate.sort_index()
     for column, attack in enumerate(ev.results.attacks):
         assert curve[attack, "a"].to_numpy() == pytest.approx(np.mean(rates, axis=0)[:, column], abs=0.004)
 
@@ -122,8 +121,6 @@ def test_some_attacks_alone(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="pixle"):
         evaluation.run_conditioning(["pixle"])
     assert set(evaluation.run_conditioning(["fgsm"]).attack) == {"fgsm"}
-    with pytest.raises(UsageError, match="pixel was not run on contested images"):
-        evaluation.results.prediction("a", "pixel", models=2)
 
 
 def test_a_suite_on_all_images_is_not_conditional(asked: dict[str, Any]) -> None:
@@ -193,41 +190,6 @@ def test_rates_are_rates(data: st.DataObject) -> None:
     curve = conditioning.curve(picks=3)
     assert curve.success_rate.between(-1e-12, 1 + 1e-12).all()
     assert curve.images.between(0, 1).all()
-
-
-def test_one_more_training(ev: rc.Evaluation) -> None:
-    three, one = (ev.results.prediction("a", "fgsm", models=size, images=100) for size in (3, 1))
-    assert 0 <= three.low <= three.mean <= three.high <= 1
-    curve = ev.conditioning.set_index(["attack", "model", "models"]).success_rate.sort_index()
-    assert one.mean == pytest.approx(curve["fgsm", "a", 1])
-    more_images = ev.results.prediction("a", "fgsm", models=3, images=10_000)
-    assert more_images.mean == three.mean
-    assert more_images.high - more_images.low < three.high - three.low
-    assert ev.results.conditioned is not None
-    with pytest.raises(UsageError, match="picks should be at least 2"):
-        ev.results.conditioned.prediction("a", "fgsm", models=2, images=100, picks=1)
-    with pytest.raises(UsageError, match="from 1 to 3"):
-        ev.results.prediction("a", "fgsm", models=4)
-    with pytest.raises(UsageError, match="model"):
-        ev.results.prediction("d", "fgsm", models=2)
-
-
-def test_one_training_predicts_nothing() -> None:
-    conditioning = Conditioning(Stub([0.1, 0.2]), made([[True], [False]], [[1], [0]], (800, 200)))  # type: ignore[arg-type]
-    prediction = conditioning.prediction("0", "fgsm", models=2, images=1000)
-    assert prediction.mean == pytest.approx(80 / 800)
-    assert math.isnan(prediction.low)
-
-
-def test_a_twin_is_none_of_the_others() -> None:
-    # The second model is wrong where the first is right; the third is right there, and so would be a twin.
-    contested = made([[True, True], [False, False], [True, True]], [[1, 1], [0, 0], [0, 0]], (800, 200))
-    run = Stub([0.1, 0.1, 0.1])
-    conditioning = Conditioning(run, contested)  # type: ignore[arg-type]
-    run.twins = [Twins(("0", 0), ("2", 0), 0.99)]  # type: ignore[misc]
-    assert conditioning.prediction("0", "fgsm", models=2, images=100).mean == pytest.approx(80 / 800)
-    run.twins = [Twins(("0", 0), ("1", 0), 0.99)]  # type: ignore[misc]
-    assert conditioning.prediction("0", "fgsm", models=2, images=100).mean == pytest.approx(280 / 1000)
 
 
 def test_attacks_are_added_to_those_that_are_there(ev: rc.Evaluation, asked: dict[str, Any]) -> None:

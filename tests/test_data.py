@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import doctest
 import gzip
 import hashlib
 import http.server
 import io
-import logging
 import os
 import socket
 import struct
-import sys
 import tarfile
 import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -38,7 +33,6 @@ from robustcmp.data.cifar10 import read_cifar
 from robustcmp.data.dataset import Dataset, stratified_split
 from robustcmp.data.mnist import read_idx
 from robustcmp.errors import DataError, UsageError
-from robustcmp.files import user_cache, write_atomically
 
 # Read before the fixture below hides it; absolute, so no test depends on the current directory.
 REAL = os.environ.get("ROBUSTCMP_DATA") and Path(os.environ["ROBUSTCMP_DATA"]).resolve()
@@ -93,34 +87,21 @@ def write(folder: Path, files: dict[str, bytes], zipped: bool = False) -> Path:
 
 
 @given(
-    array=hnp.arrays(np.uint8, hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=5)),
+    array=hnp.arrays(np.uint8, st.tuples(st.integers(1, 5), st.just(3), st.just(4))),
     zipped=st.booleans(),
     extra=st.binary(min_size=1, max_size=3),
 )
-@settings(deadline=None)
-def test_idx_round_trip_and_nothing_longer(
+def test_idx_round_trip_and_nothing_longer_or_shorter(
     tmp_path_factory: pytest.TempPathFactory, array: Bytes, zipped: bool, extra: bytes
 ) -> None:
     path = tmp_path_factory.mktemp("idx") / "file"
     pack: Callable[[bytes], bytes] = gzip.compress if zipped else bytes
     path.write_bytes(pack(idx(array)))
-    read = read_idx(path)
-    assert read.dtype == np.uint8
-    np.testing.assert_array_equal(read, array, strict=True)
-    path.write_bytes(pack(idx(array) + extra))
-    with pytest.raises(DataError, match="received more"):
-        read_idx(path)
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_idx_truncated_anywhere_is_a_data_error(tmp_path: Path, zipped: bool) -> None:
-    whole = idx(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
-    whole = gzip.compress(whole, mtime=0) if zipped else whole
-    path = tmp_path / "images.gz"
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        with pytest.raises(DataError, match=r"images\.gz: expected .*; received .*\. Replace it"):
-            read_idx(path)
+    np.testing.assert_array_equal(read_idx(path, (3, 4)), array, strict=True)
+    for content in (idx(array) + extra, idx(array)[: -len(extra)]):
+        path.write_bytes(pack(content))
+        with pytest.raises(DataError, match=r"file: expected .* values.*; received .*\. Replace it"):
+            read_idx(path, (3, 4))
 
 
 @pytest.mark.parametrize(
@@ -129,64 +110,18 @@ def test_idx_truncated_anywhere_is_a_data_error(tmp_path: Path, zipped: bool) ->
         (b"", "begins with nothing"),
         (b"<!DOCTYPE html>", "begins with 3c 21 44 4f"),
         (b"\x00\x00\x0d\x01" + struct.pack(">I", 1) + bytes(4), "begins with 00 00 0d 01"),  # floats
-        (b"\x00\x00\x08\x00\x00", "begins with 00 00 08 00"),  # no dimensions
-        (b"\x00\x00\x08\x21" + bytes(33 * 4), "begins with 00 00 08 21"),  # more dimensions than an array may have
-        (b"\x01\x00\x08\x01" + struct.pack(">I", 1) + b"x", "begins with 01 00 08 01"),
-        (struct.pack(">HBBII", 0, 8, 2, 0, 5), "expected at least one value"),
-        (gzip.compress(b"<!DOCTYPE html>", mtime=0), "begins with 3c 21 44 4f"),
-        (gzip.compress(b"\x00\x00\x08\x01\x00\x00\x00\x01x", mtime=0) + b"tail", "Not a gzipped file"),
-        (gzip.compress(b"\x00\x00\x08\x01\x00\x00\x00\x01x", mtime=0)[:-8] + bytes(8), "CRC check failed"),
+        (struct.pack(">HBBII", 0, 8, 2, 1, 1) + b"x", "begins with 00 00 08 02"),  # images for labels
+        (struct.pack(">HBBI", 0, 8, 1, 0), r"received the shape \(0,\)"),
+        (struct.pack(">HBBI", 0, 8, 1, 2**32 - 1), "4294967295 values, .* received 0"),
+        (gzip.compress(struct.pack(">HBBI", 0, 8, 1, 1) + b"x", mtime=0)[:-8] + bytes(8), "CRC check failed"),
+        (gzip.compress(struct.pack(">HBBI", 0, 8, 1, 1) + b"x", mtime=0)[:-9], "ended before"),
         (b"\x1f\x8b\x08\x00" + bytes(6) + b"\xff" * 20, "invalid block type"),
     ],
 )
 def test_idx_wrong_content(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "labels.gz").write_bytes(content)
-    with pytest.raises(DataError, match=reason) as caught:
-        read_idx(tmp_path / "labels.gz")
-    assert "labels.gz" in str(caught.value)
-
-
-def test_idx_missing_file_and_directory(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No such file"):
-        read_idx(tmp_path / "absent")
-    with pytest.raises(DataError, match=r"directory|Permission"):
-        read_idx(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("shape", "size", "reason"),
-    [
-        ((2**32 - 1,) * 3, 10, "too small"),  # 79 octillion values promised
-        ((2**25,), 100, "received 100"),  # a promise that a well packed file of this size could keep, but does not
-        ((1,), 2**25, "received more"),  # 32 MiB behind a promise of one byte
-    ],
-)
-@pytest.mark.parametrize("zipped", [False, True])
-def test_idx_takes_no_memory_on_a_headers_word(
-    tmp_path: Path, shape: tuple[int, ...], size: int, reason: str, zipped: bool
-) -> None:
-    content = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(size)
-    if zipped:
-        # Padding inside the gzip header (a file name) makes room for the promise without adding a value.
-        packed = gzip.compress(content, mtime=0)
-        content = packed[:3] + b"\x08" + packed[4:10] + b"n" * 40_000 + b"\x00" + packed[10:]
-    elif size < shape[0]:
-        reason = "too small"
-    (tmp_path / "bomb").write_bytes(content)
-    tracemalloc.start()
-    try:
-        with pytest.raises(DataError, match=reason):
-            read_idx(tmp_path / "bomb")
-        assert tracemalloc.get_traced_memory()[1] < 2**20
-    finally:
-        tracemalloc.stop()
-
-
-def test_idx_item_shape(tmp_path: Path) -> None:
-    (tmp_path / "images").write_bytes(idx(np.zeros((2, 3, 4), dtype=np.uint8)))
-    assert read_idx(tmp_path / "images", item_shape=(3, 4)).shape == (2, 3, 4)
-    with pytest.raises(DataError, match=r"items of shape \(4, 3\); received \(3, 4\)"):
-        read_idx(tmp_path / "images", item_shape=(4, 3))
+    with pytest.raises(DataError, match=rf"labels\.gz.*{reason}"):
+        read_idx(tmp_path / "labels.gz", ())
 
 
 # CIFAR's binary files
@@ -251,13 +186,6 @@ def test_cifar10_from_a_directory(tmp_path: Path, inside: str) -> None:
     assert load_dataset("cifar10", "test", data_dir=tmp_path).labels.tolist() == [7]
 
 
-def test_a_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    write(tmp_path / "sets" / "mnist", mnist_files())
-    assert len(load_dataset("mnist", data_dir="~/sets").images) == 20
-
-
 def test_a_given_directory_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROBUSTCMP_DATA", str(tmp_path / "shared"))
     for place in ("shared", "cache"):
@@ -297,8 +225,7 @@ def test_a_broken_file_in_the_environments_directory_is_not_passed_over(
     [
         ("t10k-labels-idx1-ubyte", idx(np.zeros(19, dtype=np.uint8)), "20 labels, .*t10k-images.*; received 19"),
         ("t10k-labels-idx1-ubyte", idx(np.full(20, 10, dtype=np.uint8)), "labels from 0 to 9; received a label 10"),
-        ("t10k-labels-idx1-ubyte", idx(np.zeros((20, 1), dtype=np.uint8)), r"shape \(\); received \(1,\)"),
-        ("t10k-images-idx3-ubyte", idx(np.zeros((20, 32, 32), dtype=np.uint8)), r"\(28, 28\); received \(32, 32\)"),
+        ("t10k-images-idx3-ubyte", idx(np.zeros((20, 32, 32), dtype=np.uint8)), r"\(28, 28\); .*\(20, 32, 32\)"),
     ],
 )
 def test_mnist_files_that_do_not_fit(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
@@ -314,13 +241,6 @@ def test_unusable_arguments() -> None:
         load_dataset("mnist", "trian")
     with pytest.raises(UsageError, match="data_dir as a path, received 3"):
         load_dataset("digits", data_dir=3)  # type: ignore[arg-type]
-
-
-def test_the_systems_cache_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert user_cache() == Path(os.environ["ROBUSTCMP_CACHE"])
-    monkeypatch.delenv("ROBUSTCMP_CACHE")
-    assert user_cache().is_absolute()
-    assert "robustcmp" in user_cache().parts
 
 
 # Downloads, from a server on this machine
@@ -367,36 +287,14 @@ def publisher(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-def test_download_once_and_quietly(publisher: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pooch  # type: ignore[import-untyped, unused-ignore]
-
-    logger = pooch.get_logger()  # one of its own, that pytest's caplog cannot reach by name
-    said = io.StringIO()
-    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(said)])
+def test_files_are_downloaded_once(publisher: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROBUSTCMP_DATA", str(tmp_path / "absent"))
     first = load_dataset("mnist")
-    assert said.getvalue() == ""
-    logger.info("still talks to others")
-    assert said.getvalue() == "still talks to others\n"
     cached = sorted(path.name for path in (tmp_path / "cache" / "mnist").iterdir())
     assert cached == ["t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"]
-    assert len(publisher.asked) >= 2
     publisher.asked.clear()
     assert load_dataset("mnist").digest == first.digest == load_dataset("mnist", data_dir=publisher.root).digest
     assert publisher.asked == []
-
-
-@pytest.mark.usefixtures("publisher")
-@pytest.mark.parametrize("terminal", [False, True])
-def test_progress_is_shown_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
-    class Stream(io.StringIO):
-        def isatty(self) -> bool:
-            return terminal
-
-    stream = Stream()
-    monkeypatch.setattr(sys, "stderr", stream)
-    load_dataset("mnist")
-    assert bool(stream.getvalue()) == terminal
 
 
 def test_the_second_mirror_is_asked_where_the_first_fails(publisher: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,14 +337,6 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(DataError, match="timed out"):
             load_dataset("mnist")
     assert time.monotonic() - start < 10
-
-
-@pytest.mark.usefixtures("publisher")
-def test_a_cache_that_cannot_be_written_is_a_data_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path / "file"))
-    with pytest.raises(DataError, match="Cannot get t10k-images-idx3-ubyte"):
-        load_dataset("mnist")
 
 
 CIFAR_FILES = [f"data_batch_{k}.bin" for k in range(1, 6)] + ["test_batch.bin"]
@@ -525,18 +415,6 @@ def test_cifar10_archive_cut_short_leaves_no_part_of_a_file(
     assert all(path.stat().st_size == 2 * 3073 for path in (tmp_path / "cache" / "cifar-10-batches-bin").iterdir())
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    class Breaking(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            if self.tell():
-                raise KeyboardInterrupt
-            return super().read(1)
-
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "target", partial(cifar10._copy, Breaking(b"abc")))
-    assert list(tmp_path.iterdir()) == []
-
-
 # Splits
 
 
@@ -563,18 +441,6 @@ def test_stratified_split_is_fixed_per_class() -> None:
     assert by_class[0] != by_class[1] != by_class[2] != by_class[0], "classes must not share one draw"
     without_class_1 = stratified_split(np.repeat([0, 2], 100), 0.1)[1]
     assert set(without_class_1[10:] - 100) == by_class[2], "a class's draw must not depend on the other classes"
-
-
-@pytest.mark.parametrize("labels", [[[0, 1]], [0.0, 1.0], [-1, 0], ["a"], [True, False], []])
-def test_stratified_split_wants_a_row_of_classes(labels: list[object]) -> None:
-    with pytest.raises(UsageError, match="labels as a one-dimensional array of integers"):
-        stratified_split(labels, 0.5)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
-def test_stratified_split_wants_a_fraction(fraction: float) -> None:
-    with pytest.raises(UsageError, match="fraction between 0 and 1"):
-        stratified_split([0, 1], fraction)
 
 
 # Dataset
@@ -615,32 +481,12 @@ def test_digest_sees_every_difference(changes: dict[str, object]) -> None:
     assert _small(**changes).digest != _small().digest
 
 
-def test_dataset_is_frozen_hashable_and_short_to_print() -> None:
-    one, other = _small(), _small()
-    assert len({one, other, one}) == 2, "equal means the same object: comparing arrays has no single answer"
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        _small().name = "other"  # type: ignore[misc]
-    assert repr(_small()) == "Dataset(name='mnist', split='test', images=(2, 2, 2, 1), classes=10)"
-
-
 # digits
 
 
 @pytest.fixture(scope="module")
 def digits() -> dict[str, Dataset]:
     return {split: load_dataset("digits", split) for split in ("train", "test")}
-
-
-def test_digits_shapes_and_ranges(digits: dict[str, Dataset]) -> None:
-    for split, n in (("train", 1297), ("test", 500)):
-        images, labels = digits[split].images, digits[split].labels
-        assert images.shape == (n, 28, 28, 1)
-        assert images.dtype == np.float32
-        assert images.flags.c_contiguous
-        assert (images.min(), images.max()) == (0, 1)
-        assert labels.shape == (n,)
-        assert labels.dtype == np.int64
-        assert set(labels.tolist()) == set(range(10))
 
 
 def test_digits_splits_are_stratified_and_disjoint(digits: dict[str, Dataset]) -> None:
@@ -741,22 +587,6 @@ def test_real_cifar10(split: str, per_class: int) -> None:
     if split == "train":
         means = loaded.images.mean(axis=(0, 1, 2), dtype=np.float64)
         np.testing.assert_allclose(means, [0.4914, 0.4822, 0.4465], rtol=0, atol=1e-3)
-
-
-# The folder itself
-
-FOLDER = Path(published.__file__).parent
-
-
-def test_the_folder_imports_nothing_heavy() -> None:
-    nodes = [node for path in FOLDER.glob("*.py") for node in ast.parse(path.read_text(encoding="utf-8")).body]
-    roots = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            roots |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            roots.add(str(node.module).partition(".")[0])
-    assert roots - sys.stdlib_module_names == {"numpy"}
 
 
 def test_the_documented_examples_run() -> None:

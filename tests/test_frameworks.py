@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import eagerpy as ep
@@ -32,7 +32,6 @@ from robustcmp.errors import ModelError, UsageError
 from robustcmp.frameworks import Framework, Make, TrainableFramework, get_framework
 from robustcmp.frameworks.base import pad, round_up
 from robustcmp.frameworks.hosted import Hosted
-from robustcmp.hosts import environments
 from robustcmp.models.model import Classifier, Model
 from robustcmp.networks.architecture import Architecture, Dense, Flatten, get_architecture, is_trainable, vgg
 from robustcmp.networks.weights import Weights
@@ -119,7 +118,7 @@ def test_vjp_is_that_of_the_reference(
     images = images[np.argsort(-ref.nearest_turn(network.layers, weights, images))[:5]]
     expected = network.vjp(images, v)
     if isinstance(framework, Hosted) and architecture.name == "resnet20":
-        framework = double(framework.name)  # rounding turns one ReLU of an image
+        pytest.skip("in float32 rounding turns one ReLU of an image")
     function, like = framework.place(built(framework, architecture, weights), "cpu")
     received = framework.vjp(framework.pullback(function), own(framework, images), v, like)
     assert received.dtype == np.float32
@@ -425,7 +424,7 @@ def in_double(framework: TrainableFramework) -> Iterator[None]:
 
 
 def doubled(name: str, native: Any) -> Any:
-    """Return a network that was built as one in float64; a host has built it so."""
+    """Return a network that was built as one in float64."""
     if name == "torch":
         native.double()
     elif name == "jax":
@@ -441,19 +440,10 @@ def doubled(name: str, native: Any) -> Any:
     return native
 
 
-@cache
-def double(name: str) -> Hosted:
-    """A host that computes in float64."""
-    recipe, python = environments.SETUPS[name], environments.directory() / name / environments.PYTHON
-    return Hosted(name, partial(environments.run, name, python, recipe.script, [*recipe.arguments, "float64"]))
-
-
 def after_one_step(framework: TrainableFramework, architecture: Architecture, weights: Weights, n: int) -> Weights:
     dtype = next(iter(weights.values())).dtype
     rng = np.random.default_rng(11)
     images, labels = rng.random((n, *architecture.input_shape)), rng.integers(0, architecture.classes, n)
-    if isinstance(framework, Hosted) and dtype == np.float64:
-        framework = double(framework.name)
     with in_double(framework) if dtype == np.float64 else nullcontext():
         native = framework.build(architecture, 0, "cpu")
         if dtype == np.float64:
@@ -463,10 +453,6 @@ def after_one_step(framework: TrainableFramework, architecture: Architecture, we
         received = framework.get_weights(native, architecture)
     assert {array.dtype for array in received.values()} == {dtype}
     return received
-
-
-# Keras' result type of float64 and float32 is float32 on these backends, and its batch norms have that.
-IN_FLOAT32 = {"keras-jax": 1e-3, "keras-torch": 1e-3}
 
 
 @pytest.mark.needs("trainable")
@@ -479,6 +465,8 @@ def test_a_step_is_the_same_step_in_every_framework(
 ) -> None:
     if framework.name == "torch":
         pytest.skip("the others are compared with torch")
+    if isinstance(framework, Hosted):  # they compute in float32
+        dtype, tolerance = np.float32, 1e-3
     architecture = SMALL_VGG if name == "small_vgg" else get_architecture(name)
     weights = {its: array.astype(dtype) for its, array in random_weights(architecture, 7).items()}
     n, torch = 16, get_framework("torch")
@@ -489,12 +477,8 @@ def test_a_step_is_the_same_step_in_every_framework(
         for a, b in ((expected, weights), (received, expected))
     )
     assert update > 0.01
-    if framework.name in IN_FLOAT32:
-        tolerance = max(tolerance, IN_FLOAT32[framework.name])
     assert difference < tolerance * update
     # Torch moves its variance towards that of n - 1, Theano's Keras towards that and ε, the others towards that of n.
-    if isinstance(framework, Hosted):
-        tolerance = max(tolerance, 1e-7)  # TensorFlow 1.15 has the momentum in float32
     places = {layer.name: n * math.prod(shape[:-1]) for layer, shape in architecture.walk()}
     for its in set(weights) - set(fitted):
         layer, _, kind = its.partition("/")

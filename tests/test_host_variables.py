@@ -13,10 +13,11 @@ HOST = """
 import os
 import protocol
 
-class Telling(protocol.Host):
+class Telling(protocol.Network):
     framework = "telling"
 
-    def version(self):
+    @staticmethod
+    def version():
         return "\\n".join("{}={}".format(*item) for item in sorted(os.environ.items()))
 
 protocol.serve(Telling)

@@ -139,37 +139,6 @@ def test_the_commands_take_a_host_as_any_other(
     assert control["differ"]["fgsm"] == control["differ"]["single_pixel"] == {f"torch|{ready}": 0}
 
 
-def test_theano_differs_under_fgsm_by_its_pools_alone(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What docs/results.md says of the same-weights control of Theano."""
-    monkeypatch.setattr(environments, "directory", lambda: HOSTS)
-    if not environments.is_ready("theano"):
-        pytest.skip("theano has no environment: robustcmp hosts create theano")
-    torch = pytest.importorskip("torch")
-
-    class Pool(torch.nn.Module):  # type: ignore[misc, name-defined]
-        """Every largest value of a window gets the whole gradient."""
-
-        def forward(self, x: Any) -> Any:
-            n, channels, height, width = x.shape
-            windows = x.reshape(n, channels, height // 2, 2, width // 2, 2)
-            largest = windows.detach().amax(dim=(3, 5), keepdim=True)
-            slopes = torch.where(windows.detach() == largest, windows - windows.detach(), 0.0)  # zeros, with a gradient
-            return largest.squeeze(5).squeeze(3) + slopes.sum(dim=(3, 5))
-
-    trained = rc.load_model("lenet5", framework="torch", dataset="digits", device="cpu")
-    models = rc.same_weights(trained, ["torch", "theano"], device="cpu")
-    native = rc.load_model("lenet5", framework="torch", dataset="digits", device="cpu").native
-    for name, layer in list(native.named_modules()):
-        if isinstance(layer, torch.nn.MaxPool2d):
-            native.set_submodule(name, Pool())
-    models["pools of Theano"] = wrap(native.eval(), bounds=(0, 1), device="cpu")
-    right = rc.predict(models["theano"], digits.images) == digits.labels
-    x, y = digits.images[right][:200], digits.labels[right][:200]
-    found = {name: FGSM().attack(model, x, y).linf for name, model in models.items()}
-    assert (found["theano"] != found["torch"]).any()
-    assert (found["theano"] != found["pools of Theano"]).sum() <= 1  # a near tie of another kind
-
-
 # the protocol
 
 
@@ -211,12 +180,12 @@ def test_a_message_arrives_as_it_was_sent(
         (MAGIC + (2**31).to_bytes(4, "little"), "header of at most"),
         (MAGIC + (4).to_bytes(4, "little") + b"nope", "header in JSON"),
         (MAGIC + (2).to_bytes(4, "little") + b"[]", "header in JSON"),
-        ({"arrays": [["x", "float32", [2**20, 2**20]]]}, "arrays of at most"),
+        ({"arrays": [["x", "float32", [2**20, 2**20]]]}, "cannot be"),
         ({"arrays": [["x", "object", [1]]]}, "cannot be: object"),
         ({"arrays": [["x", "float32", [-1]]]}, "cannot be"),
         ({"arrays": [["x", "float32", [1] * 70]]}, "cannot be"),
         ({"arrays": [["x", "float32", [0, 2**70]]]}, "cannot be"),
-        ({"arrays": [["x", "float32", [0, 2**40, 2**40]]]}, "cannot be held"),
+        ({"arrays": [["x", "float32", [0, 2**40, 2**40]]]}, "cannot be"),
         ({"arrays": [["x", "float32", [math.inf]]]}, "header in JSON"),
         ({"arrays": [["x", "float32", [3]]], "memory": True}, "over the socket, received 12 bytes that lie in memory"),
     ],
@@ -241,12 +210,6 @@ def test_a_message_that_breaks_off_and_one_that_never_comes() -> None:
         ours.close()
         with pytest.raises(Closed):
             Channel(theirs).receive(10)
-
-
-def test_objects_cannot_be_sent() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(ProtocolError, match="received object"):
-        Channel(ours).send({}, {"x": np.array([{}])})
 
 
 # a framework in a host
@@ -309,30 +272,11 @@ def test_a_training_goes_on_as_it_would_have(hosted: Hosted, digits: Dataset) ->
     assert whole[-1] < whole[0]
 
 
-def test_a_velocity_of_another_shape(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = hosted.trainer(hosted.build(LINEAR, 0, "cpu"), LINEAR, 0.9, 0)
-    velocity = trainer.velocity()
-    assert list(velocity) == list(LINEAR.weight_shapes)
-    monkeypatch.setattr(HostProcess, "call", lambda *_, **__: ({}, dict(list(velocity.items())[:1])))
-    with pytest.raises(HostError, match=r"the host linear should answer velocity with .*, received other arrays"):
-        trainer.velocity()
-
-
 def test_it_runs_on_the_cpu_and_takes_its_own_networks(hosted: Hosted) -> None:
     with pytest.raises(UsageError, match="linear sees no GPU"):
         hosted.build(LINEAR, 0, "cuda")
     with pytest.raises(ModelError, match="a network that linear has built, received int"):
         hosted.place(3, "cpu")
-
-
-def test_preprocessing_is_part_of_the_gradient(hosted: Hosted, digits: Dataset) -> None:
-    network, x = trained(hosted, digits), digits.images[:4]
-    v = np.random.default_rng(0).normal(size=(4, 10)).astype(np.float32)
-    model = wrap(network, preprocessing={"mean": 0.1, "std": 0.5, "flip_axis": 2})
-    expected = network.vjp(((x[:, :, ::-1] - 0.1) / 0.5).astype(np.float32), v)[:, :, ::-1] / 0.5
-    np.testing.assert_allclose(Classifier(model).vjp(x, v), expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(UsageError, match="omit data_format"):
-        wrap(network, data_format="channels_first")
 
 
 # what goes wrong
@@ -344,14 +288,13 @@ def test_preprocessing_is_part_of_the_gradient(hosted: Hosted, digits: Dataset) 
         ("no library", r"died and did not greet .exit status 1.*theano_of_2018"),
         ("never greets", r"did not greet within 2 seconds"),
         ("old protocol", r"speaks version 0 of the protocol, expected 1\. A host's file should end with serve"),
-        ("wrong greeting", r"should have text values, and differences as texts by name; received differences None"),
         ("babbles", r"did not greet as it should: expected a message that begins with"),
         ("promises too much", r"did not greet as it should: expected a header of at most"),
     ],
 )
 def test_a_host_that_does_not_start_is_one_message_and_leaves_no_process(fault: str, message: str) -> None:
     before = children()
-    with pytest.raises(HostError, match=f"(?s)the (greeting of the )?host linear {message}"):
+    with pytest.raises(HostError, match=f"(?s)the host linear {message}"):
         start(fault, start_seconds=2 if fault == "never greets" else 60)
     assert children() == before
 
@@ -374,9 +317,7 @@ def test_what_is_no_python_at_all(command: list[str], message: str) -> None:
     ("hosted", "error", "message"),
     [
         ("short", HostError, r"should answer logits float32 \(12, 10\), received float32 \(11, 10\)"),
-        ("long", HostError, r"should answer logits float32 \(12, 10\), received float32 \(24, 10\)"),
         ("nan", ModelError, "returns NaN or infinity"),
-        ("unsendable", HostError, "failed in logits: "),
         ("raises", HostError, "failed in logits: ValueError: no such thing as a digit"),
         ("dies always", HostError, r"(?s)died and did not answer logits .exit status 7.*about to fall over"),
     ],
@@ -401,7 +342,6 @@ def test_a_host_that_runs_out_of_memory_is_asked_less_at_once(
     ("hosted", "message"),
     [
         ("NaN weights", "should answer get_weights with finite floats, received NaN or infinity for "),
-        ("whole weights", "should answer get_weights with finite floats, received int64 for "),
         ("no loss", "should answer 'loss' with a finite number, received inf"),
     ],
     indirect=["hosted"],
@@ -428,26 +368,13 @@ def test_what_a_host_prints_without_end_is_not_kept(hosted: Hosted, digits: Data
     os.kill(hosted.process().pid, signal.SIGKILL)
 
 
-def test_a_host_that_answers_late_is_ended(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROBUSTCMP_HOST_SECONDS", "1")
-    process = start("late")
+def test_a_host_that_answers_late_is_ended(digits: Dataset) -> None:
+    process = start("late", call_seconds=1)
     answer, _ = process.call("build", architecture=LINEAR.description, seed=0)
-    with pytest.raises(
-        HostError, match=r"did not answer logits within 1 seconds \(ROBUSTCMP_HOST_SECONDS sets how long"
-    ):
+    with pytest.raises(HostError, match=r"did not answer logits within 1 seconds"):
         process.call("logits", {"images": digits.images[:2]}, of=answer["is"])
     assert not process.alive
     assert gone(process.pid)
-
-
-@pytest.mark.parametrize("given", ["soon", "-1", "nan", "1e12"])
-def test_how_long_a_host_may_take_is_a_number_of_seconds(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROBUSTCMP_HOST_SECONDS", given)
-    with pytest.raises(
-        UsageError,
-        match=f"ROBUSTCMP_HOST_SECONDS should be a number of seconds above 0, at most .*, received '{given}'",
-    ):
-        start("late")
 
 
 @pytest.mark.parametrize("hosted", ["prints"], indirect=True)
@@ -530,51 +457,35 @@ run("linear", sys.executable, {str(HOST)!r}, ["never greets"])
 # environments
 
 
-def requirements(path: Path) -> Path:
-    """A file that asks for nothing."""
-    path.write_text("# nothing\n")
-    return path
-
-
 @pytest.fixture
-def tiny_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A host that needs nothing but NumPy, which is lent to it."""
+def create(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command that makes a host that needs nothing but NumPy, which is lent to it."""
     monkeypatch.setattr(environments, "_run", quick_hosts.run_and_lend)
-    script = tmp_path / "tiny_host.py"
+    script, requirements = tmp_path / "tiny_host.py", tmp_path / "r.txt"
     script.write_text(
         "import protocol\n"
-        "class Tiny(protocol.Host):\n"
+        "class Tiny(protocol.Network):\n"
         "    framework = 'tiny'\n"
-        "    def version(self):\n"
+        "    @staticmethod\n"
+        "    def version():\n"
         "        return '0.1'\n"
         "protocol.serve(Tiny)\n"
     )
-    return script
+    requirements.write_text("# nothing\n")
+    return ["create", "tiny", "--script", str(script), "--requirements", str(requirements), "--python", sys.executable]
 
 
-def left() -> list[str]:
+def list_environments() -> list[str]:
     """What lies in the directory of environments, finished or not."""
     return sorted(os.listdir(environments.directory())) if environments.directory().exists() else []
 
 
-def test_what_another_process_of_this_number_left_is_not_in_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROBUSTCMP_CACHE", str(tmp_path))  # may be on a disk that machines share
-    for name in ("tiny", f".tiny~{os.getpid()}"):
-        (environments.directory() / name / "bin").mkdir(parents=True)
-    environments.remove("tiny")
-    assert list(environments.directory().iterdir()) == []
-
-
 def test_an_environment_is_made_listed_checked_and_removed(
-    tmp_path: Path, tiny_host: Path, capfd: pytest.CaptureFixture[str]
+    create: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
-    create = ["create", "tiny", *given, "--python", sys.executable]
     assert hosting.main(create) == 0
     assert "tiny is ready: 0.1" in capfd.readouterr().err
-    assert left() == ["tiny"]
+    assert list_environments() == ["tiny"]
     assert hosting.main(create) == 0
     assert "already exists" in capfd.readouterr().err
     assert listing.main(["hosts", "--json"]) == 0
@@ -590,53 +501,55 @@ def test_an_environment_is_made_listed_checked_and_removed(
     (environments.directory() / "tiny" / environments.REQUIREMENTS).write_text("# something else\n")
     assert hosting.main(["check", "tiny"]) == 1
     assert "was created from requirements that" in capfd.readouterr().err
+    (environments.directory() / ".tiny~killed").mkdir()
     assert hosting.main(["remove", "tiny"]) == 0
-    assert left() == []
-    assert hosting.main(["remove", "tiny"]) == 2
-    assert hosting.main(["check", "tiny"]) == 2
+    assert list_environments() == []
+    for action in ("remove", "check"):
+        assert hosting.main([action, "tiny"]) == 2
 
 
 def test_where_pip_fails_for_executorch_it_is_said_where_torch_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def run(name: str, command: list[str], lock: object) -> None:
+    def run(name: str, command: list[str]) -> None:
         if "--requirement" in command:
             raise HostError("no matching distribution found for torch")
 
     setup = replace(environments.RUNTIMES["executorch"], python="3")
     monkeypatch.setitem(environments.RUNTIMES, "executorch", setup)
-    monkeypatch.setattr(environments, "directory", lambda: tmp_path / "hosts")
     monkeypatch.setattr(environments, "_run", run)
     assert hosting.main(["create", "executorch", "--python", sys.executable]) == 1
     assert "found for torch\nIf pip did not find torch: " in capfd.readouterr().err
-    assert left() == []
+    assert list_environments() == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "message"),
+    ("arguments", "message"),
     [
-        (["create"], 2, "expected the hosts to create, received none"),
-        (["create", "theamo"], 2, "did you mean 'theano'"),
-        (["create", "theano", "--python", "/bin/echo"], 2, "expected CPython 3.7 in /bin/echo, received no Python"),
-        (["create", "theano", "--python", sys.executable], 2, "expected CPython 3.7 in"),
-        (["create", "torch", "--script", "x.py"], 2, "should have a name that no built-in host has"),
-        (["create", "a", "b", "--script", "x.py"], 2, "--script is for one host"),
-        (
-            ["create", "mine", "--script", "x.py"],
-            2,
-            "script requires requirements\nSee --requirements, --script.",
-        ),
-        (["create", "mine", "--script", "x.py", "--requirements", "r.txt"], 2, "there is no file x.py"),
-        (["check", "theano"], 2, "has no environment yet. Create it with: robustcmp hosts create theano"),
-        (["check", "--python", "x"], 2, "options of create only"),
+        (["create"], "expected the hosts to create, received none"),
+        (["create", "theamo"], "did you mean 'theano'"),
+        (["create", "theano", "--python", "/bin/echo"], "expected CPython 3.7 in /bin/echo, received no Python"),
+        (["create", "theano", "--python", sys.executable], "expected CPython 3.7 in"),
+        (["create", "torch", "--script", "x.py"], "should have a name that no built-in host has"),
+        (["create", "mine", "--script", "x.py"], "script requires requirements\nSee --requirements, --script."),
+        (["create", "mine", "--script", "x.py", "--requirements", "r.txt"], "there is no file x.py"),
+        (["check", "theano"], "has no environment yet. Create it with: robustcmp hosts create theano"),
+        (["check", "--python", "x"], "options of create only"),
     ],
 )
-def test_what_cannot_be_made(
-    arguments: list[str], status: int, message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert hosting.main(arguments) == status
+def test_what_cannot_be_made(arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert hosting.main(arguments) == 2
     assert message in capfd.readouterr().err
-    assert left() == []
+    assert list_environments() == []
+
+
+def test_without_its_compiler_a_host_is_not_made(
+    create: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    setup = replace(environments.SETUPS["theano"], python="3", compiler="no-such-compiler")
+    monkeypatch.setitem(environments.SETUPS, "theano", setup)
+    assert hosting.main(["create", "theano", "--python", sys.executable]) == 2
+    assert "theano compiles its functions with no-such-compiler, which is not there" in capfd.readouterr().err
 
 
 def test_a_wrong_hash_leaves_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -647,142 +560,45 @@ def test_a_wrong_hash_leaves_nothing(tmp_path: Path, capfd: pytest.CaptureFixtur
     error = capfd.readouterr().err
     assert "the environment of tiny cannot be created" in error
     assert "DO NOT MATCH THE HASHES" in error
-    assert left() == []
+    assert list_environments() == []
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("tiny_host")
-def test_a_host_that_does_not_start_has_no_environment(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "bad.py").write_text("import there_is_no_such_thing\n")
-    given = ["--script", str(tmp_path / "bad.py"), "--requirements", str(requirements(tmp_path / "r.txt"))]
-    assert hosting.main(["create", "bad", *given, "--python", sys.executable]) == 1
+def test_a_host_that_does_not_start_has_no_environment(create: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    Path(create[3]).write_text("import there_is_no_such_thing\n")
+    assert hosting.main(create) == 1
     assert "there_is_no_such_thing" in capfd.readouterr().err
-    assert left() == []
+    assert list_environments() == []
 
 
 @pytest.mark.slow
-def test_two_processes_make_one_environment(tmp_path: Path, tiny_host: Path, own_cache: Path) -> None:
-    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
-    command = [sys.executable, quick_hosts.__file__, "create", "tiny", *given, "--python", sys.executable]
-    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate()[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert left() == ["tiny"]
-    assert sum("tiny is ready" in text for text in said) == 1
-    assert sum("another process" in text or "already exists" in text for text in said) == 1
+def test_two_processes_make_one_environment(create: list[str], own_cache: Path) -> None:
+    processes = [subprocess.Popen([sys.executable, quick_hosts.__file__, *create]) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert list_environments() == ["tiny"]
     assert hosting.main(["check", "tiny"]) == 0
 
 
 @pytest.mark.slow
-def test_an_environment_that_another_process_has_just_made_is_kept(
-    tmp_path: Path, tiny_host: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The other one begins and ends between this one's look and its first step."""
-    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
-    create = ["create", "tiny", *given, "--python", sys.executable]
-    find = environments._find_python
-
-    def find_slowly(version: str, python: str | None) -> str:
-        monkeypatch.setattr(environments, "_find_python", find)
-        assert hosting.main(create) == 0
-        return find(version, python)
-
-    monkeypatch.setattr(environments, "_find_python", find_slowly)
-    assert hosting.main(create) == 0
-    said = capfd.readouterr().err
-    assert said.count("creating an environment") == 1
-    assert "another process has created tiny in the meantime" in said
-    assert left() == ["tiny"]
-
-
-def running_in(directory: Path) -> list[str]:
-    """The processes that were started with a path below a directory."""
-    found = subprocess.run(
-        ["ps", "-ww", "-eo", "args="], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    return [line for line in found if f"{directory}{os.sep}" in line]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_create_that_is_ended_leaves_no_tool_and_no_environment(
-    number: int, tmp_path: Path, tiny_host: Path, own_cache: Path, capfd: pytest.CaptureFixture[str]
+    number: int, create: list[str], own_cache: Path
 ) -> None:
-    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
-    command = [sys.executable, quick_hosts.__file__, "create", "tiny", *given, "--python", sys.executable]
-    process = subprocess.Popen([*as_at_a_terminal(), *command], stderr=subprocess.PIPE, text=True)
+    def is_running() -> bool:
+        listed = subprocess.run(["ps", "-ww", "-eo", "args="], capture_output=True, text=True, check=True).stdout
+        return f"{environments.directory()}{os.sep}" in listed
+
+    command = [*as_at_a_terminal(), sys.executable, quick_hosts.__file__, *create]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for _ in range(600):
-        if running_in(environments.directory()):  # a tool is at work
+        if is_running():  # a tool is at work
             break
         time.sleep(0.05)
-    else:
-        pytest.fail("no tool was started")
     process.send_signal(number)
-    said = process.communicate()[1]
-    assert "Traceback" not in said
-    if number == signal.SIGKILL:  # nobody is left to tidy up; the next one does
-        assert process.returncode == -number
-        assert hosting.main(command[2:]) == 0
-        assert "tiny is ready" in capfd.readouterr().err
-        assert left() == ["tiny"]
-    else:
-        assert process.returncode == (130 if number == signal.SIGINT else 128 + number)
-        assert left() == []
-    assert running_in(environments.directory()) == []
-
-
-@pytest.mark.slow
-def test_without_its_compiler_a_host_is_slow_and_says_so(
-    tmp_path: Path,
-    tiny_host: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    lacking = environments.Setup(tiny_host, requirements(tmp_path / "r.txt"), "3", compiler="no-such-compiler")
-    monkeypatch.setitem(environments.SETUPS, "theano", lacking)
-    assert hosting.main(["create", "theano", "--python", sys.executable]) == 0
-    message = "theano: there is no no-such-compiler, which it compiles its functions with: it will be some hundred"
-    assert message in capfd.readouterr().err
-    assert hosting.main(["check", "theano"]) == 0
-    assert message in caplog.text
-    caplog.clear()
-    with_one = environments.Setup(tiny_host, requirements(tmp_path / "r.txt"), "3", compiler="sh")
-    monkeypatch.setitem(environments.SETUPS, "theano", with_one)
-    assert hosting.main(["check", "theano"]) == 0
-    assert not caplog.text
-
-
-@pytest.mark.slow
-def test_a_broken_environment_is_one_line_and_hides_no_other(
-    tmp_path: Path, tiny_host: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    given = ["--script", str(tiny_host), "--requirements", str(requirements(tmp_path / "r.txt"))]
-    for name in ("sound", "broken"):
-        assert hosting.main(["create", name, *given, "--python", sys.executable]) == 0
-    for content in ("[]", "{}", "not JSON"):
-        (environments.directory() / "broken" / environments.READY).write_text(content)
-        capfd.readouterr()
-        assert listing.main(["hosts", "--json"]) == 0
-        rows = {row["host"]: row for row in json.loads(capfd.readouterr().out)}
-        assert rows["broken"]["state"].startswith("the environment of broken is broken")
-        assert rows["sound"]["state"] == "installed"
-        assert hosting.main(["check", "broken", "sound"]) == 1
-        out, error = capfd.readouterr()
-        assert out.startswith("sound: tiny 0.1")
-        assert "Recreate it: robustcmp hosts remove broken" in error
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", "not JSON"])
-def test_a_broken_environment_is_one_line(content: str, capfd: pytest.CaptureFixture[str]) -> None:
-    broken = environments.directory() / "broken"
-    broken.mkdir(parents=True)
-    (broken / environments.READY).write_text(content)
-    assert listing.main(["hosts", "--json"]) == 0
-    rows = {row["host"]: row for row in json.loads(capfd.readouterr().out)}
-    assert rows["broken"]["state"].startswith("the environment of broken is broken")
-    assert hosting.main(["check", "broken"]) == 1
-    assert "Recreate it: robustcmp hosts remove broken" in capfd.readouterr().err
+    assert "Traceback" not in process.communicate()[1]
+    assert process.returncode == 128 + number
+    assert list_environments() == []
+    assert not is_running()
 
 
 def test_a_python_that_prints_no_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -793,18 +609,18 @@ def test_a_python_that_prints_no_text(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert "received no Python" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["protocol", "layers", "keras_host", "torch_host", "chainer_host", "mxnet_host"])
+@pytest.mark.parametrize(
+    "name", ["protocol", "layers", "keras_layers", "keras_host", "torch_host", "chainer_host", "mxnet_host"]
+)
 def test_what_runs_in_hosts_is_python_3_6(name: str) -> None:
     text = (environments.HERE / f"{name}.py").read_text(encoding="utf-8")
     ast.parse(text, feature_version=(3, 6))
 
 
-def test_a_framework_without_its_environment_names_the_command(digits: Dataset) -> None:
+def test_a_framework_without_its_environment_names_the_command() -> None:
     for action in (
         lambda: rc.load_model("lenet5", framework="theano", dataset="digits"),
         lambda: frameworks.get_framework("theano"),
     ):
         with pytest.raises(UsageError, match="Create it with: robustcmp hosts create theano"):
             action()
-    with pytest.raises(UsageError, match="did you mean 'theano'"):
-        rc.load_model("lenet5", framework="theno", dataset="digits")

@@ -626,18 +626,6 @@ def test_code_that_cannot_be_imported(folder: Path) -> None:
         load_network("nets.py:trained", installed()[0])
 
 
-def test_a_first_look_is_named(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    own = ["--weights", f"{installed()[0]}=nets:traned", "--dataset", "digits"]
-    assert eval_command.main(own) == 2
-    said = capfd.readouterr().err
-    assert "for a first look add --images 20 --repeats 1; --dry-run says how long all of it takes\n" in said
-    assert (
-        "200 images of digits are attacked (--images 500 attacks all that every model classifies correctly)\n" in said
-    )
-    assert eval_command.main([*own, "--images", "20", "--repeats", "1"]) == 2
-    assert "first look" not in capfd.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -208,7 +208,6 @@ def test_pettitt_is_its_definition(values: np.ndarray) -> None:
     n = len(values)
     distances = [abs(sum(np.sign(values[i] - values[j]) for i in range(t) for j in range(t, n))) for t in range(1, n)]
     found = change_point(values)
-    assert found.statistic == max(distances)
     assert distances[found.before - 1] == max(distances)
     assert found.p == pytest.approx(min(1, 2 * math.exp(-6 * max(distances) ** 2 / (n**3 + n**2))))
 
@@ -231,9 +230,8 @@ def test_pettitt_errs_as_rarely_as_it_says() -> None:
 def test_kendalls_trend_is_that_of_scipy(values: np.ndarray) -> None:
     found = trend(values)
     if len({*values}) == 1:
-        assert found == (0, 1, 0)
+        assert found == (1, 0)
         return
-    assert found.tau == pytest.approx(scipy.stats.kendalltau(np.arange(len(values)), values).statistic)
     score = sum(np.sign(y - x) for x, y in combinations(values, 2))
     ties = np.unique(values, return_counts=True)[1]
     n = len(values)
@@ -247,5 +245,4 @@ def test_a_trend_of_many_values() -> None:
     rng = np.random.default_rng(1)
     values = 1 + 0.1 * np.arange(20 * MOST_VALUES) / (20 * MOST_VALUES) + rng.normal(0, 0.02, 20 * MOST_VALUES)
     found = trend(values)
-    assert found.tau == pytest.approx(scipy.stats.kendalltau(np.arange(len(values)), values).statistic)
     assert found.change == pytest.approx(0.1, rel=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import foolbox as fb
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import robustcmp as rc
-from robustcmp.analysis.followups import as_dataset, blocks
+from robustcmp.analysis.followups import as_dataset, average_blocks
 from robustcmp.cli import command
 from robustcmp.cli import eval as eval_command
 from robustcmp.data.dataset import Dataset
@@ -113,7 +114,10 @@ def test_blocks_are_means_within_and_across_frameworks() -> None:
     counts[:2, 2:, 0, 0], counts[2:, :2, 0, 0] = 1, 2
     counts[3, :, 0, 1] = 0  # nothing succeeded there
     counts[3, :, 0, 0] = 0
-    found = blocks(as_dataset(counts, ["a/0", "a/1", "b/0", "b/1"], ["x"]), ["a", "a", "b", "b"]).set_index("block")
+    keys = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    run = SimpleNamespace(keys=keys, sources=["a", "b"], twins=[])
+    transfer = as_dataset(counts, [f"{name}/{seed}" for name, seed in keys], ["x"])
+    found = average_blocks(run, transfer).set_index("block")  # type: ignore[arg-type]
     assert found.pairs.to_dict() == {"within a": 2, "within b": 2, "within": 4, "across": 8}
     assert found.of_all.to_dict() == pytest.approx({"within a": 0.4, "within b": 0.15, "within": 0.275, "across": 0.1})
     assert found.of_successes["within b"] == pytest.approx(0.6)

@@ -20,7 +20,7 @@ from robustcmp.analysis.recorded import Twins, match_twins
 from robustcmp.analysis.significance import run_tests
 from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_twins
 from robustcmp.analysis.statistics.hypotheses import NOTHING_VARIES, mantel, paired_t
-from robustcmp.analysis.statistics.intervals import EVERYTHING, paired_two_way_interval
+from robustcmp.analysis.statistics.intervals import EVERYTHING, two_way_interval
 from robustcmp.data.dataset import Dataset
 from robustcmp.errors import UsageError
 from robustcmp.networks.architecture import get_architecture
@@ -148,11 +148,11 @@ def test_equivalence_of_twins_is_a_paired_interval_within_the_margin() -> None:
 def test_pairs_are_resampled_together() -> None:
     rng = np.random.default_rng(1)
     differences = rng.normal(0.05, 0.02, (5, 1)) + rng.choice([-1.0, 0.0, 1.0], size=(5, 400), p=[0.05, 0.9, 0.05])
-    low, high = paired_two_way_interval(differences)
+    low, high = two_way_interval(differences, np.zeros((5, 400)), paired=True)
     assert low < differences.mean() < high
     assert high - low < 0.2
-    assert paired_two_way_interval(np.zeros((3, 10))) == EVERYTHING
-    assert paired_two_way_interval(rng.random((3, 1))) == EVERYTHING
+    assert two_way_interval(np.zeros((3, 10)), np.zeros((3, 10)), paired=True) == EVERYTHING
+    assert two_way_interval(rng.random((3, 1)), np.zeros((3, 1)), paired=True) == EVERYTHING
 
 
 def test_only_pairs_of_twins_are_tested_as_pairs() -> None:

@@ -11,10 +11,11 @@ as arguments, it writes only these parts.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -27,33 +28,31 @@ import robustcmp as rc
 from robustcmp.analysis.outcomes import Outcomes
 from robustcmp.analysis.planning import Goal, Prices, cheapest, measure_pilot
 from robustcmp.analysis.significance import run_tests
-from robustcmp.analysis.statistics.draws import common_draws
-from robustcmp.analysis.statistics.equivalence import equivalent_frameworks, equivalent_models, equivalent_twins
-from robustcmp.analysis.statistics.hypotheses import (
-    brown_forsythe,
-    cochran_q,
-    f_test,
-    mantel,
-    paired_t,
-    pooled_t,
-    welch_t,
-)
-from robustcmp.analysis.statistics.intervals import (
+from robustcmp.analysis.statistics import (
     Interval,
     bootstrap_interval,
-    difference_intervals,
-    t_interval,
-    two_way_interval,
-    wilson_interval,
-)
-from robustcmp.analysis.statistics.permutations import westfall_young
-from robustcmp.analysis.statistics.power import (
+    brown_forsythe,
+    cochran_q,
+    common_draws,
     detectable_between_groups,
     detectable_between_pairs,
     detectable_with_variances,
+    difference_intervals,
+    equivalent_frameworks,
+    equivalent_models,
+    equivalent_twins,
+    f_test,
+    mantel,
+    nested_variance,
+    paired_t,
+    permute,
+    prediction_interval,
+    t_interval,
     trainings_needed,
+    two_way_interval,
+    welch_t,
+    wilson_interval,
 )
-from robustcmp.analysis.statistics.variance import nested_variance, prediction_interval
 from robustcmp.attacks import SinglePixel
 from robustcmp.models.classifier import Classifier
 
@@ -204,16 +203,6 @@ def student(rng: np.random.Generator, runs: int = 10, run_sd: float = 0.1, shift
 
 
 @simulation
-def pooled_difference(rng: np.random.Generator, runs: int = 10, run_sd: float = 0.1) -> bool:
-    """The difference of two of three frameworks over their trainings, on the images at hand."""
-    world = World((-0.8, -0.6, -0.7), runs=runs, run_sd=run_sd)
-    d = rng.normal(size=world.images)
-    one, other = (float(norm.cdf((s + d) / math.sqrt(1 + run_sd**2)).mean()) for s in world.shifts[:2])
-    found = pooled_t(list(world.draw(rng, d).mean(axis=(2, 3))), 0, 1)
-    return found.low <= one - other <= found.high
-
-
-@simulation
 def welch_difference(rng: np.random.Generator, runs: int = 5, skewed: bool = False) -> bool:
     """The difference of two frameworks over their trainings, which vary unequally."""
     means, sds = np.array([0.15, 0.25]), np.array([0.01, 0.049])
@@ -338,7 +327,7 @@ def by_brown_forsythe(groups: list[NDArray[np.float64]]) -> float:
 
 
 def by_permutation(groups: list[NDArray[np.float64]]) -> float:
-    return westfall_young(np.concatenate(groups)[None], list(map(len, groups)), 500).joint.p
+    return permute(np.concatenate(groups)[None], list(map(len, groups)), 500).joint([0]).p
 
 
 def by_welch(groups: list[NDArray[np.float64]]) -> float:
@@ -401,8 +390,8 @@ def several_attacks(
     attacks, frameworks = spreads.shape
     common, own = rng.normal(size=(1, frameworks, runs)), rng.normal(size=(attacks, frameworks, runs))
     rates = (shared * common + math.sqrt(1 - shared**2) * own) * spreads[..., None]
-    found = westfall_young(rates.reshape(attacks, -1), [runs] * frameworks, 500)
-    return (found.joint.p if joint else min(found.adjusted)) < 0.05
+    permuted = permute(rates.reshape(attacks, -1), [runs] * frameworks, 500)
+    return (permuted.joint(range(attacks)).p if joint else min(permuted.adjusted())) < 0.05
 
 
 @simulation
@@ -633,8 +622,6 @@ COVERAGE = {
     "F, share of frameworks, truth 50 %, 3 frameworks": (f_interval(), 0.93, 0.97),
     "F, share of frameworks, truth 10 %, 3 frameworks": (f_interval(true_share=0.1), 0.93, 0.97),
     "two-way bootstrap, difference of frameworks, 10 trainings": (two_way(), 0.92, 1.0),
-    "pooled t, in no report, difference of two of three frameworks, 10 trainings": (pooled_difference(), 0.93, 0.97),
-    "pooled t, in no report, difference of two of three frameworks, 3 trainings": (pooled_difference(3), 0.93, 0.97),
     "Wilson, 100 images, 10 expected successes": (wilson(100, TENTH), 0.93, 0.97),
     "bootstrap, one model, random attack, 100 images, 10 expected": (image_bootstrap(100, TENTH), 0.92, 0.98),
     "bootstrap, difference, 150 images, 10 expected to fall in one alone": (
@@ -829,9 +816,11 @@ Part = tuple[list[str], int]
 """The lines of a part of the page, and how many of its figures are not where they should be."""
 
 
-def shares(entries: dict[str, tuple[Simulate, float, float]]) -> Part:
+def shares(entries: dict[str, tuple[Simulate, float, float]], unused_seeds: Collection[int] = ()) -> Part:
+    """Simulate each entry with a seed of its own; those of entries that were deleted stay unused."""
     lines, failed = ["| simulation | found | should be |", "|---|---:|---|"], 0
-    for seed, (name, (simulate, low, high)) in enumerate(entries.items()):
+    seeds = (seed for seed in itertools.count() if seed not in unused_seeds)
+    for seed, (name, (simulate, low, high)) in zip(seeds, entries.items(), strict=False):
         found = share(simulate, MANY, seed)
         passed = low <= found <= high
         failed += not passed
@@ -894,7 +883,7 @@ def one_model() -> Part:
 
 AT_LEAST = 0.8 - 3 * math.sqrt(0.8 * 0.2 / MANY)
 PARTS: dict[str, Callable[[], Part]] = {
-    "What the 95 % intervals cover": lambda: shares(COVERAGE),
+    "What the 95 % intervals cover": lambda: shares(COVERAGE, unused_seeds=(11, 12)),
     "Elsewhere, without a threshold": lambda: without_threshold(TABULATED),
     "How often tests find a difference, where there is none and where there is one": lambda: shares(TOLD_APART),
     "Tests that do not decide, and cases for which no test is valid": lambda: without_threshold(UNEQUALLY),

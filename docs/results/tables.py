@@ -31,6 +31,7 @@ from robustcmp.report.words import answer_deployed
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+from prediction import predict  # noqa: E402
 from published_rates import describe, fingerprints, probability, read_rates  # noqa: E402
 
 ROOT = HERE.parents[1]
@@ -346,7 +347,7 @@ def beside_the_paper(run: str) -> str:
             rows.append(f"{row} all {rates.mean():.1%} | – | – | – | – | – |")
             continue
         mean = ev.trainings.interval(framework, attack)
-        two, five = (ev.prediction(framework, attack, models=models) for models in PAPERS)
+        two, five = (predict(ev, framework, attack, models) for models in PAPERS)
         rows.append(
             f"{row} {rates.min():.1%} to {rates.max():.1%} | {mean.low:.1%} to {mean.high:.1%} | {two.mean:.1%} | "
             f"{two.low:.1%} to {two.high:.1%} | {five.low:.1%} to {five.high:.1%} | {place(paper, two, five)} |"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from .analysis.followups import Conditioning, as_dataset
 from .analysis.results import Results, not_stored, open_results
@@ -196,7 +197,7 @@ class Evaluation:
             exchanging models then changes nothing, so this can be said without looking at which model has which
             outcome. ``"F"`` rows, a family of their own, assume equal spreads and decide nothing.
             ``p_westfall_young``, for joint tests of frameworks, is adjusted by permutations of the trainings instead
-            (`robustcmp.statistics.westfall_young`). Rows with ``attack`` ``"all"`` test all of them at once: their
+            (`robustcmp.statistics.permute`). Rows with ``attack`` ``"all"`` test all of them at once: their
             success rates, and these with the distances.
 
         Raises
@@ -386,7 +387,7 @@ class Evaluation:
 
         if self.results.checked is None:
             raise not_stored("checks")
-        return pandas.DataFrame([asdict(check) for check in self.results.checked.checks])
+        return pandas.DataFrame([msgspec.to_builtins(check) for check in self.results.checked.checks])
 
     def run_transfer(self, *, progress: bool = False) -> xarray.Dataset:
         """Test every model on the adversarial images of each other model, and store the result with the run.

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError, check_count, unknown
+from ..errors import check_count
 from ..records.answers import Contested
-from .recorded import Recorded
-from .statistics.variance import Prediction, prediction_interval
+from .recorded import Recorded, twin_mask
+from .statistics import mantel
 
 if TYPE_CHECKING:
     import pandas
@@ -85,15 +85,13 @@ class Conditioning:
         rates = (common * self._common[model] + each * subsets @ fallen.T) / images[:, None]
         return rates, images
 
-    def curve(self, picks: int = PICKS, seed: int = 0) -> pandas.DataFrame:
+    def curve(self, picks: int = PICKS) -> pandas.DataFrame:
         """Return the rates against the number of models that the subset is conditioned on.
 
         Parameters
         ----------
         picks : int, default 50
             How many random orders of the other trained models are tried for each of them.
-        seed : int, default 0
-            Of the orders.
 
         Returns
         -------
@@ -104,7 +102,8 @@ class Conditioning:
         """
         import pandas
 
-        rng, total = np.random.default_rng(seed), len(self._names)
+        rng = np.random.default_rng(0)
+        total = len(self._names)
         of_all = self._recorded.manifest["images"]["of"]
         rates: dict[str, list[NDArray[np.float64]]] = {}
         images: dict[str, list[NDArray[np.float64]]] = {}
@@ -124,75 +123,6 @@ class Conditioning:
                 rows += [(attack, name, size, *figures) for size, figures in enumerate(ends, start=1)]
         return pandas.DataFrame(rows, columns=list(COLUMNS))
 
-    def prediction(
-        self, model: str, attack: str, *, models: int, images: int, picks: int = PICKS, seed: int = 0
-    ) -> Prediction:
-        """Return where one more training of a framework is expected, in a comparison of one training each.
-
-        Parameters
-        ----------
-        model, attack : str
-            The framework and the attack.
-        models : int
-            How many models that comparison has: the training, and one of each of so many other frameworks, less one.
-            Twins of the training are not among them.
-        images : int
-            How many images it chooses among those that all its models classify correctly.
-        picks, seed : int
-            Random choices of the other models for each training; at least two.
-
-        Returns
-        -------
-        Prediction
-            From `robustcmp.statistics.prediction_interval`, with the variance over the choices of the other models. Of
-            contested images, only that those attacked stand for all is not in it.
-
-        Raises
-        ------
-        UsageError
-            The attack was not run on contested images, the framework does not exist or has no training that ran it,
-            there are fewer frameworks than `models`, or a number is too small.
-        """
-        recorded, attacks = self._recorded, self.attacks
-        if model not in recorded.models:
-            raise unknown("model", model, recorded.models)
-        if attack not in attacks:
-            raise UsageError(f"{attack} was not run on contested images; those that were: {', '.join(attacks)}")
-        frameworks = [name for name in recorded.sources if name != model]
-        if not 1 <= models <= len(frameworks) + 1:
-            raise UsageError(f"models should be from 1 to {len(frameworks) + 1}, the frameworks, received {models}")
-        if check_count("picks", picks) < 2:
-            raise UsageError(f"picks should be at least 2, received {picks}")
-        rng, column = np.random.default_rng(seed), attacks.index(attack)
-        ran = np.isfinite(self._common[:, column])
-        trainings = np.flatnonzero((self._names == model) & ran).tolist()
-        if not trainings:
-            raise UsageError(f"{attack} is not applicable to {model}")
-        rates = np.array(
-            [
-                [
-                    self.rates(training, self._one_each(training, frameworks, models - 1, rng))[0][-1, column]
-                    for _ in range(picks)
-                ]
-                for training in trainings
-            ]
-        )
-        falls = recorded.values(model, attack).mean(axis=1)
-        choice = float(rates.var(axis=1, ddof=1).mean())
-        return prediction_interval(falls, images, rates=rates.mean(axis=1), choice=choice)
-
-    def _one_each(
-        self, training: int, frameworks: Sequence[str], count: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
-        """Return one random training of each of so many random frameworks, none of them a twin of one training."""
-        keys, twins = self._recorded.keys, self._recorded.twins
-        partners = {partner for pair in twins for partner in (pair.a, pair.b) if keys[training] in (pair.a, pair.b)}
-        others = np.array([key not in partners for key in keys])
-        members = [np.flatnonzero((self._names == name) & others) for name in frameworks]
-        finite = [places for places in members if len(places)]
-        chosen = rng.permutation(len(finite))[:count]
-        return np.array([rng.choice(finite[position]) for position in chosen], np.int64)
-
 
 def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequence[str]) -> xarray.Dataset:
     """Return counts as shares over (source, target, attack).
@@ -209,53 +139,53 @@ def as_dataset(counts: NDArray[np.int64], models: Sequence[str], attacks: Sequen
     return xarray.Dataset(shares, coords={"source": list(models), "target": list(models), "attack": list(attacks)})
 
 
-def blocks(
-    transfer: xarray.Dataset, frameworks: Sequence[str], left_out: NDArray[np.bool_] | None = None
-) -> pandas.DataFrame:
+def average_blocks(recorded: Recorded, transfer: xarray.Dataset) -> pandas.DataFrame:
     """Return the mean transfer between trainings of one framework, and between frameworks, a row an attack and block.
+
+    Of the sources; no model is paired with itself, nor with its twin.
 
     Parameters
     ----------
+    recorded : Recorded
+        A run.
     transfer : xarray.Dataset
         From `as_dataset`.
-    frameworks : sequence of str
-        The framework of each model, in the order of the sources. No model is paired with itself.
-    left_out : ndarray of bool, shape (sources, targets), optional
-        Pairs that do not count.
 
     Returns
     -------
     pandas.DataFrame
         attack, block (``"within torch"``, …, ``"within"`` for all of them, ``"across"``), pairs, of_all,
-        of_successes. Blocks without pairs are left out.
+        of_successes, p (of ``"within"``: that transfer there is not larger than across). Blocks without pairs are left
+        out.
     """
     import pandas
 
-    names = np.array(frameworks)
-    same = names[:, None] == names[None, :]
-    other = ~np.eye(len(names), dtype=np.bool_)
-    if left_out is not None:
-        other &= ~left_out
-    masks: dict[str, NDArray[Any]] = {
-        f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(frameworks)
-    }
+    places = [position for position, (name, _) in enumerate(recorded.keys) if name in recorded.sources]
+    names = np.array([recorded.keys[position][0] for position in places])
+    left_out = twin_mask(recorded.twins, recorded.keys)[np.ix_(places, places)]
+    other = ~np.eye(len(names), dtype=np.bool_) & ~left_out
+    same = names[:, None] == names
+    masks = {f"within {name}": same & other & (names == name)[:, None] for name in dict.fromkeys(names.tolist())}
     masks |= {"within": same & other, "across": ~same & other}
+    transfer = transfer.isel(source=places, target=places)
     rows = []
     for attack in transfer.attack.values.tolist():
-        shares = transfer.sel(attack=attack)
-        for block, mask in masks.items():
-            if mask.any():
-                of_all, of_successes = (values[mask] for values in (shares.of_all.values, shares.of_successes.values))
-                rows.append(
-                    {
-                        "attack": attack,
-                        "block": block,
-                        "pairs": int(mask.sum()),
-                        "of_all": _mean(of_all),
-                        "of_successes": _mean(of_successes),
-                    }
-                )
-    return pandas.DataFrame(rows, columns=["attack", "block", "pairs", "of_all", "of_successes"])
+        of_all = transfer.of_all.sel(attack=attack).values
+        of_successes = transfer.of_successes.sel(attack=attack).values
+        p = mantel(np.where(left_out, math.nan, of_successes), names.tolist()).p
+        rows += [
+            {
+                "attack": attack,
+                "block": block,
+                "pairs": int(mask.sum()),
+                "of_all": _mean(of_all[mask]),
+                "of_successes": _mean(of_successes[mask]),
+                "p": p if block == "within" else math.nan,
+            }
+            for block, mask in masks.items()
+            if mask.any()
+        ]
+    return pandas.DataFrame(rows, columns=["attack", "block", "pairs", "of_all", "of_successes", "p"])
 
 
 def _mean(shares: NDArray[np.float64]) -> float:

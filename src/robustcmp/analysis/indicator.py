@@ -15,7 +15,7 @@ from .outcomes import Outcomes
 from .significance import (
     RESAMPLES,
 )
-from .statistics.intervals import resampled_rates
+from .statistics.intervals import resample_rates
 
 Rates = Mapping[str, Mapping[str, float]]
 NO_SPREAD = 1e-9
@@ -171,7 +171,7 @@ def indicator_ranges(
     """
     names = list(outcomes[0].success)
     values = [np.stack([attack_outcomes.success[name].mean(axis=1) for attack_outcomes in outcomes]) for name in names]
-    totals = relative(np.stack(resampled_rates(values, resamples, seed), axis=-1)).sum(axis=1)
+    totals = relative(np.stack(resample_rates(values, resamples, seed), axis=-1)).sum(axis=1)
     rounded = totals.round(9)
     below, at_most = (
         compare(rounded[:, None, :], rounded[:, :, None]).sum(axis=2) for compare in (np.less, np.less_equal)

@@ -18,14 +18,13 @@ from ..records.store import Run
 from ..sealed import Hdf5
 from .deployments import DEPLOYED_MARGIN, compare_deployments, control, describe_deployments
 from .distances import Distances, ExactPixel, Starts
-from .followups import PICKS, Conditioning, as_dataset, blocks
+from .followups import Conditioning, as_dataset, average_blocks
 from .indicator import IndicatorRange, find_published_rates, indicator_ranges, relative, robustness_indicator, variants
-from .margins import Margins
 from .outcomes import Outcomes, variance
 from .planning import plan
-from .recorded import Recorded, costs, twin_mask
+from .recorded import Recorded, costs
 from .significance import ALPHA, Level, has_framework_level, of_distances, run_tests, select_deciding
-from .statistics import NO_EVIDENCE, Interval, Prediction, bootstrap_interval, mantel, wilson_interval
+from .statistics import NO_EVIDENCE, Interval, bootstrap_interval, wilson_interval
 from .statistics.power import POWER
 from .trainings import Trainings, root_mean_std
 from .verdicts import Compared, Verdict, equivalence, verdicts
@@ -40,8 +39,8 @@ DISTANCE_QUANTILES = (0.5, 0.25, 0.1)
 class Results(Recorded):
     """The outcomes of a comparison and the figures that are read from them.
 
-    Five accessors group the figures of one kind of attack or question: `exact_pixel`, `starts`, `distances`,
-    `margins`, `trainings`.
+    Four accessors group the figures of one kind of attack or question: `exact_pixel`, `starts`, `distances`,
+    `trainings`.
     """
 
     @cached_property
@@ -58,11 +57,6 @@ class Results(Recorded):
     def distances(self) -> Distances:
         """Distances between adversarial and clean images."""
         return Distances(self)
-
-    @cached_property
-    def margins(self) -> Margins:
-        """Clean margins, and success rates with the margin held fixed."""
-        return Margins(self)
 
     @cached_property
     def trainings(self) -> Trainings:
@@ -316,19 +310,7 @@ class Results(Recorded):
         """The mean transfer between trainings of one framework and between frameworks, of the sources."""
         if self.transferred is None:
             raise not_stored("transfer")
-        places = [position for position, (name, _) in enumerate(self.keys) if name in self.sources]
-        frameworks = [self.keys[position][0] for position in places]
-        are_twins = twin_mask(self.twins, self.keys)[np.ix_(places, places)]
-        transferred = self.transferred.isel(source=places, target=places)
-        shares = blocks(transferred, frameworks, are_twins)
-        of_successes = transferred.of_successes
-        shares["p"] = [
-            mantel(np.where(are_twins, math.nan, of_successes.sel(attack=attack).values), frameworks).p
-            if block == "within"
-            else math.nan
-            for attack, block in zip(shares.attack, shares.block, strict=True)
-        ]
-        return shares
+        return average_blocks(self, self.transferred)
 
     @cached_property
     def conditioned(self) -> Conditioning | None:
@@ -353,18 +335,11 @@ class Results(Recorded):
         if len({*attacks}) < len(attacks) or not {*attacks} <= {*self.attacks}:
             raise SealError(f"expected attacks among {', '.join(self.attacks)}, received {attacks}")
 
-    def conditioning(self, *, picks: int = PICKS, seed: int = 0) -> pandas.DataFrame:
+    def conditioning(self) -> pandas.DataFrame:
         """Return the success rates against the number of models whose correct images are attacked."""
-        return self._require_conditioning().curve(picks, seed)
-
-    def prediction(self, model: str, attack: str, *, models: int, images: int = 1000) -> Prediction:
-        """Return where one more training of a framework is expected, in a comparison of one training each."""
-        return self._require_conditioning().prediction(model, attack, models=models, images=images)
-
-    def _require_conditioning(self) -> Conditioning:
         if self.conditioned is None:
             raise not_stored("conditioning")
-        return self.conditioned
+        return self.conditioned.curve()
 
     def adversarials(
         self, model: str, attack: str, *, training_seed: int | None = None, repeat: int = 0

@@ -88,7 +88,7 @@ def run_tests(outcomes: Iterable[Outcomes], level: Level | None, resamples: int 
         rows, a family of their own, assume equal spreads and decide nothing.
 
         ``p_westfall_young``, for joint tests of frameworks, is adjusted by permutations of the trainings instead
-        (`robustcmp.statistics.westfall_young`). Rows with ``attack`` ``"all"`` test all of them at once: their success
+        (`robustcmp.statistics.permute`). Rows with ``attack`` ``"all"`` test all of them at once: their success
         rates, and these with the distances.
 
     Raises

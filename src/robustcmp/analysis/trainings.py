@@ -13,7 +13,6 @@ from .statistics import (
     NO_EVIDENCE,
     Interval,
     paired_t,
-    paired_two_way_interval,
     t_interval,
     two_way_interval,
     welch_t,
@@ -64,12 +63,11 @@ class Trainings:
         twin_places = self._recorded.match_twins(a, b, attack)
         if min(len(of_a), len(of_b)) < 2:
             return NO_EVIDENCE
-        if twin_places is None:
-            both, over_runs = two_way_interval(of_a, of_b), welch_t(of_a.mean(axis=1), of_b.mean(axis=1))
-        else:
+        if twin_places is not None:
             of_b = of_b[twin_places]
-            both = paired_two_way_interval(of_a - of_b)
-            over_runs = paired_t(of_a.mean(axis=1), of_b.mean(axis=1))
+        test = welch_t if twin_places is None else paired_t
+        over_runs = test(of_a.mean(axis=1), of_b.mean(axis=1))
+        both = two_way_interval(of_a, of_b, paired=twin_places is not None)
         return Interval(min(both.low, over_runs.low), max(both.high, over_runs.high))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import limits
-from ..errors import OutOfMemoryError, UsageError, unknown
+from ..errors import OutOfMemoryError, UsageError, in_one_line, unknown
 
 UNIT_BOUNDS = (0.0, 1.0)
 DATA_FORMATS = ("channels_first", "channels_last")
@@ -17,14 +17,6 @@ BLOCK_BYTES = 2**24  # of images that are looked at together: arrays may lie in 
 MOST_CHANNELS = 4  # that are taken for channels where they come first
 ROUNDING = 1e-3  # beyond the bounds
 DARK = 16  # images in 8 bits reach beyond it; scikit-learn's digits do not
-
-_LOADED = "images, labels = map(np.concatenate, zip(*[(x.permute(0, 2, 3, 1), y) for x, y in loader]))"
-# How arrays are made of what libraries have for a dataset, by the package; `np` is NumPy.
-COLLECTIONS = {
-    "torch": f"loader = torch.utils.data.DataLoader(dataset, batch_size=256); {_LOADED}",
-    "tensorflow": "images, labels = map(np.concatenate, zip(*dataset.batch(256)))",
-    "datasets": 'images, labels = np.stack(dataset["image"]) / 255, np.array(dataset["label"])',
-}
 
 
 def check_data_format(given: str | None) -> None:
@@ -50,23 +42,20 @@ def check_images(
     check_data_format(data_format)
     array = _array("images", images)
     if array.ndim != 4:
-        remedy = _of_frame("images", images, _suggest_shape(array))
-        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}{remedy}")
+        raise UsageError(f"images should have the shape (N, H, W, C), received {array.shape}{_suggest_shape(array)}")
     if data_format == "channels_first":
         array = array.transpose(0, 2, 3, 1)
     elif data_format is None and array.shape[-1] > MOST_CHANNELS and 1 <= array.shape[1] <= MOST_CHANNELS:
-        last = "permute" if hasattr(images, "permute") else "transpose"
         _, height, width, channels = array.shape
         raise UsageError(
             f"images should have the shape (N, H, W, C), received {array.shape}. If the second number counts channels, "
-            f"move the channels last, images.{last}(0, 2, 3, 1); if images have {height} × {width} pixels and "
+            f"move the channels last, images.transpose(0, 2, 3, 1); if images have {height} × {width} pixels and "
             f'{channels} channels, state data_format="channels_last"',
             parameters=["data_format"],
         )
     if array.dtype.kind != "f":
-        raise UsageError(
-            f"images should be float32 in {bounds}, received dtype {array.dtype}{_suggest_scale(array, *bounds)}"
-        )
+        remedy = " For 8-bit images: images / 255." if bounds == UNIT_BOUNDS else ""
+        raise UsageError(f"images should be float32 in {bounds}, received dtype {array.dtype}.{remedy}")
     array = np.ascontiguousarray(array, np.float32)
     if not all(bounds[0] <= block.min() <= block.max() <= bounds[1] for _, block in in_blocks(array)):  # nor is it NaN
         raise _outside(array, bounds, remedy)
@@ -87,10 +76,13 @@ def check_labels(labels: Any, n: int, classes: int | None = None) -> NDArray[np.
     """Return labels as int64 (N,), or raise `UsageError` saying what is wrong with them."""
     array = _array("labels", labels)
     if array.shape != (n,):
-        remedy = _of_frame("labels", labels, _suggest_one_label(array, n))
+        is_one_hot = array.ndim == 2 and ((array == 0) | (array == 1)).all() and (array.sum(axis=1) == 1).all()
+        remedy = ". For one-hot labels: labels.argmax(axis=1)" if is_one_hot else ""
         raise UsageError(f"labels should have the shape ({n},), one for each image, received {array.shape}{remedy}")
     if array.dtype.kind not in "iu":
-        raise UsageError(f"labels should be whole numbers, received dtype {array.dtype}{_suggest_integers(array)}")
+        raise UsageError(
+            f"labels should be whole numbers, the places of classes in the model's output, received dtype {array.dtype}"
+        )
     if classes is not None and n and not 0 <= array.min() <= array.max() < classes:
         counted_from_one = ": count classes from 0, labels - 1" if (array.min(), array.max()) == (1, classes) else ""
         raise UsageError(
@@ -117,41 +109,25 @@ def check_memory(what: str, needed: int) -> None:
     if memory is not None and needed > memory:
         raise OutOfMemoryError(
             f"{what} take {needed / 2**30:,.1f} GiB, and this machine has {memory / 2**30:,.1f}. Write them as float32 "
-            "in [0, 1] with numpy.savez, without compression: then they stay in their file. docs/howto.md says how."
+            'in [0, 1] with numpy.save, and pass numpy.load(path, mmap_mode="r") to robustcmp.evaluate.'
         )
 
 
-# what makes them usable -----------------------------------------------------------------------------------------------
-
-
-def _array(what: str, given: Any) -> NDArray[Any]:
+def _array(name: str, value: Any) -> NDArray[Any]:
     """Return what was passed as an array, or raise `UsageError`: a loader would be an array of one object."""
-    packages = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
-    is_array = isinstance(given, Sequence) or any(hasattr(given, name) for name in ("__array__", "__array_interface__"))
-    if not is_array and (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
-        made = next((made for package, made in COLLECTIONS.items() if package in packages), "")
-        if any(kind.__name__ == "DataLoader" for kind in type(given).__mro__):
-            made = _LOADED
-        raise UsageError(
-            f"{what} should be an array, received a {type(given).__name__}"
-            + (f". Make arrays of it: {made}" if made else ". Make an array of it, for instance with numpy.stack")
-        )
     try:
-        return np.asarray(given)
+        array = np.asarray(value)
     except Exception as error:  # a list of images of several sizes, a tensor on a GPU, one that has a gradient
         raise UsageError(
-            f"{what} should be an array, received a {type(given).__name__} that NumPy cannot take: "
-            f"{' '.join(str(error).split())[:200]}"
+            f"{name} should be an array, received a {type(value).__name__} that NumPy cannot take: "
+            f"{in_one_line(error, 200)}"
         ) from None
-
-
-def _of_frame(name: str, given: Any, remedy: str) -> str:
-    """Return a remedy for an array as one for the table of pandas or Polars that was passed in its place."""
-    if not hasattr(given, "to_numpy"):
-        return remedy
-    for use in (".", "["):
-        remedy = remedy.replace(f"{name}{use}", f"{name}.to_numpy(){use}")
-    return remedy
+    if array.dtype.hasobject:
+        raise UsageError(
+            f"{name} should be an array, received a {type(value).__name__}. Make an array of it, for instance with "
+            "numpy.stack or numpy.concatenate"
+        )
+    return array
 
 
 def _suggest_shape(array: NDArray[Any]) -> str:
@@ -160,23 +136,7 @@ def _suggest_shape(array: NDArray[Any]) -> str:
         return ". For one image: images[None]"
     if array.ndim == 3:
         return ". For grey images: images[..., None]"
-    if array.ndim == 2:
-        return ". For images in rows: images.reshape(-1, height, width, channels)"
     return ""
-
-
-def _suggest_scale(array: NDArray[Any], lower: float, upper: float) -> str:
-    """Return the expression that puts images of whole numbers within bounds."""
-    if array.dtype.kind not in "iub" or not array.size:
-        return ""
-    if 1 < array.max() <= DARK and array.min() >= 0 and (lower, upper) == UNIT_BOUNDS:
-        return f". Divide them by the largest value that they can have: images / {array.max()}, if that is it"
-    bits = next((bits for bits in (1, 8, 16) if array.min() >= 0 and array.max() < 2**bits), None)
-    if bits is None:
-        return ""
-    scale = (2**bits - 1) / (upper - lower)
-    scaled = 'images.astype("float32")' if scale == 1 else f"images / {scale:g}"
-    return f". For {bits}-bit images: {scaled}" + (f" {'+' if lower > 0 else '-'} {abs(lower):g}" if lower else "")
 
 
 def _outside(array: NDArray[np.float32], bounds: tuple[float, float], remedy: str) -> UsageError:
@@ -204,39 +164,17 @@ def _in_unit_bounds(lowest: float, highest: float) -> str:
         "normalised images are passed as they were before, and their mean and standard deviation to "
         "robustcmp.wrap(..., preprocessing=...)"
     )
-    if lowest >= -ROUNDING and highest <= 1 + ROUNDING:
-        made = "numpy.clip(images, 0, 1) removes what is beyond by rounding"
-    elif lowest >= 0 and DARK < highest <= 255:
-        made = "images / 255"
-    elif lowest == 0 and highest in range(2, DARK + 1):
-        made = f"images / {highest:g}, if that is the largest value that they can have; {normalised}"
-    elif -1 <= lowest < 0 and highest <= 1:
-        made = f"(images + 1) / 2 where they are in (-1, 1); {normalised}"
-    else:
-        made = normalised
-    return f"Images are compared in [0, 1] whatever bounds a model has: {made}."
-
-
-def _suggest_one_label(array: NDArray[Any], n: int) -> str:
-    """Return what makes one label an image of several numbers an image."""
-    if array.ndim != 2 or len(array) != n or not array.size or array.dtype.kind not in "iufb":
-        return ""
-    if array.shape[1] == 1:
-        return ": labels[:, 0]"
-    if ((array == 0) | (array == 1)).all() and (array.sum(axis=1) == 1).all():
-        return ". For one-hot labels: labels.argmax(axis=1)"
-    return ". They are not one-hot, so which class each image has is for you to say: one whole number"
-
-
-def _suggest_integers(array: NDArray[Any]) -> str:
-    """Return what makes whole numbers of labels of another type."""
-    if array.dtype.kind == "b" or (array.dtype.kind == "f" and bool((array == np.rint(array)).all())):
-        return ': labels.astype("int64")'
-    if array.dtype.kind == "f":
-        return f", such as {array[array != np.rint(array)][0]}"
-    if array.dtype.kind in "UO":
-        return ". For names, in the order of the model's classes: [names.index(label) for label in labels]"
-    return ""
+    remedies = [
+        (
+            lowest >= -ROUNDING and highest <= 1 + ROUNDING,
+            "numpy.clip(images, 0, 1) removes what is beyond by rounding",
+        ),
+        (lowest >= 0 and DARK < highest <= 255, "images / 255"),
+        (-1 <= lowest < 0 and highest <= 1, f"(images + 1) / 2 where they are in (-1, 1); {normalised}"),
+        (True, normalised),
+    ]
+    remedy = next(remedy for holds, remedy in remedies if holds)
+    return f"Images are compared in [0, 1] whatever bounds a model has: {remedy}."
 
 
 def _first(bad: NDArray[np.bool_]) -> int:

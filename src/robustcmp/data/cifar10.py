@@ -15,15 +15,7 @@ import numpy as np
 from ..errors import DataError
 from ..files import write_atomically
 from .dataset import Pixels
-from .published import (
-    UNREADABLE,
-    Published,
-    check_labels,
-    data_errors,
-    fetch,
-    file_error,
-    read_at_most,
-)
+from .published import UNREADABLE, Published, check_labels, data_errors, fetch, file_error
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
@@ -50,11 +42,11 @@ def read_cifar(path: str | os.PathLike[str]) -> tuple[Pixels, Pixels]:
         The file cannot be read, does not consist of whole records, or has a label above 9.
     """
     path = Path(path)
-    with data_errors(path), open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size == 0 or size % _RECORD:
-            raise file_error(path, f"one or more whole records of {_RECORD} bytes", f"{size} bytes")
-        records = np.frombuffer(read_at_most(file.read, size), dtype=np.uint8).reshape(-1, _RECORD)
+    with data_errors(path):
+        content = np.fromfile(path, np.uint8)
+    if not content.size or content.size % _RECORD:
+        raise file_error(path, f"one or more whole records of {_RECORD} bytes", f"{content.size} bytes")
+    records = content.reshape(-1, _RECORD)
     labels = np.ascontiguousarray(records[:, 0])
     check_labels(path, labels)
     planes = records[:, 1:].reshape(-1, 3, 32, 32)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError, printable
+from ..errors import DataError, in_one_line, printable
 from ..files import open_regular
 from .arrays import check_memory
-from .dataset import Dataset, Pixels, name_after, scale_bytes
+from .dataset import Dataset, name_after, scale_bytes
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -33,7 +32,6 @@ SPLIT_NAMES = {
     "validation": "val",
 }
 LITTER = frozenset({"__MACOSX", "@eaDir"})  # folders that macOS and Synology add
-ORIENTATION = 0x0112  # the EXIF tag
 # What the modes of Pillow become: grey, grey with alpha, colours, colours with alpha. Others have more than 8 bits.
 MODES = {
     "1": "L",
@@ -46,7 +44,6 @@ MODES = {
     "CMYK": "RGB",
     "YCbCr": "RGB",
 }
-WORDS = {"L": "grey", "LA": "grey with alpha", "RGB": "RGB", "RGBA": "RGB with alpha"}  # a letter for each channel
 
 
 def load(path: Path, split: str) -> Dataset:
@@ -62,67 +59,51 @@ def load(path: Path, split: str) -> Dataset:
     DataError
         There are no images in subfolders, they differ in size, or one cannot be read.
     """
-    root = _of_split(path, split)
-    splits = [root] if root == path else [path / name for name in _subfolders(path)]
-    own = _subfolders(root)
-    names = _in_order({name for folder in splits for name in _subfolders(folder)})
-    files = [(file, label) for label, name in enumerate(names) if name in own for file in _images(root / name)]
+    root = _find_split(path, split)
+    folders = [root] if root == path else [path / name for name in _list_folders(path)]
+    names = _sort_classes({name for folder in folders for name in _list_folders(folder)})
+    present = _list_folders(root)
+    files = [(file, label) for label, name in enumerate(names) if name in present for file in _list_images(root / name)]
     if not files:
         raise DataError(
             f"{root} should have a subfolder for each class, with images in it ({', '.join(ENDINGS)}); received "
-            f"{len(own)} subfolders and no images in them. Move each image into a subfolder named after its class.",
+            f"{len(present)} subfolders and no images in them. Move each image into a subfolder named after its class.",
             parameters=["dataset"],
         )
-    if len(names) == 1 and not any(file.parent == root / names[0] for file, _ in files):
-        raise DataError(
-            f"{root} should have a subfolder for each class; received {names[0]} alone, whose images lie deeper. "
-            f"Name the one that is meant, folder:{root / names[0]}.",
-            parameters=["dataset"],
-        )
-    images, turned = _read([file for file, _ in files])
+    images = _read_images([file for file, _ in files])
     labels = np.array([label for _, label in files], np.int64)
-    notes = [*_order_notes(names), *_orientation_notes(turned, len(files), root)]
     name = name_after("folder", path)
-    return Dataset(images, labels, name, split, len(names), tuple(names), tuple(map(printable, notes)))
+    return Dataset(images, labels, name, split, len(names), tuple(names), tuple(map(printable, _note_order(names))))
 
 
-def _of_split(path: Path, split: str) -> Path:
+def _find_split(path: Path, split: str) -> Path:
     """Return the folder of a split, which is the whole folder where its subfolders are no splits."""
-    folders: dict[str, list[str]] = {}
-    for name in _subfolders(path):
-        folders.setdefault(SPLIT_NAMES.get(name.lower(), ""), []).append(name)
-    others = folders.pop("", [])
-    received = ", ".join(sorted(name for names in folders.values() for name in names))
-    if others and len(folders) > 1:
+    names = _list_folders(path)
+    splits = [SPLIT_NAMES.get(name.lower()) for name in names]
+    if not names or None in splits:
+        if split != "test":
+            raise DataError(
+                f"{path} should have subfolders train and test for the split {split}, each with a subfolder for each "
+                "class",
+                parameters=["dataset"],
+            )
+        return path
+    if splits.count(split) != 1:
         raise DataError(
-            f"{path} should have a subfolder for each split, or for each class; received {received} beside "
-            f"{', '.join(others)}. Name the one that is meant, folder:{path}/NAME.",
+            f"{path} should have one subfolder {split}, received {', '.join(names)}. Name the one that is meant, "
+            f"folder:{path}/NAME.",
             parameters=["dataset"],
         )
-    if folders and not others:
-        names = folders.get(split, [])
-        if len(names) == 1:
-            return path / names[0]
-        reason = f"has both {' and '.join(names)} for the split" if names else "has no subfolder"
-        raise DataError(
-            f"{path} {reason} {split}, received {received}. Name the one that is meant, folder:{path}/NAME.",
-            parameters=["dataset"],
-        )
-    if split != "test":
-        raise DataError(
-            f"{path} should have subfolders train and test for the split {split}, each with a subfolder for each class",
-            parameters=["dataset"],
-        )
-    return path
+    return path / names[splits.index(split)]
 
 
-def _in_order(names: Iterable[str]) -> list[str]:
+def _sort_classes(names: Iterable[str]) -> list[str]:
     """Sort names of classes: as numbers where all of them are numbers, as text otherwise."""
     as_text = sorted(names)
     return sorted(as_text, key=int) if all(name.removeprefix("-").isdecimal() for name in as_text) else as_text
 
 
-def _order_notes(names: list[str]) -> Iterator[str]:
+def _note_order(names: list[str]) -> Iterator[str]:
     """Yield a sentence if sorting the names as text gives their classes other numbers."""
     as_text = sorted(names)
     differing = [label for label, name in enumerate(as_text) if name != names[label]]
@@ -135,100 +116,61 @@ def _order_notes(names: list[str]) -> Iterator[str]:
         )
 
 
-def _orientation_notes(turned: list[tuple[Path, int]], count: int, root: Path) -> Iterator[str]:
-    """Yield a sentence if viewers turn some of the images."""
-    if turned:
-        file, orientation = turned[0]
-        yield (
-            f"{len(turned):,} of {count:,} images have an EXIF orientation, the first {file.relative_to(root)} "
-            f"({orientation}): they are read as they are stored, as by ImageFolder of torchvision and "
-            "image_dataset_from_directory of Keras, and viewers turn them. For networks trained on turned images, save "
-            "them turned, with Pillow's ImageOps.exif_transpose"
-        )
-
-
-def _subfolders(path: Path) -> list[str]:
+def _list_folders(path: Path) -> list[str]:
     try:
         return sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not _is_litter(entry.name))
     except OSError as error:
-        _unreadable(error)
+        raise DataError(
+            f"{error.filename} cannot be read: {error.strerror}. Name a folder that can.", parameters=["dataset"]
+        ) from None
 
 
 def _is_litter(name: str) -> bool:
     return name.startswith(".") or name in LITTER
 
 
-def _unreadable(error: OSError) -> NoReturn:
-    raise DataError(
-        f"{error.filename} cannot be read: {error.strerror}. Name a folder that can.", parameters=["dataset"]
-    ) from None
+def _list_images(folder: Path) -> list[Path]:
+    """Return the images of a class, by their names, or raise `DataError` for folders in it."""
+    deeper = _list_folders(folder)
+    if deeper:
+        raise DataError(
+            f"{folder} should hold the images of a class, received the folder {deeper[0]} in it. Name the folder "
+            f"of the classes, such as folder:{folder}.",
+            parameters=["dataset"],
+        )
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() in ENDINGS and not _is_litter(file.name))
 
 
-def _images(folder: Path) -> Iterator[Path]:
-    """Yield the images below a folder in the order of ImageFolder, but for links to folders: they could be endless."""
-    for root, _, names in sorted(os.walk(folder, onerror=_unreadable)):
-        if any(_is_litter(part) for part in Path(root).relative_to(folder).parts):
-            continue
-        for name in sorted(names):
-            if name.lower().endswith(ENDINGS) and not _is_litter(name):
-                yield Path(root, name)
-
-
-def _read(files: list[Path]) -> tuple[npt.NDArray[np.float32], list[tuple[Path, int]]]:
-    """Return images (N, H, W, C) in [0, 1], and the files that have an EXIF orientation, with that.
-
-    Sizes are compared before the first image is decoded.
-    """
-    shapes = [_shape(file) for file in files]
-    (*size, mode), modes = shapes[0], {mode for *_, mode in shapes}
-    if modes == {"L", "RGB"}:
-        mode, modes = "RGB", {"RGB"}
-    for file, (height, width, its) in zip(files, shapes, strict=True):
-        if [height, width] != size:
-            remedy = "Resize them as for the training, for instance with Pillow's Image.resize."
-            if [width, height] == size and any(_decode(other, "L")[1] != 1 for other in (file, files[0])):
-                remedy = "Viewers turn one by its EXIF orientation: save it so, with Pillow's ImageOps.exif_transpose."
+def _read_images(files: list[Path]) -> npt.NDArray[np.float32]:
+    """Return images (N, H, W, C) in [0, 1]; sizes are compared before the first is decoded."""
+    shapes = [_read_shape(file) for file in files]
+    height, width, mode = shapes[0]
+    if {mode for *_, mode in shapes} == {"L", "RGB"}:
+        mode = "RGB"
+    for file, shape in zip(files, shapes, strict=True):
+        if shape not in ((height, width, mode), (height, width, "L" if mode == "RGB" else mode)):
             raise DataError(
-                f"{file} has {height} × {width} pixels, and {files[0]} {size[0]} × {size[1]}: images should have one "
-                f"size. {remedy}",
+                f"{file} is {shape[0]} × {shape[1]} {shape[2]}, and {files[0]} {height} × {width} {mode}: images "
+                "should have one size and the same channels. Resize or convert them as for the training, with Pillow's "
+                "Image.resize and Image.convert.",
                 parameters=["dataset"],
             )
-        if its != mode and len(modes) > 1:
-            raise DataError(
-                f"{file} is {WORDS[its]}, and {files[0]} {WORDS[mode]}: images should have the same channels. Convert "
-                "them as for the training, for instance with Pillow's Image.convert.",
-                parameters=["dataset"],
-            )
-    shape = (len(files), *size, len(mode))
-    check_memory(f"{len(files):,} images of {size[0]} × {size[1]} pixels", 4 * math.prod(shape))
-    images = np.empty(shape, np.float32)
-    turned = []
+    channels = len(mode)
+    check_memory(f"{len(files):,} images of {height} × {width} pixels", 4 * len(files) * height * width * channels)
+    images = np.empty((len(files), height, width, channels), np.float32)
     for file, image in zip(files, images, strict=True):
-        pixels, orientation = _decode(file, mode)
-        scale_bytes(pixels.reshape(image.shape), image)
-        if orientation != 1:
-            turned.append((file, orientation))
-    return images, turned
+        with _open_image(file) as opened:
+            scale_bytes(np.asarray(opened.convert(mode), np.uint8).reshape(image.shape), image)
+    return images
 
 
-def _shape(file: Path) -> tuple[int, int, str]:
+def _read_shape(file: Path) -> tuple[int, int, str]:
     """Return height, width and mode of an image, from its header."""
     with _open_image(file) as image:
         mode = MODES.get(image.mode)
         if mode is None:
             raise DataError(f"{file} should have 8 bits a channel, received Pillow's mode {image.mode}. Convert it.")
         return image.height, image.width, "RGBA" if image.mode == "P" and "transparency" in image.info else mode
-
-
-def _decode(file: Path, mode: str) -> tuple[Pixels, int]:
-    """Return the pixels of an image as they are stored, and its EXIF orientation, 1 where viewers do not turn it."""
-    with _open_image(file) as image:
-        pixels = np.asarray(image.convert(mode), np.uint8)
-        try:
-            orientation = int(image.getexif().get(ORIENTATION, 1))
-        except Exception:  # broken metadata can raise anything, and spoils no pixel
-            orientation = 1
-    return pixels, orientation if 2 <= orientation <= 8 else 1
 
 
 @contextmanager
@@ -245,7 +187,7 @@ def _open_image(file: Path) -> Iterator[PIL.Image.Image]:
     except (DataError, MemoryError):
         raise
     except Exception as error:  # a broken image can raise anything
-        said = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+        reason = getattr(error, "strerror", None) or in_one_line(error, 200)
         raise DataError(
-            f"{file} cannot be read as an image: {said}. Replace it, or remove it.", parameters=["dataset"]
+            f"{file} cannot be read as an image: {reason}. Replace it, or remove it.", parameters=["dataset"]
         ) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import tarfile
@@ -23,7 +22,6 @@ from .dataset import Dataset, Pixels, scale_bytes
 DOWNLOAD_TIMEOUT = (10.0, 30.0)
 # What reading a damaged file raises, besides the disk's own errors.
 UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError)
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -78,14 +76,14 @@ class Published:
                     parameters=["data_dir"],
                 )
             return list(paths.values())
-        return self._at_hand(names) or self.download(names, user_cache() / self.folder)
+        return self._find_locally(names) or self.download(names, user_cache() / self.folder)
 
-    def _at_hand(self, names: Sequence[str]) -> list[Path]:
+    def _find_locally(self, names: Sequence[str]) -> list[Path]:
         """Return the paths of files in ``$ROBUSTCMP_DATA`` or the user cache, or nothing where one is missing."""
         cache = user_cache()
         shared = os.environ.get("ROBUSTCMP_DATA")
-        for place in [as_path(shared), cache] if shared else [cache]:
-            paths = self._find(names, place)
+        for directory in [as_path(shared), cache] if shared else [cache]:
+            paths = self._find(names, directory)
             if len(paths) == len(names):
                 return list(paths.values())
         return []
@@ -93,17 +91,17 @@ class Published:
     @property
     def whereabouts(self) -> str:
         """Where the files are on this machine, or where they are downloaded from."""
-        sources = [self._at_hand(names) for names in self.files.values()]
+        sources = [self._find_locally(names) for names in self.files.values()]
         return str(sources[0][0].parent) if all(sources) else f"not here yet; downloaded from {self.publisher}"
 
     def _find(self, names: Sequence[str], directory: Path) -> dict[str, Path]:
-        paths = {}
+        paths: dict[str, Path] = {}
         for name in names:
-            places = (place / (name + end) for place in (directory / self.folder, directory) for end in self.endings)
-            # os.path.isfile, unlike Path.is_file, takes a directory that may not be entered as one that has no file.
-            path = next((place for place in places if os.path.isfile(place)), None)
-            if path is not None:
-                paths[name] = path
+            for folder in (directory / self.folder, directory):
+                for path in (folder / (name + ending) for ending in self.endings):
+                    # Unlike Path.is_file, it takes a directory that may not be entered as one that has no file.
+                    if os.path.isfile(path):
+                        paths.setdefault(name, path)
         return paths
 
 
@@ -115,14 +113,14 @@ def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
     """Download a file into a folder, from the first address that has it, unless it is there already."""
     import pooch
 
+    pooch.get_logger().setLevel("WARNING")
     name = urls[0].rpartition("/")[2]
     failures = []
     reasons = []
     for url in urls:
         downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=DOWNLOAD_TIMEOUT)
         try:
-            with _quiet(pooch.get_logger()):
-                return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, downloader=downloader))
+            return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, downloader=downloader))
         except (OSError, ValueError) as error:  # the network, the cache's disk; another checksum
             failures.append(f"  {url}: {error}")
             reasons.append(f"{type(error).__name__} from {urlsplit(url).hostname}")
@@ -134,29 +132,6 @@ def fetch(urls: Sequence[str], md5: str, folder: Path) -> Path:
         f"$ROBUSTCMP_DATA ({directory}) and the user cache lack it, and the download failed: {', '.join(reasons)}",
         parameters=["data_dir"],
     )
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    # A filter, not a level: pooch's logger is in no hierarchy, so what it remembers of a level outlives the level.
-    logger.addFilter(_is_warning)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_is_warning)
-
-
-def _is_warning(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING
-
-
-def read_at_most(read: Callable[[int], bytes], limit: int) -> bytearray:
-    """Return what `read` gives, up to a number of bytes."""
-    # In pieces: read(limit) would take all the memory that a lying header asks for, whatever the file holds.
-    data = bytearray()
-    while len(data) < limit and (piece := read(min(_CHUNK, limit - len(data)))):
-        data += piece
-    return data
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class ExecuTorch(Runtime):
         self._starting = threading.Lock()
 
     def version(self) -> str:
-        return environments.described(HOST)["version"] if environments.is_ready(HOST) else "unknown"
+        return environments.describe(HOST)["version"] if environments.is_ready(HOST) else "unknown"
 
     def missing(self) -> str:
         if environments.is_ready(HOST):
@@ -113,9 +113,10 @@ class _Program:
         self._process = self._runtime.process()
         with _as_deployment_errors(f"{self._name} cannot be opened: "):
             answer, _ = self._process.call("open", {"program": self._content})
-        self._number: int = answer["is"]
-        self.input: list[int] = answer["input"]
-        self.output: list[int] = answer["output"]
+            self._number: int = answer["is"]
+            _, sizes = self._process.call("sizes", of=self._number)
+        self.input: list[int] = sizes["input"].tolist()
+        self.output: list[int] = sizes["output"].tolist()
 
     def __call__(self, images: NDArray[np.float32]) -> Any:
         if not self._process.alive:

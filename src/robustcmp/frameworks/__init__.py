@@ -94,7 +94,7 @@ def check_framework(name: str) -> None:
     """Raise `UsageError` for a framework that is unknown or not installed, without importing it."""
     check_name(name)
     if name not in NAMES:
-        environments.described(name)
+        environments.describe(name)
     elif name not in installed():
         raise UsageError(f"the framework {name!r} is not installed. Install it with: pip install 'robustcmp[{name}]'")
 
@@ -103,7 +103,7 @@ def versions(name: str) -> list[str | None]:
     """Return what tells two installations of a framework apart, without importing it or starting its host."""
     if name in NAMES:
         return framework_versions(name)
-    about = environments.described(name)
+    about = environments.describe(name)
     return [about["version"], about["python"], about["requirements"]]
 
 

@@ -1,27 +1,34 @@
-"""The host of Chainer. Its argument is the dtype, if that is not float32."""
+"""The host of Chainer."""
 
-import sys
 from typing import Any, Dict
 
 import chainer
 import chainer.functions as F
 import chainer.links as L
 import numpy as np
-from layers import Layers, canonical, channels_first, channels_last, native
-from protocol import Array, Arrays, Host, serve
+from layers import ChannelsFirst, channels_first, channels_last
+from protocol import Array, serve
 
 NAMES = {"kernel": "W", "bias": "b", "mean": "avg_mean", "variance": "avg_var"}
-DTYPE = np.dtype((sys.argv[1:-1] or ["float32"])[0])
-chainer.global_config.dtype = DTYPE
 chainer.global_config.train = False
 
 
-class ChainerNetwork(Layers):  # type: ignore[misc]
+class ChainerNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of Chainer's links."""
+
+    framework = "chainer"
+    differences = {
+        "initialisation": "kernels LeCun normal, biases zero (Chainer)",
+        "batch norm": "the variance moves towards that of n - 1 values",
+    }
+
+    @staticmethod
+    def version() -> str:
+        return str(chainer.__version__)
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         np.random.seed(seed)  # noqa: NPY002, Chainer draws its initial weights from there
-        super().__init__(architecture)
+        super().__init__(architecture, seed)
 
     def conv(self, inputs: int, layer: Dict[str, Any]) -> Any:
         return L.Convolution2D(inputs, layer["channels"], layer["kernel"], layer["stride"], layer["padding"])
@@ -47,74 +54,35 @@ class ChainerNetwork(Layers):  # type: ignore[misc]
     def weight(self, part: Any, kind: str) -> Any:
         return getattr(part, NAMES.get(kind, kind))
 
-    def arrays(self) -> Arrays:
-        """Return the arrays of all weights, in the layout of Chainer."""
-        return {name: getattr(weight, "array", weight) for name, weight in self.weights().items()}
+    def read(self, holder: Any) -> Array:
+        return getattr(holder, "array", holder)
 
+    def write(self, holder: Any, array: Array) -> None:
+        self.read(holder)[...] = array
 
-class Trainer:
-    """Stochastic gradient descent on a network."""
+    def zeros(self, holder: Any) -> Array:
+        return np.zeros_like(holder.array)
 
-    def __init__(self, network: ChainerNetwork, momentum: float, weight_decay: float) -> None:
-        self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
-        self.velocity = {name: np.zeros_like(weight.array) for name, weight in network.fitted().items()}
-
-
-def put(arrays: Arrays, canonical: Arrays, flattened: Dict[str, Any]) -> None:
-    """Put canonical arrays into others, in place."""
-    for name, array in native(canonical, flattened).items():
-        arrays[name][...] = array
-
-
-class ChainerHost(Host):  # type: ignore[misc]
-    framework = "chainer"
-    differences = {
-        "initialisation": "kernels LeCun normal, biases zero (Chainer)",
-        "batch norm": "the variance moves towards that of n - 1 values",
-    }
-
-    def version(self) -> str:
-        return str(chainer.__version__)
-
-    def build(self, architecture: Dict[str, Any], seed: int) -> ChainerNetwork:
-        return ChainerNetwork(architecture, seed)
-
-    def get_weights(self, network: ChainerNetwork) -> Arrays:
-        return canonical(network.arrays(), network.flattened)
-
-    def set_weights(self, network: ChainerNetwork, weights: Arrays) -> None:
-        put(network.arrays(), weights, network.flattened)
-
-    def logits(self, network: ChainerNetwork, images: Array) -> Array:
+    def logits(self, images: Array) -> Array:
         with chainer.no_backprop_mode():
-            return network.applied(channels_first(images).astype(DTYPE)).array
+            return self.apply(channels_first(images)).array
 
-    def vjp(self, network: ChainerNetwork, images: Array, v: Array) -> Array:
-        x = chainer.Variable(channels_first(images).astype(DTYPE))
-        [gradient] = chainer.grad([network.applied(x)], [x], [chainer.Variable(v.astype(DTYPE))])
+    def vjp(self, images: Array, v: Array) -> Array:
+        x = chainer.Variable(channels_first(images))
+        [gradient] = chainer.grad([self.apply(x)], [x], [chainer.Variable(v)])
         return channels_last(gradient.array)
 
-    def trainer(self, network: ChainerNetwork, momentum: float, weight_decay: float) -> Trainer:
-        return Trainer(network, momentum, weight_decay)
-
-    def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:
-        parameters = trainer.network.fitted()
+    def step(self, images: Array, labels: Array, learning_rate: float) -> float:
+        parameters = self.fitted()
         with chainer.using_config("train", True):
-            z = trainer.network.applied(channels_first(images).astype(DTYPE))
-            loss = F.softmax_cross_entropy(z, labels.astype(np.int32))
+            loss = F.softmax_cross_entropy(self.apply(channels_first(images)), labels.astype(np.int32))
             gradients = chainer.grad([loss], list(parameters.values()))
         for (name, weight), gradient in zip(parameters.items(), gradients):
-            velocity = trainer.velocity[name]
-            velocity *= DTYPE.type(trainer.momentum)
-            velocity += gradient.array + DTYPE.type(trainer.weight_decay) * weight.array
-            weight.array -= DTYPE.type(learning_rate) * velocity
+            velocity = self.velocities[name]
+            velocity *= np.float32(self.momentum)
+            velocity += gradient.array + np.float32(self.weight_decay) * weight.array
+            weight.array -= np.float32(learning_rate) * velocity
         return float(loss.array)
 
-    def velocity(self, trainer: Trainer) -> Arrays:
-        return canonical(trainer.velocity, trainer.network.flattened)
 
-    def set_velocity(self, trainer: Trainer, velocity: Arrays) -> None:
-        put(trainer.velocity, velocity, trainer.network.flattened)
-
-
-serve(ChainerHost)
+serve(ChainerNetwork)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-import secrets
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from .. import processes
 from ..errors import HostError, UsageError, unknown
@@ -27,10 +23,8 @@ HERE = Path(__file__).parent
 PYTHON = Path("bin", "python")
 SCRIPT, REQUIREMENTS = "host.py", "requirements.txt"
 READY = "host.json"  # written last
-ABOUT = ("requirements", "framework", "version", "python", "numpy")  # what it holds
+DESCRIBED = ("framework", "version", "python", "numpy")
 NAME = re.compile(r"[a-z0-9][a-z0-9@._-]*")
-
-_log = logging.getLogger("robustcmp")
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class Setup:
     arguments : tuple of str
         For the script.
     compiler : str
-        Without it, it is some hundred times slower; none for "".
+        A program that it compiles with; none for "".
     advice : str
         What to say where pip fails.
     """
@@ -59,15 +53,6 @@ class Setup:
     arguments: tuple[str, ...] = ()
     compiler: str = ""
     advice: str = ""
-
-    @property
-    def lacks(self) -> str:
-        """What to say where its compiler is not there, or nothing."""
-        if not self.compiler or shutil.which(self.compiler):
-            return ""
-        return (
-            f"there is no {self.compiler}, which it compiles its functions with: it will be some hundred times slower"
-        )
 
 
 TORCH_FOR_CPUS = (
@@ -111,8 +96,8 @@ def is_ready(name: str) -> bool:
     return (directory() / name / READY).exists()
 
 
-def described(name: str) -> dict[str, Any]:
-    """Return what is known of an environment that is there: framework, version, python, numpy, requirements' digest.
+def describe(name: str) -> dict[str, str]:
+    """Return framework, version, python and numpy of an environment that is there, and its requirements' digest.
 
     Raises
     ------
@@ -123,14 +108,8 @@ def described(name: str) -> dict[str, Any]:
         raise unknown("host", name, known())
     if not is_ready(name):
         raise UsageError(f"the host {name!r} has no environment yet. Create it with: robustcmp hosts create {name}")
-    try:
-        content = read_json(directory() / name / READY, "the description")
-        return {key: str(content[key]) for key in ABOUT}
-    except (UsageError, TypeError, LookupError) as error:
-        raise HostError(
-            f"the environment of {name} is broken ({error!r}). Recreate it: robustcmp hosts remove {name}, and "
-            f"robustcmp hosts create {name}"
-        ) from None
+    description: dict[str, str] = read_json(directory() / name / READY, "the description")
+    return description
 
 
 def start(name: str) -> HostProcess:
@@ -143,16 +122,15 @@ def start(name: str) -> HostProcess:
     HostError
         It cannot be started, or was made from other requirements than it has now.
     """
-    about, where = described(name), directory() / name
-    setup = (SETUPS | RUNTIMES).get(name) or Setup(where / SCRIPT, where / REQUIREMENTS, "3")
-    if about["requirements"] != file_digest(setup.requirements):
+    path = directory() / name
+    description = describe(name)
+    setup = (SETUPS | RUNTIMES).get(name) or Setup(path / SCRIPT, path / REQUIREMENTS, "3")
+    if description["requirements"] != file_digest(setup.requirements):
         raise HostError(
             f"the environment of {name} was created from requirements that {setup.requirements} no longer has. "
             f"Recreate it: robustcmp hosts remove {name}, and robustcmp hosts create {name}"
         )
-    if setup.lacks:
-        _log.warning("%s: %s", name, setup.lacks)
-    return run(name, where / PYTHON, setup.script, setup.arguments)
+    return run(name, path / PYTHON, setup.script, setup.arguments)
 
 
 def run(
@@ -194,8 +172,7 @@ def create(
 ) -> None:
     """Make a host's environment; nothing is done where it is there.
 
-    It is made beside its place and moved there when its host has answered, so none is ever half made. Of two processes
-    that make the same one the second waits. What one that was killed has left is deleted by the next.
+    It is made beside its place and moved there when its host has answered, so none is ever half made.
 
     Parameters
     ----------
@@ -213,94 +190,53 @@ def create(
     Raises
     ------
     UsageError
-        The name cannot be, a file is not there, or there is no such Python.
+        The name cannot be, a file is not there, or there is no such Python or compiler.
     HostError
         pip failed, or the host does not start.
     """
-    setup = _setup(name, script, requirements, reserved)
+    setup = _choose_setup(name, script, requirements, reserved)
     if is_ready(name):
         say(f"{name} already exists in {directory() / name}. Remove it with: robustcmp hosts remove {name}")
         return
     interpreter = _find_python(setup.python, python)
-    if setup.lacks:
-        say(f"{name}: {setup.lacks}")
+    if setup.compiler and not shutil.which(setup.compiler):
+        raise UsageError(f"{name} compiles its functions with {setup.compiler}, which is not there. Install it first")
     directory().mkdir(parents=True, exist_ok=True)
-    with _alone(name, say) as lock:
-        if is_ready(name):
-            say(f"another process has created {name} in the meantime")
-            return
-        for path in (directory() / name, *_left(name)):  # what is there is not ready
-            shutil.rmtree(path, ignore_errors=True)
-        where = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
-        try:
-            say(f"creating an environment for {name} with {interpreter}")
-            _run(name, [interpreter, "-I", "-m", "venv", str(where)], lock)
-            pip = [str(where / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-            try:
-                _run(name, [*pip, "--require-hashes", "--requirement", str(setup.requirements)], lock)
-            except HostError as error:
-                raise HostError(f"{error}\n{setup.advice}".strip()) from None
-            shutil.copy(setup.script, where / SCRIPT)
-            shutil.copy(setup.requirements, where / REQUIREMENTS)
-            host = run(name, where / PYTHON, setup.script, setup.arguments)
-            host.close()
-            about = {"requirements": file_digest(setup.requirements), **host.greeting}
-            about = {key: about[key] for key in ABOUT}
-            (where / READY).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-            where.rename(directory() / name)
-        finally:
-            shutil.rmtree(where, ignore_errors=True)
-    say(f"{name} is ready: {about['version']}, Python {about['python']}")
-
-
-@contextmanager
-def _alone(name: str, say: Callable[[str], None]) -> Iterator[IO[str]]:
-    """Hold the lock of a host's environment; what is started with its file holds it too, until that has ended."""
-    import fcntl  # Windows has none
-
-    path = directory() / f".{name}.lock"
-    while True:
-        with path.open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say(f"another process is creating {name}; waiting for it")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _is(lock, path):  # who had it has deleted it
-                continue
-            try:
-                yield lock
-            finally:
-                path.unlink()
-            return
-
-
-def _is(file: IO[str], path: Path) -> bool:
-    """Say whether an open file is the one at a path."""
+    path = Path(tempfile.mkdtemp(prefix=f".{name}~", dir=directory()))
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+        say(f"creating an environment for {name} with {interpreter}")
+        _run(name, [interpreter, "-I", "-m", "venv", str(path)])
+        pip = [str(path / PYTHON), "-I", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        try:
+            _run(name, [*pip, "--require-hashes", "--requirement", str(setup.requirements)])
+        except HostError as error:
+            raise HostError(f"{error}\n{setup.advice}".strip()) from None
+        shutil.copy(setup.script, path / SCRIPT)
+        shutil.copy(setup.requirements, path / REQUIREMENTS)
+        host = run(name, path / PYTHON, setup.script, setup.arguments)
+        host.close()
+        description = {key: host.greeting[key] for key in DESCRIBED}
+        description["requirements"] = file_digest(setup.requirements)
+        (path / READY).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        if not is_ready(name):  # another process may have made it in the meantime
+            path.rename(directory() / name)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+    say(f"{name} is ready: {description['version']}, Python {description['python']}")
 
 
-def _left(name: str) -> list[Path]:
-    """What was left of environments of a host that were never ready, or not wholly removed."""
-    return [path for path in directory().glob(".*~*") if path.name.partition("~")[0] == f".{name}"]
-
-
-def _setup(
+def _choose_setup(
     name: str,
     script: str | os.PathLike[str] | None,
     requirements: str | os.PathLike[str] | None,
     reserved: Collection[str],
 ) -> Setup:
+    setups = SETUPS | RUNTIMES
     if script is None:
-        if name not in (setups := SETUPS | RUNTIMES):
+        if name not in setups:
             raise unknown("host", name, setups)
-        if requirements is not None:
-            raise UsageError("requirements are only for a host with a script", parameters=["requirements", "script"])
         return setups[name]
-    if name in (*SETUPS, *RUNTIMES, *reserved, "numpy") or not NAME.fullmatch(name):
+    if name in (*setups, *reserved, "numpy") or not NAME.fullmatch(name):
         raise UsageError(
             f"a host of your own should have a name that no built-in host has, of a-z, 0-9 and @._-; received {name!r}"
         )
@@ -313,33 +249,30 @@ def _setup(
 
 
 def remove(name: str) -> None:
-    """Delete a host's environment, and what was left of one that was never ready.
+    """Delete a host's environment, and what is left of its creations that were killed.
 
     Raises
     ------
     UsageError
         There is none of that name.
     """
-    left = _left(name)
-    whole = directory() / name
-    if not (NAME.fullmatch(name) and (whole.exists() or left)):
+    paths = [*directory().glob(f".{name}~*"), directory() / name]
+    existing = [path for path in paths if path.exists()]
+    if not NAME.fullmatch(name) or not existing:
         raise UsageError(f"there is no environment of a host {name!r} in {directory()}")
-    if whole.exists():  # out of sight first: one that is half removed should not be found
-        left.append(whole.rename(directory() / f".{name}~{secrets.token_hex(8)}"))
-    for path in left:
+    (directory() / name / READY).unlink(missing_ok=True)  # first: one that is half removed is not ready
+    for path in existing:
         shutil.rmtree(path)
 
 
-def _find_python(version: str, given: str | None) -> str:
-    """Return an interpreter of a version: the one given, or one that is found on PATH, with pyenv, uv or py."""
-    for candidate in [given] if given else _pythons(version):
-        candidate_version = _version(candidate)
-        if candidate_version is not None and (
-            candidate_version == version or candidate_version.startswith(f"{version}.")
-        ):
+def _find_python(version: str, python: str | None) -> str:
+    """Return an interpreter of a version: the one named, or one that is found on PATH, with pyenv or uv."""
+    for candidate in [python] if python else _list_pythons(version):
+        received = _read_version(candidate)
+        if f"{received}.".startswith(f"{version}."):
             return candidate
-        if given:
-            raise UsageError(f"expected CPython {version} in {given}, received {candidate_version or 'no Python'}")
+        if python:
+            raise UsageError(f"expected CPython {version} in {python}, received {received or 'no Python'}")
     raise UsageError(
         f"there is no CPython {version}. Install it, for example with pyenv install {version} or uv python install "
         f"{version}, or name its interpreter with python.",
@@ -347,34 +280,30 @@ def _find_python(version: str, given: str | None) -> str:
     )
 
 
-def _pythons(version: str) -> Iterator[str]:
-    yield from filter(None, [shutil.which(f"python{version}")])
+def _list_pythons(version: str) -> Iterator[str]:
+    if path := shutil.which(f"python{version}"):
+        yield path
     root = os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv"))
     yield from map(str, sorted(Path(root).glob(f"versions/{version}.*/bin/python"), reverse=True))
-    for command in (
-        ["uv", "python", "find", version],
-        ["py", f"-{version}", "-c", "import sys; print(sys.executable)"],
-    ):
-        if shutil.which(command[0]):
-            status, output, _ = processes.run(command)
-            if not status:
-                yield output.strip()
+    if shutil.which("uv"):
+        _, output, _ = processes.run(["uv", "python", "find", version])
+        yield output.strip()
 
 
-def _version(python: str) -> str | None:
-    """Return an interpreter's version, or None if it is none."""
+def _read_version(python: str) -> str:
+    """Return an interpreter's version, or "" if it is none of CPython."""
     code = "import platform, sys; print(platform.python_implementation(), '%d.%d.%d' % sys.version_info[:3])"
     try:
-        status, output, _ = processes.run([python, "-c", code], seconds=60)
+        _, output, _ = processes.run([python, "-c", code], seconds=60)
     except (OSError, subprocess.TimeoutExpired):
-        return None
+        return ""
     kind, _, version = output.strip().partition(" ")
-    return version if status == 0 and kind == "CPython" else None
+    return version if kind == "CPython" else ""
 
 
-def _run(name: str, command: list[str], lock: IO[str]) -> None:
-    """Run a tool, which holds the lock until it ends."""
-    status, output, errors = processes.run(command, descriptors=[lock.fileno()])
+def _run(name: str, command: list[str]) -> None:
+    """Run a tool."""
+    status, output, errors = processes.run(command)
     if status:
         tail = "\n".join((output + errors).strip().splitlines()[-15:])
         raise HostError(

@@ -1,26 +1,30 @@
-"""The host of MXNet, with the layers of Gluon. Its argument is the dtype, if that is not float32."""
+"""The host of MXNet, with the layers of Gluon."""
 
-import sys
 from typing import Any, Dict
 
 import mxnet as mx
-from layers import Layers, canonical, channels_first, channels_last, native
+from layers import ChannelsFirst, channels_first, channels_last
 from mxnet import autograd, nd
 from mxnet.gluon import loss, nn
-from protocol import Array, Arrays, Host, serve
+from protocol import Array, serve
 
 NAMES = {"kernel": "weight", "mean": "running_mean", "variance": "running_var"}
-DTYPE = (sys.argv[1:-1] or ["float32"])[0]
 
 
-class MXNetNetwork(Layers):  # type: ignore[misc]
+class MXNetNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of Gluon's layers."""
 
+    framework = "mxnet"
+    differences = {"initialisation": "kernels uniform in ±0.07, biases zero (Gluon)"}
+
+    @staticmethod
+    def version() -> str:
+        return str(mx.__version__)
+
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
-        super().__init__(architecture)
+        super().__init__(architecture, seed)
         mx.random.seed(seed)
         for part in self.parts.values():
-            part.cast(DTYPE)
             part.initialize()
 
     def conv(self, inputs: int, layer: Dict[str, Any]) -> Any:
@@ -48,69 +52,38 @@ class MXNetNetwork(Layers):  # type: ignore[misc]
         return nd.flatten(x)
 
     def weight(self, part: Any, kind: str) -> Any:
-        return getattr(part, NAMES.get(kind, kind))
+        return getattr(part, NAMES.get(kind, kind)).data()
 
+    def read(self, holder: Any) -> Array:
+        return holder.asnumpy()
 
-class Trainer:
-    """Stochastic gradient descent on a network."""
+    def write(self, holder: Any, array: Array) -> None:
+        holder[:] = nd.array(array)
 
-    def __init__(self, network: MXNetNetwork, momentum: float, weight_decay: float) -> None:
-        self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
-        self.weights = network.fitted()
-        self.velocity = {name: nd.zeros_like(weight.data()) for name, weight in self.weights.items()}
+    def zeros(self, holder: Any) -> Any:
+        return nd.zeros_like(holder)
 
+    def logits(self, images: Array) -> Array:
+        return self.apply(nd.array(channels_first(images))).asnumpy()
 
-class MXNetHost(Host):  # type: ignore[misc]
-    framework = "mxnet"
-    differences = {"initialisation": "kernels uniform in ±0.07, biases zero (Gluon)"}
-
-    def version(self) -> str:
-        return str(mx.__version__)
-
-    def build(self, architecture: Dict[str, Any], seed: int) -> MXNetNetwork:
-        return MXNetNetwork(architecture, seed)
-
-    def get_weights(self, network: MXNetNetwork) -> Arrays:
-        weights = {name: weight.data().asnumpy() for name, weight in network.weights().items()}
-        return canonical(weights, network.flattened)
-
-    def set_weights(self, network: MXNetNetwork, weights: Arrays) -> None:
-        parameters = network.weights()
-        for name, array in native(weights, network.flattened).items():
-            parameters[name].set_data(nd.array(array, dtype=DTYPE))
-
-    def logits(self, network: MXNetNetwork, images: Array) -> Array:
-        return network.applied(nd.array(channels_first(images), dtype=DTYPE)).asnumpy()
-
-    def vjp(self, network: MXNetNetwork, images: Array, v: Array) -> Array:
-        x = nd.array(channels_first(images), dtype=DTYPE)
+    def vjp(self, images: Array, v: Array) -> Array:
+        x = nd.array(channels_first(images))
         x.attach_grad()
         with autograd.record(train_mode=False):
-            z = network.applied(x)
-        z.backward(nd.array(v, dtype=DTYPE), train_mode=False)
+            z = self.apply(x)
+        z.backward(nd.array(v), train_mode=False)
         return channels_last(x.grad.asnumpy())
 
-    def trainer(self, network: MXNetNetwork, momentum: float, weight_decay: float) -> Trainer:
-        return Trainer(network, momentum, weight_decay)
-
-    def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:
-        x, y = nd.array(channels_first(images), dtype=DTYPE), nd.array(labels, dtype="int32")
+    def step(self, images: Array, labels: Array, learning_rate: float) -> float:
         with autograd.record():
-            mean = loss.SoftmaxCrossEntropyLoss()(trainer.network.applied(x), y).mean()
+            z = self.apply(nd.array(channels_first(images)))
+            mean = loss.SoftmaxCrossEntropyLoss()(z, nd.array(labels, dtype="int32")).mean()
         mean.backward()
-        for name, weight in trainer.weights.items():
-            velocity = trainer.velocity[name]
-            velocity[:] = trainer.momentum * velocity + weight.grad() + trainer.weight_decay * weight.data()
-            weight.set_data(weight.data() - learning_rate * velocity)
+        for name, weight in self.fitted().items():
+            velocity = self.velocities[name]
+            velocity[:] = self.momentum * velocity + weight.grad + self.weight_decay * weight
+            weight[:] = weight - learning_rate * velocity
         return float(mean.asscalar())
 
-    def velocity(self, trainer: Trainer) -> Arrays:
-        velocities = {name: velocity.asnumpy() for name, velocity in trainer.velocity.items()}
-        return canonical(velocities, trainer.network.flattened)
 
-    def set_velocity(self, trainer: Trainer, velocity: Arrays) -> None:
-        for name, array in native(velocity, trainer.network.flattened).items():
-            trainer.velocity[name][:] = nd.array(array, dtype=DTYPE)
-
-
-serve(MXNetHost)
+serve(MXNetNetwork)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import socket
@@ -16,18 +15,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..errors import HostError, UsageError
+from ..errors import HostError
 from ..processes import Process
 from .protocol import MEMORY, MEMORY_SIZE, VERSION, Channel, Closed, ProtocolError
-from .variables import passed_on
+from .variables import select_variables
 
 START_SECONDS = 300.0  # frameworks take long to import, most of all the first time and beside other work
 CALL_SECONDS = 1800.0  # Theano compiles in its first calls
-SECONDS = "ROBUSTCMP_HOST_SECONDS"  # the variable that has another number of seconds for a call
-GREETING = ("framework", "version", "python", "numpy")  # texts; and differences, texts by name
 TAIL = 2000  # characters of standard error that an error shows
 MOST_OUTPUT = 2**24  # bytes of what it prints that are kept
-LONGEST = 1e9  # seconds that may be waited for
 
 
 class HostProcess:
@@ -40,9 +36,9 @@ class HostProcess:
     command : sequence of str
         What starts it; the number of its socket is added at the end.
     environment : dict of str to str, optional
-        Variables beside those of this process that `robustcmp.hosts.variables` passes on.
+        Variables beside those of this process that `robustcmp.hosts.variables` selects.
     start_seconds, call_seconds : float, optional
-        How long it may take to greet, and to answer: ``$ROBUSTCMP_HOST_SECONDS`` or half an hour if nothing is said.
+        How long it may take to greet, and to answer.
 
     Attributes
     ----------
@@ -53,8 +49,6 @@ class HostProcess:
     ------
     HostError
         It cannot be started, does not greet in time, or speaks another version of the protocol.
-    UsageError
-        The variable is no number of seconds.
     """
 
     def __init__(
@@ -63,18 +57,18 @@ class HostProcess:
         command: Sequence[str],
         environment: dict[str, str] | None = None,
         start_seconds: float = START_SECONDS,
-        call_seconds: float | None = None,
+        call_seconds: float = CALL_SECONDS,
     ):
         self.name = name
-        self._seconds = _patience() if call_seconds is None else call_seconds
+        self._seconds = call_seconds
         self._one_at_a_time = threading.Lock()
         self._unused: deque[int] = deque()
         ours, theirs = socket.socketpair()
         try:
-            with theirs, _shared() as (memory, variables, files):
+            with theirs, _share_memory() as (memory, variables, files):
                 self._process = Process(
                     [*command, str(theirs.fileno())],
-                    {**passed_on(os.environ), **(environment or {}), **variables},
+                    {**select_variables(os.environ), **(environment or {}), **variables},
                     [theirs.fileno(), *files],
                 )
         except OSError as error:
@@ -83,26 +77,12 @@ class HostProcess:
         self._channel = Channel(ours)
         self.close = weakref.finalize(self, _end, self._channel, self._process)
         self._died = False
-        try:
-            self.greeting, _ = self._received(start_seconds, "greet")
-        except BaseException:
-            self.close()
-            raise
+        self.greeting, _ = self._converse("greet", start_seconds)
         if self.greeting.get("protocol") != VERSION:
             self.close()
             raise HostError(
                 f"the host {name} speaks version {self.greeting.get('protocol')} of the protocol, expected {VERSION}. "
                 "A host's file should end with serve() of the protocol module next to it."
-            )
-        differences = self.greeting.get("differences")
-        texts = list(differences.values()) if isinstance(differences, dict) else [None]
-        wrong = [key for key in GREETING if not isinstance(self.greeting.get(key), str)]
-        wrong += ["differences"] * (not all(isinstance(text, str) for text in texts))
-        if wrong:
-            self.close()
-            raise HostError(
-                f"the greeting of the host {name} should have text values, and differences as texts by name; received "
-                + ", ".join(f"{key} {self.greeting.get(key)!r}" for key in wrong)
             )
         if self.greeting.get("shares_memory") is True:
             self._channel.memory = memory
@@ -134,34 +114,17 @@ class HostProcess:
         """
         with self._one_at_a_time:
             while self._unused:
-                self._asked("forget", None, of=self._unused.popleft())
-            return self._asked(call, arrays, **content)
+                self._ask("forget", None, of=self._unused.popleft())
+            return self._ask(call, arrays, **content)
 
     def forget(self, number: int) -> None:
         """Let it forget a network or a trainer before the next call; may be called while another call is under way."""
         self._unused.append(number)
 
-    def _asked(
+    def _ask(
         self, call: str, arrays: dict[str, NDArray[Any]] | None, **content: Any
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        try:
-            self._channel.send({"call": call, **content}, arrays, self._seconds)
-            answer, answered = self._received(
-                self._seconds, f"answer {call}", f" ({SECONDS} sets how long it may take)"
-            )
-        except Closed:
-            raise self._ended(f"died before {call}", died=True) from None
-        except TimeoutError:
-            raise self._ended(
-                f"did not take {call} within {self._seconds:g} seconds ({SECONDS} sets how long it may take)"
-            ) from None
-        except ProtocolError as error:
-            raise HostError(f"the host {self.name} cannot run {call}: {error}") from None
-        except HostError:
-            raise
-        except BaseException:  # an interrupt between question and answer: the next answer would be this one's
-            self.close()
-            raise
+        answer, answered = self._converse(f"answer {call}", self._seconds, {"call": call, **content}, arrays)
         output = self._process.output.fileno()
         if os.fstat(output).st_blocks * 512 > MOST_OUTPUT:
             os.ftruncate(output, 0)  # it goes on where it was; what lies before takes no room
@@ -170,39 +133,36 @@ class HostProcess:
             raise HostError(f"the host {self.name} failed in {call}: {answer['error']}", out_of_memory=full)
         return answer, answered
 
-    def _received(self, seconds: float, what: str, hint: str = "") -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    def _converse(
+        self,
+        task: str,
+        seconds: float,
+        question: dict[str, Any] | None = None,
+        arrays: dict[str, NDArray[Any]] | None = None,
+    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Send a question, if there is one, and return the next message."""
         try:
+            if question is not None:
+                self._channel.send(question, arrays, seconds)
             return self._channel.receive(seconds)
         except Closed:
-            raise self._ended(f"died and did not {what}", died=True) from None
+            self._died = True
+            reason = f"died and did not {task}"
         except TimeoutError:
-            raise self._ended(f"did not {what} within {seconds:g} seconds{hint}") from None
+            reason = f"did not {task} within {seconds:g} seconds"
         except ProtocolError as error:
-            raise self._ended(f"did not {what} as it should: {error}") from None
-
-    def _ended(self, what: str, died: bool = False) -> HostError:
-        """End the process and return the error that says why."""
+            reason = f"did not {task} as it should: {error}"
+        except BaseException:  # an interrupt between question and answer: the next answer would be this one's
+            self.close()
+            raise
         tail = self.close()
-        self._died = died
         last = f" It wrote last:\n{tail}" if tail else " It wrote nothing."
-        status = f" (exit status {self._process.poll()})" if died else ""
-        return HostError(f"the host {self.name} {what}{status}.{last}", died=died)
-
-
-def _patience() -> float:
-    """Return how many seconds a call may take."""
-    given = os.environ.get(SECONDS)
-    try:
-        seconds = CALL_SECONDS if given is None else float(given)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= LONGEST:
-        raise UsageError(f"{SECONDS} should be a number of seconds above 0, at most {LONGEST:g}, received {given!r}")
-    return seconds
+        status = f" (exit status {self._process.poll()})" if self._died else ""
+        raise HostError(f"the host {self.name} {reason}{status}.{last}", died=self._died)
 
 
 @contextmanager
-def _shared() -> Iterator[tuple[mmap.mmap | None, dict[str, str], list[int]]]:
+def _share_memory() -> Iterator[tuple[mmap.mmap | None, dict[str, str], list[int]]]:
     """Memory that a child can map, the variables that tell it so, and the files that it needs for that."""
     if not hasattr(os, "memfd_create"):  # a file elsewhere may lie on a disk, which may be full
         yield None, {}, []

@@ -1,24 +1,36 @@
-"""The host of old versions of PyTorch, from 1.0 on. Its argument is the dtype, if that is not float32."""
+"""The host of old versions of PyTorch, from 1.0 on."""
 
-import sys
 from typing import Any, Dict
 
 import torch
 import torch.nn.functional as F
-from layers import Layers, canonical, channels_first, channels_last, native
-from protocol import Array, Arrays, Host, serve
+from layers import ChannelsFirst, channels_first, channels_last
+from protocol import Array, serve
 from torch import nn
 
 NAMES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "mean": "running_mean", "variance": "running_var"}
-torch.set_default_dtype(getattr(torch, (sys.argv[1:-1] or ["float32"])[0]))
 
 
-class TorchNetwork(Layers):  # type: ignore[misc]
+class TorchNetwork(ChannelsFirst):  # type: ignore[misc]
     """A network of `torch.nn`'s layers."""
+
+    framework = "torch"
+    differences = {
+        "initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)",
+        "batch norm": "the variance moves towards that of n - 1 values",
+    }
+
+    @staticmethod
+    def version() -> str:
+        return str(torch.__version__)
+
+    @staticmethod
+    def threads(count: int) -> None:
+        torch.set_num_threads(count)
 
     def __init__(self, architecture: Dict[str, Any], seed: int) -> None:
         torch.manual_seed(seed)
-        super().__init__(architecture)
+        super().__init__(architecture, seed)
         self.train(False)
 
     def conv(self, inputs: int, layer: Dict[str, Any]) -> nn.Module:
@@ -45,90 +57,42 @@ class TorchNetwork(Layers):  # type: ignore[misc]
     def weight(self, part: Any, kind: str) -> Any:
         return getattr(part, NAMES.get(kind, kind))
 
+    def read(self, holder: Any) -> Array:
+        return holder.detach().numpy()
+
+    def write(self, holder: Any, array: Array) -> None:
+        with torch.no_grad():
+            holder.copy_(torch.from_numpy(array))
+
+    def zeros(self, holder: Any) -> Any:
+        return torch.zeros_like(holder)
+
     def train(self, training: bool) -> None:
         for part in self.parts.values():
             part.train(training)
 
-
-class Trainer:
-    """Stochastic gradient descent on a network."""
-
-    def __init__(self, network: TorchNetwork, momentum: float, weight_decay: float) -> None:
-        self.network, self.momentum, self.weight_decay = network, momentum, weight_decay
-        self.weights = network.fitted()
-        self.velocity = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
-
-
-def tensor(array: Array) -> Any:
-    """Return an array of floats as a tensor."""
-    return torch.from_numpy(array).to(torch.get_default_dtype())
-
-
-def put(tensors: Dict[str, Any], arrays: Arrays, flattened: Dict[str, Any]) -> None:
-    """Put canonical arrays into tensors."""
-    with torch.no_grad():
-        for name, array in native(arrays, flattened).items():
-            tensors[name].copy_(torch.from_numpy(array))
-
-
-def canonical_arrays(tensors: Dict[str, Any], flattened: Dict[str, Any]) -> Arrays:
-    """Return what tensors hold, as canonical arrays."""
-    return canonical({name: value.detach().numpy() for name, value in tensors.items()}, flattened)
-
-
-class TorchHost(Host):  # type: ignore[misc]
-    framework = "torch"
-    differences = {
-        "initialisation": "kernels and biases uniform in ±1/√fan_in (torch.nn)",
-        "batch norm": "the variance moves towards that of n - 1 values",
-    }
-
-    def version(self) -> str:
-        return str(torch.__version__)
-
-    def build(self, architecture: Dict[str, Any], seed: int) -> TorchNetwork:
-        return TorchNetwork(architecture, seed)
-
-    def get_weights(self, network: TorchNetwork) -> Arrays:
-        return canonical_arrays(network.weights(), network.flattened)
-
-    def set_weights(self, network: TorchNetwork, weights: Arrays) -> None:
-        put(network.weights(), weights, network.flattened)
-
-    def logits(self, network: TorchNetwork, images: Array) -> Array:
+    def logits(self, images: Array) -> Array:
         with torch.no_grad():
-            return network.applied(tensor(channels_first(images))).numpy()
+            return self.apply(torch.from_numpy(channels_first(images))).numpy()
 
-    def vjp(self, network: TorchNetwork, images: Array, v: Array) -> Array:
-        x = tensor(channels_first(images)).requires_grad_()
-        (gradient,) = torch.autograd.grad(network.applied(x), x, tensor(v))
+    def vjp(self, images: Array, v: Array) -> Array:
+        x = torch.from_numpy(channels_first(images)).requires_grad_()
+        (gradient,) = torch.autograd.grad(self.apply(x), x, torch.from_numpy(v))
         return channels_last(gradient.numpy())
 
-    def trainer(self, network: TorchNetwork, momentum: float, weight_decay: float) -> Trainer:
-        return Trainer(network, momentum, weight_decay)
-
-    def step(self, trainer: Trainer, images: Array, labels: Array, learning_rate: float) -> float:
-        network = trainer.network
-        network.train(True)
-        loss = F.cross_entropy(network.applied(tensor(channels_first(images))), torch.from_numpy(labels))
-        gradients = torch.autograd.grad(loss, list(trainer.weights.values()))
-        network.train(False)
+    def step(self, images: Array, labels: Array, learning_rate: float) -> float:
+        weights = self.fitted()
+        self.train(True)
+        loss = F.cross_entropy(self.apply(torch.from_numpy(channels_first(images))), torch.from_numpy(labels))
+        gradients = torch.autograd.grad(loss, list(weights.values()))
+        self.train(False)
         with torch.no_grad():
-            for (name, weight), gradient in zip(trainer.weights.items(), gradients):
-                velocity = trainer.velocity[name]
-                velocity.mul_(trainer.momentum).add_(gradient + trainer.weight_decay * weight)
+            for (name, weight), gradient in zip(weights.items(), gradients):
+                velocity = self.velocities[name]
+                velocity.mul_(self.momentum).add_(gradient + self.weight_decay * weight)
                 weight.sub_(learning_rate * velocity)
         return float(loss.item())
 
-    def velocity(self, trainer: Trainer) -> Arrays:
-        return canonical_arrays(trainer.velocity, trainer.network.flattened)
-
-    def set_velocity(self, trainer: Trainer, velocity: Arrays) -> None:
-        put(trainer.velocity, velocity, trainer.network.flattened)
-
-    def threads(self, count: int) -> None:
-        torch.set_num_threads(count)
-
 
 if __name__ == "__main__":
-    serve(TorchHost)
+    serve(TorchNetwork)

@@ -80,14 +80,14 @@ PREFIXES = (
 _SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
 
 
-def passed_on(environment: Mapping[str, str]) -> dict[str, str]:
+def select_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a host sees.
 
     A listed name that says it is a secret is left out as well.
 
     Examples
     --------
-    >>> passed_on({"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "x", "OMP_NUM_THREADS": "2", "TF_API_KEY": "x"})
+    >>> select_variables({"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "x", "OMP_NUM_THREADS": "2", "TF_API_KEY": "x"})
     {'PATH': '/bin', 'OMP_NUM_THREADS': '2'}
     """
     return {

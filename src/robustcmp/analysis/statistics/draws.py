@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from ...errors import UsageError
-
-# Exact single pixel ------------------------------------------------------------------------------------------------
 
 
 def fall_probability(vulnerable: NDArray[Any], pixels: NDArray[Any], tried: NDArray[Any] | int) -> NDArray[np.float64]:
@@ -25,8 +24,6 @@ def fall_probability(vulnerable: NDArray[Any], pixels: NDArray[Any], tried: NDAr
     >>> fall_probability(np.array([0, 1, 64]), np.array([64, 64, 64]), 16)
     array([0.  , 0.25, 1.  ])
     """
-    from scipy.special import gammaln
-
     k, n = np.asarray(vulnerable, np.float64), np.asarray(pixels, np.float64)
     m = np.minimum(tried, n)
     # By logarithms of factorials; none escapes where fewer than m positions are safe.

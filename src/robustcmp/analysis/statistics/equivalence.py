@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
 from .foundations import NO_VARIANCE, check_fraction, check_pairs, check_values, pooled_variance
 from .hypotheses import mean_and_error, standard_error
@@ -170,8 +171,6 @@ def _one_sided(difference: float, error: float, df: float, margin: float, larges
     check_fraction("margin", margin, largest)
     if error**2 <= NO_VARIANCE:
         return Equivalence(difference, -largest, largest, 1.0)
-    from scipy.special import stdtr, stdtrit
-
     half = float(stdtrit(df, 1 - LEVEL)) * error
     p = float(stdtr(df, (abs(difference) - margin) / error))  # the nearer end of the margin has the larger p
     return Equivalence(difference, difference - half, difference + half, p)

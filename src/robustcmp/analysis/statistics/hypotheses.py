@@ -12,20 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtr, chdtrc, fdtrc, stdtr, stdtrit
 
-from .foundations import (
-    NO_VARIANCE,
-    ROUNDING,
-    check_pairs,
-    check_same_images,
-    check_values,
-    pooled_variance,
-)
-from .intervals import (
-    blocks,
-)
-
-# Tests -------------------------------------------------------------------------------------------------------------
+from .foundations import NO_VARIANCE, ROUNDING, check_pairs, check_same_images, check_values, pooled_variance
+from .intervals import split_resamples
 
 
 class Evidence(NamedTuple):
@@ -52,8 +42,6 @@ def cochran_q(outcomes: NDArray[np.bool_]) -> Evidence:
     """
     if not (outcomes.any(axis=0) & ~outcomes.all(axis=0)).any():
         return NOTHING_VARIES
-    from scipy.special import chdtrc
-
     k = len(outcomes)
     of_models, of_images = outcomes.sum(axis=1, dtype=np.int64), outcomes.sum(axis=0, dtype=np.int64)
     total = int(of_images.sum())
@@ -90,8 +78,6 @@ def sign_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> Evidence:
 
 def _coin(heads: int, tails: int) -> Evidence:
     """Test whether a coin that fell on one side so often, and so often on the other, is fair; two-sided, exact."""
-    from scipy.special import bdtr
-
     if not heads + tails:
         return NOTHING_VARIES
     return Evidence(float(heads), min(1.0, 2 * float(bdtr(min(heads, tails), heads + tails, 0.5))))
@@ -124,7 +110,7 @@ def sign_flips(differences: NDArray[np.float64], resamples: int = 10_000, seed: 
     observed = np.abs(differences.sum(axis=1))
     reached = np.zeros(pairs, np.int64)
     some = differences[:, differences.any(axis=0)]  # the sign of a zero says nothing
-    for size in blocks(resamples, max(*some.shape, 1)):
+    for size in split_resamples(resamples, max(*some.shape, 1)):
         signs = rng.integers(0, 2, (size, some.shape[1]), np.int8) * 2.0 - 1.0
         reached += (np.abs(signs @ some.T) >= observed - ROUNDING).sum(axis=0)
     p = (1 + reached) / (1 + resamples)
@@ -158,7 +144,7 @@ def label_permutation(values: NDArray[np.float64], resamples: int = 10_000, seed
         return NOTHING_VARIES
     rng = np.random.default_rng(seed)
     reached = 0
-    for size in blocks(resamples, differs.size):
+    for size in split_resamples(resamples, differs.size):
         permuted = rng.permuted(np.broadcast_to(differs, (size, *differs.shape)), axis=1)
         reached += int((permuted.sum(axis=2).var(axis=1) / n**2 >= observed - ROUNDING).sum())
     return Evidence(observed, (1 + reached) / (1 + resamples))
@@ -210,7 +196,7 @@ def mantel(values: NDArray[np.float64], groups: Sequence[str], resamples: int = 
         return Evidence(math.nan, math.nan)
     rng = np.random.default_rng(seed)
     reached = 0
-    for size in blocks(resamples, n * n):
+    for size in split_resamples(resamples, n * n):
         permuted = members[np.array([rng.permutation(n) for _ in range(size)])]
         reached += int((~(differences(permuted) < observed - ROUNDING)).sum())  # NaN is no evidence against
     return Evidence(float(observed), (1 + reached) / (1 + resamples))
@@ -234,8 +220,6 @@ def friedman(values: NDArray[np.float64]) -> Evidence:
         return sign_test(values[0], values[1])
     if (values == values[0]).all():
         return NOTHING_VARIES
-    from scipy.special import chdtrc
-
     k, n = values.shape
     below = (values[None] < values[:, None]).sum(axis=1)
     equal = (values[None] == values[:, None]).sum(axis=1)
@@ -271,8 +255,6 @@ def f_test(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     between = _sum_between(groups) / (len(groups) - 1)
     if between <= NO_VARIANCE or within <= NO_VARIANCE:
         return NOTHING_VARIES
-    from scipy.special import fdtrc
-
     return Evidence(between / within, float(fdtrc(len(groups) - 1, df, between / within)))
 
 
@@ -302,11 +284,10 @@ def brown_forsythe(groups: Sequence[NDArray[np.float64]]) -> Evidence:
     (8.0, 0.1056)
     """
     pooled_variance(groups)  # or it says what is missing
-    between, within = _sum_between(groups), unequal(groups)
+    between = _sum_between(groups)
+    within = scale_unequal(np.array([group.var(ddof=1) for group in groups]), list(map(len, groups)))
     if between <= NO_VARIANCE or within.total <= NO_VARIANCE:
         return NOTHING_VARIES
-    from scipy.special import fdtrc
-
     statistic = between / within.total
     return Evidence(statistic, float(fdtrc(within.df_between, within.df, statistic)))
 
@@ -325,12 +306,7 @@ class Unequal(NamedTuple):
     df: float
 
 
-def unequal(groups: Sequence[NDArray[np.float64]]) -> Unequal:
-    """Return the yardstick of groups with unequal variances; degrees of freedom are NaN if nothing varies."""
-    return unequal_variances(np.array([group.var(ddof=1) for group in groups]), list(map(len, groups)))
-
-
-def unequal_variances(variances: NDArray[np.float64], trainings: Sequence[int]) -> Unequal:
+def scale_unequal(variances: NDArray[np.float64], trainings: Sequence[int]) -> Unequal:
     """Return the yardstick of groups from their variances (groups,) and numbers of training runs."""
     sizes = np.asarray(trainings)
     shares = sizes / sizes.sum()
@@ -350,45 +326,6 @@ class Difference(NamedTuple):
     difference: float
     low: float
     high: float
-
-
-def pooled_t(groups: Sequence[NDArray[np.float64]], a: int, b: int, confidence: float = 0.95) -> Difference:
-    """Test whether two frameworks differ in their mean rate, with the variance between trainings pooled over all.
-
-    Student's t; the variance within frameworks is taken to be one, and estimated from all groups. Where no training
-    differs from another of its framework there is nothing to measure a difference by: the statistic is 0, p is 1, and
-    the interval everything, -1 to 1. Rates of a few images in a thousand are often equal by chance. Intervals are cut
-    to -1 to 1.
-
-    Parameters
-    ----------
-    groups : sequence of ndarray of float64, shape (training runs,)
-        As for `f_test`.
-    a, b : int
-        Which of the groups are compared.
-
-    Raises
-    ------
-    UsageError
-        A framework has one training.
-
-    Examples
-    --------
-    >>> difference = pooled_t([np.array([0.1, 0.2]), np.array([0.3, 0.4])], 0, 1)
-    >>> round(difference.statistic, 3), round(difference.p, 4), round(difference.low, 3), round(difference.high, 3)
-    (-2.828, 0.1056, -0.504, 0.104)
-    """
-    from scipy.special import stdtr, stdtrit
-
-    within, df = pooled_variance(groups)
-    difference = float(groups[a].mean() - groups[b].mean())
-    error = math.sqrt(within * (1 / len(groups[a]) + 1 / len(groups[b])))
-    half = float(stdtrit(df, 0.5 + confidence / 2)) * error
-    if within <= NO_VARIANCE:
-        return Difference(*NOTHING_VARIES, difference, -1.0, 1.0)
-    statistic = difference / error
-    p = float(2 * stdtr(df, -abs(statistic)))
-    return Difference(statistic, p, difference, max(difference - half, -1.0), min(difference + half, 1.0))
 
 
 def welch_t(
@@ -456,8 +393,6 @@ def paired_t(
 
 def _t_test(difference: float, error: float, df: float, confidence: float, largest: float) -> Difference:
     """Test a difference by its standard error; without an error, nothing can be said."""
-    from scipy.special import stdtr, stdtrit
-
     if error**2 <= NO_VARIANCE:
         return Difference(*NOTHING_VARIES, difference, -largest, largest)
     half = float(stdtrit(df, 0.5 + confidence / 2)) * error

@@ -9,13 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
 from ...errors import UsageError
-from .foundations import (
-    NO_VARIANCE,
-    check_values,
-    pooled_variance,
-)
+from .foundations import NO_VARIANCE, check_values, pooled_variance
 
 
 class Interval(NamedTuple):
@@ -49,9 +46,8 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> Interva
         raise UsageError(f"successes should be from 0 to n = {n}, received {successes}")
     if n == 0:
         return NO_EVIDENCE
-    from scipy.special import ndtri  # scipy.stats takes longer to import than a finished run to print
-
-    z, rate = float(ndtri(0.5 + confidence / 2)), successes / n
+    z = float(ndtri(0.5 + confidence / 2))
+    rate = successes / n
     centre = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
     low = 0.0 if successes == 0 else centre - half
@@ -117,8 +113,6 @@ def t_interval(rates: NDArray[np.float64], confidence: float = 0.95) -> Interval
     >>> round(low, 3), round(high, 3)
     (0.126, 0.374)
     """
-    from scipy.special import stdtrit
-
     check_values(rates)
     n = len(rates)
     if n < 2 or np.var(rates, ddof=1) <= NO_VARIANCE:
@@ -157,23 +151,19 @@ def difference_intervals(
     pairs, n = differences.shape
     if n == 0:
         return [NO_EVIDENCE] * pairs
+    if n == 1:
+        return [EVERYTHING] * pairs
     means = _resample(differences, resamples, seed)
     ends = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0).T
     unseen = wilson_interval(0, n, confidence).high
-    return [
-        Interval(float(low), float(high))
-        if difference.any() and n > 1
-        else Interval(-unseen, unseen)
-        if n > 1
-        else EVERYTHING
-        for (low, high), difference in zip(ends, differences, strict=True)
-    ]
+    ends[~differences.any(axis=1)] = -unseen, unseen
+    return [Interval(float(low), float(high)) for low, high in ends]
 
 
 def two_way_interval(
-    a: NDArray[np.float64], b: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
+    a: NDArray[np.float64], b: NDArray[np.float64], *, paired: bool = False, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """Return the range of the difference of two frameworks' mean rates over training runs and images together.
+    """Return the 95 % range of the difference of two frameworks' mean rates over training runs and images together.
 
     Both are drawn with replacement (Owen 2007, "The pigeonhole bootstrap"): the runs of each framework for itself,
     the images together, as both frameworks saw the same. As runs are few, the range is stretched about the difference
@@ -185,6 +175,8 @@ def two_way_interval(
     ----------
     a, b : ndarray of float64, shape (training runs, images)
         Means over repeats, in [0, 1]. The images are the same, the numbers of runs may differ.
+    paired : bool, default False
+        Whether the runs of both come in pairs, which are drawn together.
 
     Returns
     -------
@@ -208,51 +200,26 @@ def two_way_interval(
     if a.shape[1] != b.shape[1]:
         raise UsageError(f"expected outcomes on the same images, received {a.shape[1]} and {b.shape[1]}")
     check_values(a, b)
-    within, _ = pooled_variance([a.mean(axis=1), b.mean(axis=1)])
+    if paired:
+        within = float(np.var((a - b).mean(axis=1), ddof=1))
+        df = len(a) - 1
+    else:
+        within, df = pooled_variance([a.mean(axis=1), b.mean(axis=1)])
     if within <= NO_VARIANCE or a.shape[1] == 1:
         return EVERYTHING
-    of_a, of_b = resampled_rates([a, b], resamples, seed)
-    return _stretch(of_a - of_b, float(a.mean() - b.mean()), len(a) + len(b) - 2, confidence)
+    if paired:
+        [means] = resample_rates([a - b], resamples, seed)
+    else:
+        of_a, of_b = resample_rates([a, b], resamples, seed)
+        means = of_a - of_b
+    difference = float(a.mean() - b.mean())
+    stretch = stdtrit(df, 0.975) / ndtri(0.975)
+    ends = difference + stretch * (np.quantile(means, [0.025, 0.975]) - difference)
+    low, high = np.clip(ends, -1, 1)
+    return Interval(float(low), float(high))
 
 
-def paired_two_way_interval(
-    differences: NDArray[np.float64], confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> Interval:
-    """Return the range of `two_way_interval` where the training runs of two frameworks come in pairs, drawn together.
-
-    Parameters
-    ----------
-    differences : ndarray of float64, shape (pairs, images)
-        Means over repeats of the first run of each pair minus those of the second, in [-1, 1].
-
-    Returns
-    -------
-    Interval
-        Everything, -1 to 1, where all pairs differ by the same, or there is one image.
-
-    Examples
-    --------
-    >>> low, high = paired_two_way_interval(np.random.default_rng(0).normal(0, 0.1, (5, 200)))
-    >>> low < 0 < high
-    True
-    """
-    check_values(differences)
-    if np.var(differences.mean(axis=1), ddof=1) <= NO_VARIANCE or differences.shape[1] == 1:
-        return EVERYTHING
-    [means] = resampled_rates([differences], resamples, seed)
-    return _stretch(means, float(differences.mean()), len(differences) - 1, confidence)
-
-
-def _stretch(means: NDArray[np.float64], difference: float, df: int, confidence: float) -> Interval:
-    """Return the central part of resampled differences, widened as Student's quantile is beside the normal one."""
-    from scipy.special import ndtri, stdtrit
-
-    ends = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2]) - difference
-    stretch = stdtrit(df, 0.5 + confidence / 2) / ndtri(0.5 + confidence / 2)
-    return Interval(*(float(np.clip(difference + stretch * end, -1, 1)) for end in ends))
-
-
-def resampled_rates(
+def resample_rates(
     values: Sequence[NDArray[np.float64]], resamples: int = 10_000, seed: int = 0
 ) -> list[NDArray[np.float64]]:
     """Return each framework's mean rate over resamples of images and, where it has several, of training runs.
@@ -268,62 +235,48 @@ def resampled_rates(
     list of ndarray of float64, shape (resamples,) or (resamples, attacks)
     """
     n = values[0].shape[-1]
-    if all(framework_values.shape[-2] == 1 for framework_values in values):
+    if all(of_framework.shape[-2] == 1 for of_framework in values):
         # One run takes no draw, so these are the resamples of every other interval.
-        return [
-            _resample(rates.reshape(-1, n), resamples, seed).reshape(resamples, *rates.shape[:-2]) for rates in values
-        ]
+        return [_resample(rates.reshape(-1, n), resamples, seed).reshape(-1, *rates.shape[:-2]) for rates in values]
     rng = np.random.default_rng(seed)
-    parts = []
-    for size in blocks(resamples, n):
-        images = _weights(rng, n, size)
-        runs = [_correct_bias(_weights(rng, framework_values.shape[-2], size)) for framework_values in values]
-        parts.append([_weigh_rates(framework_values, runs[i], images) for i, framework_values in enumerate(values)])
-    return [np.concatenate(of_model) for of_model in zip(*parts, strict=True)]
+    parts: list[list[NDArray[np.float64]]] = [[] for _ in values]
+    for size in split_resamples(resamples, n):
+        images = _count_draws(rng, n, size) / n
+        weights = [_weigh_runs(rng, of_framework.shape[-2], size) for of_framework in values]
+        for part, of_framework, runs in zip(parts, values, weights, strict=True):
+            rates = (images @ of_framework.reshape(-1, n).T).reshape(size, *of_framework.shape[:-1])
+            part.append(np.einsum("b...r,br->b...", rates, runs))
+    return [np.concatenate(part) for part in parts]
 
 
-def _weigh_rates(
-    values: NDArray[np.float64], runs: NDArray[np.float64], images: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the means of values (…, runs, images) under weights (resamples, runs) and (resamples, images)."""
-    of_runs = (images @ values.reshape(-1, values.shape[-1]).T).reshape(len(images), *values.shape[:-1])
-    mean: NDArray[np.float64] = np.einsum("b...r,br->b...", of_runs, runs)
-    return mean
-
-
-def _correct_bias(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Stretch weights (resamples, n) about 1/n, so that what they weigh varies as n fresh ones would."""
-    n = weights.shape[1]
+def _weigh_runs(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.float64]:
+    """Return weights of runs (resamples, n), stretched about 1/n so that what they weigh varies as n fresh ones."""
+    weights: NDArray[np.float64] = _count_draws(rng, n, resamples) / n
     return weights if n == 1 else 1 / n + (weights - 1 / n) * math.sqrt(n / (n - 1))
 
 
 def _resample(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
     """Return the means of rows of values (rows, N) over resamples of the N, (resamples, rows)."""
     n = values.shape[1]
-    counts = _counts(n, tuple(blocks(resamples, max(values.shape))), seed)
+    counts = _shared_counts(n, tuple(split_resamples(resamples, max(values.shape))), seed)
     means: NDArray[np.float64] = np.concatenate([block @ values.T for block in counts]) / n
     return means
 
 
-def _weights(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.float64]:
-    """Return how much each of n things weighs in each resample of n, (resamples, n)."""
-    return _drawn(rng, n, resamples) / n
+@lru_cache(maxsize=1)
+def _shared_counts(n: int, sizes: tuple[int, ...], seed: int) -> list[NDArray[np.float32]]:
+    """Return how often each of n things is in each resample, in blocks; intervals share their resamples."""
+    rng = np.random.default_rng(seed)
+    return [_count_draws(rng, n, size).astype(np.float32) for size in sizes]
 
 
-def _drawn(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.int64]:
+def _count_draws(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.int64]:
     """Return how often each of n things is in each resample of n, (resamples, n)."""
     drawn = rng.integers(0, n, (resamples, n)) + n * np.arange(resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n)
 
 
-@lru_cache(maxsize=1)
-def _counts(n: int, sizes: tuple[int, ...], seed: int) -> list[NDArray[np.float32]]:
-    """Return how often each of n things is in each resample, in blocks; intervals share their resamples."""
-    rng = np.random.default_rng(seed)
-    return [_drawn(rng, n, size).astype(np.float32) for size in sizes]
-
-
-def blocks(resamples: int, n: int) -> list[int]:
+def split_resamples(resamples: int, n: int) -> list[int]:
     """Cut a number of resamples of n things into blocks that fit the memory."""
     size = max(1, 2**22 // n)
     return [min(size, resamples - start) for start in range(0, resamples, size)]

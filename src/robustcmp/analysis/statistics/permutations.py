@@ -13,29 +13,50 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 from .foundations import NO_VARIANCE, check_values
 from .hypotheses import Evidence
-from .intervals import blocks
+from .intervals import split_resamples
 
 RELATIVE = 1e-9  # statistics that differ by less are equal
 
 
-class Together(NamedTuple):
-    """What permutations of trainings say of several attacks.
+class Permuted(NamedTuple):
+    """The statistics of several attacks, and those under permutations of the trainings.
 
     Attributes
     ----------
-    adjusted : list of float
-        A p value for each attack, adjusted for their number and dependence.
-    joint : Evidence
-        A single test of all attacks; the statistic is the sum of theirs.
+    observed : ndarray of float64, shape (attacks,)
+        The statistics of the data, 0 where there is no yardstick, as `brown_forsythe` has it.
+    permuted : ndarray of float64, shape (permutations, attacks)
+    exact : bool
+        Whether these are all permutations; else the data count as one more.
     """
 
-    adjusted: list[float]
-    joint: Evidence
+    observed: NDArray[np.float64]
+    permuted: NDArray[np.float64]
+    exact: bool
+
+    def adjusted(self) -> list[float]:
+        """Return a p value for each attack, adjusted for their number and dependence."""
+        order = np.argsort(-self.observed, kind="stable")
+        largest = np.maximum.accumulate(self.permuted[:, order][:, ::-1], axis=1)[:, ::-1]  # of each and those after it
+        adjusted = np.empty(len(order))
+        adjusted[order] = np.maximum.accumulate(self._share(largest, self.observed[order]))
+        return [float(p) for p in adjusted]
+
+    def joint(self, attacks: Sequence[int]) -> Evidence:
+        """Return a single test of some attacks, by their numbers; the statistic is the sum of theirs."""
+        total = self.observed[list(attacks)].sum()
+        p = self._share(self.permuted[:, list(attacks)].sum(axis=1), total)
+        return Evidence(float(total), float(p))
+
+    def _share(self, permuted: NDArray[np.float64], observed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return in what share of permutations each statistic is reached."""
+        reached = (permuted >= observed * (1 - RELATIVE)).sum(axis=0)
+        if self.exact:
+            return np.asarray(reached / len(permuted))
+        return np.asarray((1 + reached) / (1 + len(permuted)))
 
 
-def westfall_young(
-    rates: NDArray[np.float64], sizes: Sequence[int], resamples: int = 10_000, seed: int = 0
-) -> Together:
+def permute(rates: NDArray[np.float64], sizes: Sequence[int], resamples: int = 10_000, seed: int = 0) -> Permuted:
     """Test several attacks on the same trainings, by permuting the trainings between frameworks.
 
     A permutation moves a training with its rates under all attacks, so the dependence between attacks is kept. Each
@@ -62,88 +83,30 @@ def westfall_young(
     Examples
     --------
     >>> rates = np.array([[0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0.5, 0.4, 0.6, 0.5, 0.4, 0.6]])
-    >>> together = westfall_young(rates, [3, 3])  # of 20 permutations, the data and their mirror image are the extremes
-    >>> together.adjusted, round(together.joint.p, 3)
+    >>> permuted = permute(rates, [3, 3])  # of 20 permutations, the data and their mirror image are the extremes
+    >>> permuted.adjusted(), round(permuted.joint([0, 1]).p, 3)
     ([0.1, 1.0], 0.1)
     """
-    permuted = permute(rates, sizes, resamples, seed)
-    return Together(permuted.adjusted(), permuted.joint(range(len(rates))))
-
-
-class Permuted(NamedTuple):
-    """The statistics of several attacks under permutations of the trainings.
-
-    Attributes
-    ----------
-    statistics : ndarray of float64, shape (permutations, attacks)
-        Those of the data first.
-    exact : bool
-        Whether these are all permutations.
-    """
-
-    statistics: NDArray[np.float64]
-    exact: bool
-
-    @property
-    def observed(self) -> NDArray[np.float64]:
-        """The statistics of the data, 0 where there is no yardstick, as `brown_forsythe` has it."""
-        return np.where(np.isinf(self.statistics[0]), 0.0, self.statistics[0])
-
-    @property
-    def others(self) -> NDArray[np.float64]:
-        """The statistics that those of the data are compared with."""
-        return self.statistics if self.exact else self.statistics[1:]
-
-    def adjusted(self) -> list[float]:
-        """Return a p value for each attack, adjusted for their number and dependence."""
-        observed = self.observed
-        order = np.argsort(-observed, kind="stable")
-        largest = np.maximum.accumulate(self.others[:, order][:, ::-1], axis=1)[:, ::-1]  # of each and those after it
-        stepped = np.maximum.accumulate(_share(largest, observed[order], self.exact))
-        adjusted = np.empty(len(observed))
-        adjusted[order] = stepped
-        return [float(p) for p in adjusted]
-
-    def joint(self, attacks: Sequence[int]) -> Evidence:
-        """Return a single test of some attacks, by their numbers; the statistic is the sum of theirs."""
-        total = float(self.observed[list(attacks)].sum())
-        [joint] = _share(self.others[:, list(attacks)].sum(axis=1)[:, None], np.array([total]), self.exact)
-        return Evidence(total, float(joint))
-
-
-def permute(rates: NDArray[np.float64], sizes: Sequence[int], resamples: int = 10_000, seed: int = 0) -> Permuted:
-    """Return the statistics of several attacks under permutations of the trainings; see `westfall_young`."""
     rates = np.asarray(rates, np.float64)
     check_values(rates)
-    if rates.ndim != 2 or rates.shape[1] != sum(sizes) or len(sizes) < 2 or min(sizes) < 2:
+    n = sum(sizes)
+    if rates.ndim != 2 or rates.shape[1] != n or len(sizes) < 2 or min(sizes) < 2:
         raise UsageError(
             "expected rates (attacks, training runs) of at least two frameworks with at least two trainings each; "
             f"received {rates.shape} and {', '.join(map(str, sizes))} trainings"
         )
-    return Permuted(*_permute(rates, sizes, resamples, seed))
-
-
-def _share(permuted: NDArray[np.float64], observed: NDArray[np.float64], exact: bool) -> NDArray[np.float64]:
-    """Return in what share of permutations each statistic is reached; drawn ones count the data as one more."""
-    reached = (permuted >= observed * (1 - RELATIVE)).sum(axis=0) + (not exact)
-    shares: NDArray[np.float64] = reached / (len(permuted) + (not exact))
-    return shares
-
-
-def _permute(
-    rates: NDArray[np.float64], sizes: Sequence[int], resamples: int, seed: int
-) -> tuple[NDArray[np.float64], bool]:
-    """Return the statistics (permutations, attacks), of the data first, and whether these are all there are."""
-    n = sum(sizes)
     members = np.repeat(np.arange(len(sizes)), sizes)
+    [observed] = _statistics(rates, sizes, members[None])
+    observed = np.where(np.isinf(observed), 0.0, observed)
     count = math.factorial(n) // math.prod(math.factorial(size) for size in sizes)
     if count <= resamples:
-        return _statistics(rates, sizes, np.array(list(_assignments(members)))), True
+        return Permuted(observed, _statistics(rates, sizes, np.array(list(_assignments(members)))), True)
     rng = np.random.default_rng(seed)
-    parts = [_statistics(rates, sizes, members[None])]
-    for size in blocks(resamples, n * len(sizes)):
-        parts.append(_statistics(rates, sizes, rng.permuted(np.broadcast_to(members, (size, n)), axis=1)))
-    return np.concatenate(parts), False
+    parts = []
+    for size in split_resamples(resamples, n * len(sizes)):
+        permuted = rng.permuted(np.broadcast_to(members, (size, n)), axis=1)
+        parts.append(_statistics(rates, sizes, permuted))
+    return Permuted(observed, np.concatenate(parts), False)
 
 
 def _assignments(members: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:

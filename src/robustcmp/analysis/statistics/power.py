@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri, chndtrinc, fdtri, ncfdtrinc, nctdtrinc, stdtrit
 
 from .foundations import NO_VARIANCE, check_fraction, check_values, pooled_variance
-from .hypotheses import unequal_variances
+from .hypotheses import scale_unequal
 
 POWER = 0.8
 MOST_TRAININGS = 100_000
@@ -85,11 +86,9 @@ def detectable_with_variances(
     >>> round(detectable_with_variances(np.full(3, 0.02**2), [10, 10, 10]), 3)
     0.029
     """
-    within = unequal_variances(variances, trainings)
+    within = scale_unequal(variances, trainings)
     if within.total <= NO_VARIANCE:
         return math.nan
-    from scipy.special import fdtri, ncfdtrinc
-
     critical = float(fdtri(within.df_between, within.df, 1 - alpha))
     noncentrality = float(ncfdtrinc(within.df_between, within.df, 1 - power, critical))
     fewest = sorted(trainings)[:2]
@@ -164,8 +163,6 @@ def detectable_between_pairs(differences: NDArray[np.float64], alpha: float = 0.
     n = len(differences)
     if n < 2 or float(differences.var(ddof=1)) <= NO_VARIANCE:
         return math.nan
-    from scipy.special import nctdtrinc, stdtrit
-
     noncentrality = float(nctdtrinc(n - 1, 1 - power, float(stdtrit(n - 1, 1 - alpha / 2))))
     return noncentrality * float(differences.std(ddof=1)) / math.sqrt(n)
 
@@ -240,8 +237,6 @@ def detectable_between_models(values: NDArray[np.float64], alpha: float = 0.05, 
     variance = 2 * float(((values - values.mean(axis=0)) ** 2).mean(axis=1).sum()) / (models - 1)
     if variance <= NO_VARIANCE:
         return math.nan
-    from scipy.special import chdtri, chndtrinc
-
     df = models - 1
     noncentrality = float(chndtrinc(float(chdtri(df, alpha)), df, 1 - power))
     return math.sqrt(noncentrality * variance / images)

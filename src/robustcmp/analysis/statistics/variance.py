@@ -8,16 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri, fdtri, stdtrit
 
 from ...errors import UsageError, check_count
-from .foundations import (
-    NO_VARIANCE,
-    check_values,
-    one_training,
-    pooled_variance,
-)
-
-# Variance ----------------------------------------------------------------------------------------------------------
+from .foundations import NO_VARIANCE, check_values, one_training, pooled_variance
 
 
 class NestedVariance(NamedTuple):
@@ -88,8 +82,6 @@ def nested_variance(rates: NDArray[np.float64], confidence: float = 0.95) -> Nes
             "expected finite rates, received NaN. The nested analysis of variance needs equal numbers of "
             "training runs of each framework."
         )
-    from scipy.special import fdtri
-
     frameworks, runs = rates.shape
     df = frameworks - 1, frameworks * (runs - 1)
     means = rates.mean(axis=1)
@@ -186,8 +178,6 @@ def prediction_interval(
     >>> round(mean, 2), round(low, 2), round(high, 2)
     (0.21, 0.12, 0.29)
     """
-    from scipy.special import stdtrit
-
     check_values(falls)
     check_count("images", images)
     n, attacked = falls.shape
@@ -333,7 +323,5 @@ def upper_variance(groups: Sequence[NDArray[np.float64]], confidence: float = UP
     variances = np.array([group.var(ddof=1) for group in groups])
     if variances.sum() <= NO_VARIANCE:
         return 0.0
-    from scipy.special import chdtri
-
     df = variances.sum() ** 2 / (variances**2 / np.array([len(group) - 1 for group in groups])).sum()
     return float(variances.mean() * df / chdtri(df, confidence))

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from ... import processes
 from ...errors import DeploymentError
 from ...files import write_text_atomically
-from ...hosts.variables import passed_on
+from ...hosts.variables import select_variables
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -265,7 +265,7 @@ class Chromium:
                     executable_path=executable(),
                     args=OPTIONS,
                     chromium_sandbox=not is_root,
-                    env={**passed_on(os.environ)},
+                    env={**select_variables(os.environ)},
                     handle_sigint=False,  # Ctrl-C is for this process
                 )
                 browser.on("disconnected", self._note_end)
