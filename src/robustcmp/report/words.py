@@ -634,10 +634,11 @@ def _describe(row: Row) -> str:
     """Return a difference in words."""
     more = row["difference"] > 0
     is_easier = more == (row["measure"] == SUCCESS)
-    unit = " points" if row["measure"] == SUCCESS else ""
+    unit = "points" if row["measure"] == SUCCESS else f"in {row['measure']}"
+    through = {SOURCE: " with its source's gradient", OWN_DIFFERENCES: " with its own finite differences"}
     return (
-        f"{row['deployment']} is {'easier' if is_easier else 'harder'} to fool by {name_comparison(row)} "
-        f"({write_difference(row)}{unit})"
+        f"{row['deployment']} is {'easier' if is_easier else 'harder'} to fool by "
+        f"{row['attack']}{through.get(row['gradient'], '')} ({write_difference(row)} {unit})"
     )
 
 
@@ -651,11 +652,6 @@ def deployment_notes(results: Results) -> list[str]:
         sentences.append(
             f"{BY_SOURCE} FGSM by the source's gradient: its candidates were made for the source, so fewer of them may "
             "fool the deployed network than its own gradient would find."
-        )
-    if any(model.get("own_differences") for model in results.manifest["models"]):
-        sentences.append(
-            f"{BY_DIFFERENCES} FGSM by finite differences of the deployed network's own answers. Where these are "
-            "rounded to steps, as in int8, differences are often zero or noise: fewer successes are no robustness."
         )
     for name, trained in group((model["name"], model["info"]) for model in results.manifest["models"]).items():
         of_first = trained[0].get("deployment", {}).get("notes", [])  # others differ in their ranges alone
@@ -684,6 +680,12 @@ def _file_notes(results: Results) -> list[str]:
         if _is_own_file(model) and model["info"]["deployment"]["notes"]:
             each = "; ".join(model["info"]["deployment"]["notes"])
             sentences.append(f"{model['name']} ({model['info']['source']}): {each}.")
+    if any(model.get("own_differences") for model in results.manifest["models"]):
+        sentences.append(
+            "FGSM by finite differences (² in tables) follows the deployed network's own answers. Where these are "
+            "rounded to steps, as in int8, differences are often zero or noise, which hides the gradient: fewer "
+            "successes are no robustness."
+        )
     return sentences
 
 
