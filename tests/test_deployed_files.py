@@ -343,7 +343,7 @@ def test_a_file_that_stands_alone_says_what_is_done_to_its_images(
     )
     for said in (summary(ev.results), to_text(ev.results)):
         assert "each image is given as one row of values" in " ".join(said.split())
-        assert "² FGSM by finite differences" in " ".join(said.split())
+        assert "FGSM by finite differences" in " ".join(said.split())
     assert ev.manifest["models"][0]["own_differences"] == ["fgsm"]
 
 
@@ -354,7 +354,7 @@ def test_a_damaged_file_is_named_beside_one_that_answers_as_its_source(
     said = " ".join(summary(ev.results).split())
     assert "file gives" in said
     assert "another class than torch does" in said
-    assert "No success of a deployed network (same) differs" in said
+    assert "No outcome of a deployed network differs" in said
     assert said.count("file, training seed 0, does not answer as torch") == 1
 
 
@@ -364,8 +364,7 @@ def test_a_damaged_file_leaves_the_answer_about_the_sources(beside_a_stranger: C
     )
     assert "file" in ev.results.at_chance | ev.results.poor_models
     said = " ".join(summary(ev.results).split())
-    assert "Is one easier to fool?" in said
-    assert "Is one easier to fool? No answer yet" not in said
+    assert "No answer yet:" not in said
 
 
 @pytest.mark.parametrize(
