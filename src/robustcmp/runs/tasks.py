@@ -68,13 +68,11 @@ def time_repeats(
     """Yield each cell with its result, the time since the one before and the memory since the first."""
     forget_peak_memory()
     previous = perf_counter()
-    classifier.framework.reset_retries()
     results = attack.outcomes(classifier, images, labels, seed, [cell.repeat for cell in cells])
     for cell, result in zip(cells, results, strict=True):
         now = perf_counter()
         yield Finished(cell, result, now - previous, peak_memory())
         previous = perf_counter()
-        classifier.framework.reset_retries()
 
 
 def forget_peak_memory() -> bool:
