@@ -253,7 +253,7 @@ def indicator(results: Results) -> Table:
         ranks = "rank " + " / ".join(str(rank + 1) for rank in range(len(models)))
         columns[Column("bootstrap range", interval(number))] = lambda model: ranges[model][:2]
         columns[Column(ranks, shares)] = lambda model: ranges[model].ranks
-    for attack in results.starts.failed:
+    for attack in results.failed_starts:
         if attack in results.indicator_attacks:
             rates = results.indicator_rates()
             without = robustness_indicator({m: {a: r for a, r in of.items() if a != attack} for m, of in rates.items()})
