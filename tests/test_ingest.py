@@ -599,7 +599,7 @@ def test_broken_files_are_one_message(folder: Path, name: str) -> None:
         (
             ["jax=own.gguf"],
             None,
-            r"jax reads \.h5, \.npz, \.onnx, received own\.gguf\. Save the network as one of these",
+            r"jax reads \.h5, \.npz, received own\.gguf\. Save the network as one of these",
         ),
         (["torch=own.npz"], None, "own.npz holds only weights: name their network with architecture"),
         (["torch=own.npz"], "lenet6", "unknown model 'lenet6'.* A network in your own code is module:function"),
