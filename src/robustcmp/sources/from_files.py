@@ -15,9 +15,8 @@ import numpy as np
 from ..deployments import ALSO as ALSO_RUNTIMES
 from ..deployments import MODULES as RUNTIMES
 from ..deployments import runtime
-from ..deployments.model import Files
-from ..deployments.onnx_files import external_files, read_onnx
 from ..errors import ModelError, UsageError, WeightsError, enough_memory, nearest, unknown
+from ..files import file_digest
 from ..frameworks import ALSO, FILES, Device, check_framework, get_framework, known, versions
 from ..models.model import wrap
 from ..networks.architecture import Architecture, get_architecture
@@ -25,9 +24,8 @@ from ..networks.weights import Weights, WeightsFile, check_finite, check_shapes,
 from ..untrusted import check_archive, check_file, check_no_program
 from .from_code import NUMPY, RETURNED, call_function, framework_of, is_function, suggest, wrap_numpy
 
-ONNX = ".onnx"
 OF_NUMPY = ("sklearn", "scikit-learn", "np")  # what else people call numpy
-CANONICAL = (".h5", ".npz", ONNX)  # weights in the canonical layout, for any framework
+CANONICAL = (".h5", ".npz")  # weights in the canonical layout, for any framework
 
 
 class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
@@ -89,8 +87,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
 
     @cached_property
     def sha256(self) -> str:
-        """The digest of its file, together with files that hold values of its network."""
-        return Files.of(Path(self.source), _external(Path(self.source))).sha256
+        """The digest of its file."""
+        return file_digest(Path(self.source))
 
     def check(self) -> None:
         """Check what can be known before the file is read.
@@ -139,13 +137,12 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
             )
         check_ending(self.source, self.framework)
         check_file(path)
-        _external(path)
         if path.suffix == ".h5" and self.framework != "tensorflow" and not is_sealed(path):
             raise WeightsError(
                 f"{path} is not a weights file of robustcmp. If it is a model of Keras, or its weights, write "
                 f"tensorflow={path}"
             )
-        if self.architecture is None and path.suffix != ONNX and not _is_of_keras(path):
+        if self.architecture is None and not _is_of_keras(path):
             raise UsageError(
                 f"{self.source} holds only weights: name their network with architecture: a name, FILE.toml, or your "
                 "own code that makes it, module:function or module:Class",
@@ -161,7 +158,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
     def files(self) -> dict[str, Path]:
         """The files that it is loaded from, by what they are."""
         files = {} if is_function(self.source) else {"source": Path(self.source)}
-        files |= {f"beside {number}": path for number, path in enumerate(_external(Path(self.source)))}
         design = self.design or ""
         return files | ({"architecture": Path(design)} if design.endswith(".toml") else {})
 
@@ -178,8 +174,6 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         ------
         WeightsError
             The file is broken, holds more than data, or its arrays do not fit the architecture.
-        DeploymentError
-            An ONNX network has something else than robustcmp's layers, or the package onnx is not installed.
         ModelError
             What a function returned is no network of the framework, or the function failed.
         """
@@ -242,10 +236,8 @@ class FromFile(msgspec.Struct, frozen=True, tag="file", dict=True):
         if path.name.endswith(FILES.get(self.framework, ())):
             network = adapter.build(design, 0, "cpu") if design else call_function(self.architecture or "")
             return adapter.load(path, network), design, info
-        content, own_design = _read_canonical(path, design)
+        content = _read_canonical(path, design)
         info = content.metadata | info
-        if self.architecture is None:
-            design = own_design
         if design is None:
             if self.framework != "jax":
                 raise UsageError(
@@ -325,31 +317,6 @@ def check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
         raise UsageError(f"mean and std need as many numbers, received {[*mean]} and {[*std]}")
 
 
-def _external(path: Path) -> list[Path]:
-    """Return the files beside a network's own that hold values of it."""
-    return external_files(path) if path.suffix == ONNX else []
-
-
-def _rename(weights: Weights, own: Architecture, design: Architecture, source: str) -> Weights:
-    """Return the weights of a network by the names of another design, whose layers are the same but for names."""
-    if _nameless(own.description) != _nameless(design.description):
-        layers = ", ".join(type(layer).__name__ for layer, _ in own.walk())
-        raise WeightsError(
-            f"{source} should be a network {design.name} of images {design.input_shape}, received another design for "
-            f"images {own.input_shape}: {layers}. Leave out architecture to take the design of the file."
-        )
-    return {name: weights[other] for name, other in zip(design.weight_shapes, own.weight_shapes, strict=True)}
-
-
-def _nameless(described: Any) -> Any:
-    """Return the description of a design without the names in it."""
-    if isinstance(described, list):
-        return [_nameless(part) for part in described]
-    if isinstance(described, dict):
-        return {key: _nameless(part) for key, part in described.items() if key != "name"}
-    return described
-
-
 def _check_design(content: WeightsFile, design: Architecture, asked: str, source: str) -> None:
     """Raise `WeightsError` unless weights are those of a design, as far as the file says it."""
     check_shapes(content.weights, design, source)
@@ -361,19 +328,14 @@ def _check_design(content: WeightsFile, design: Architecture, asked: str, source
         raise WeightsError(f"{source} was trained for another design than {asked}: its layers were {trained['layers']}")
 
 
-def _read_canonical(path: Path, design: Architecture | None) -> tuple[WeightsFile, Architecture | None]:
-    """Return weights in the canonical layout, and the design of a file that says it in layers."""
-    if path.suffix == ONNX:
-        own_design, weights = read_onnx(path)
-        if design is not None:
-            weights = _rename(weights, own_design, design, str(path))
-        return WeightsFile(weights, {}), own_design
+def _read_canonical(path: Path, design: Architecture | None) -> WeightsFile:
+    """Return weights in the canonical layout."""
     if path.suffix == ".h5":
         content = read_weights(path, most=most_bytes(design))
     else:
         content = WeightsFile(_read_arrays(path), {})
     check_finite(content.weights, str(path))
-    return content, None
+    return content
 
 
 def _read_arrays(path: Path) -> Weights:
