@@ -68,5 +68,5 @@ def test_fingerprints_tell_models_apart_before_a_framework_is_loaded(saved: From
     assert prints == {"torch": [{"versions": NAME.fingerprint["versions"], "weights": NAME.weights().sha256}]}
     assert fingerprints({"torch": [saved]}) != prints
     assert fingerprints(file_origins(["torch=nets:mine"])) is None
-    with pytest.raises(WeightsError, match=r"no weights of lenet1 on digits .*torch: 77 "):
+    with pytest.raises(WeightsError, match=r"no weights of lenet1 on digits .*torch: 77"):
         zoo_origins("lenet1", dataset="digits", frameworks=["torch"], seeds=[77])
